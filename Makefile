@@ -1,0 +1,54 @@
+# `make demo` and `make test` need nothing but Python 3.11 or newer; the rest is installed in .venv.
+
+PYTHON  ?= python3
+WORKERS ?= 2
+
+VENV  := .venv
+BIN   := $(VENV)/bin
+STAMP := $(VENV)/.installed
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help install demo test lint format bench clean
+
+help:  ## Show this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+install: $(STAMP)  ## Create .venv and install graphveil in it, with the development tools
+
+# Every install goes through the constraints: an unpinned torch brings gigabytes of CUDA.
+$(STAMP): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; v = sys.version_info; v >= (3, 11) or sys.exit( \
+	  "graphveil needs Python 3.11 or newer, and $(PYTHON) is %d.%d: try make PYTHON=python3.12" % v[:2])'
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[dev]"
+	@touch $@
+
+# Prints the command as one would type it, then runs it.
+run = @printf '\n$$ graphveil %s\n' '$(1)'; $(BIN)/graphveil $(1)
+
+demo: $(STAMP)  ## What a training run costs, what a paper claims for it, how much noise a target needs
+	$(call run,account --rate 0.109961 --removed 1 --altered 7 --noise-multiplier 16 --steps 1000 --delta 1e-6)
+	$(call run,claims daigavane --nodes 90941 --batch 10000 --max-degree 7 --noise-ratio 1.0 --steps 1000 --delta 1e-6)
+	$(call run,calibrate --epsilon 8 --rate 0.3 --removed 1 --altered 0 --steps 150 --delta 1e-5)
+
+test: lint  ## Run every check: lint, types, import rules, fast tests, statistical tests
+	$(BIN)/pytest -n $(WORKERS)
+	$(BIN)/pytest -n $(WORKERS) -m slow
+
+lint: $(STAMP)  ## Check style, formatting, types and the direction of imports
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: $(STAMP)  ## Rewrite the sources in the house style
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: $(STAMP)  ## Measure the speed of the accounting
+	$(BIN)/python benchmarks/accounting.py
+
+clean:  ## Remove .venv, builds and caches
+	rm -rf $(VENV) build dist .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
+	find src tests benchmarks examples -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true

@@ -1,0 +1,69 @@
+"""Graph neural networks trained with differential privacy that holds.
+
+The public names below load on first use (PEP 562), so ``import graphveil`` is instant and privacy
+accounting never waits for torch:
+
+=============  ==========================================================================
+Guarantee      what is promised: unit, relation, epsilon, delta
+Certificate    a guarantee with everything it rests on
+epsilon        the epsilon of an event at a given delta
+delta          the delta of an event at a given epsilon
+calibrate      the least noise that keeps an event within a given epsilon and delta
+Gaussian       adds normal noise, and names the event to charge for it
+Laplace        adds Laplace noise, and names the event to charge for it
+GumbelTopK     picks the k largest scores privately, and names the event to charge for it
+seeded         the reproducible random stream, for weights and splits
+secret         the unpredictable random stream, for noise and batches
+=============  ==========================================================================
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from graphveil.mechanisms import Gaussian, GumbelTopK, Laplace
+    from graphveil.privacy.accounting import calibrate, delta, epsilon
+    from graphveil.privacy.guarantee import Certificate, Guarantee
+    from graphveil.rng import secret, seeded
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "Certificate",
+    "Gaussian",
+    "Guarantee",
+    "GumbelTopK",
+    "Laplace",
+    "__version__",
+    "calibrate",
+    "delta",
+    "epsilon",
+    "secret",
+    "seeded",
+]
+
+_MODULE_OF = {
+    "Guarantee": "graphveil.privacy.guarantee",
+    "Certificate": "graphveil.privacy.guarantee",
+    "epsilon": "graphveil.privacy.accounting",
+    "delta": "graphveil.privacy.accounting",
+    "calibrate": "graphveil.privacy.accounting",
+    "Gaussian": "graphveil.mechanisms",
+    "Laplace": "graphveil.mechanisms",
+    "GumbelTopK": "graphveil.mechanisms",
+    "seeded": "graphveil.rng",
+    "secret": "graphveil.rng",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Load a public name from its module the first time it is asked for."""
+    if name not in _MODULE_OF:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(import_module(_MODULE_OF[name]), name)
+    globals()[name] = value  # the next look-up finds it without coming here
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_MODULE_OF})

@@ -1,0 +1,52 @@
+"""The exceptions graphveil raises on purpose.
+
+Every one of them carries the exit code the command line ends with::
+
+    GraphveilError                 1   something graphveil noticed itself
+    ├── InvalidInputError          2   a value, file or option is wrong (also a ValueError)
+    ├── RefusedError               3   graphveil could run this but will not
+    │   ├── UnprovenError              no theorem covers the request
+    │   │   └── UnsupportedEventError  an event no accountant here can price
+    │   └── BudgetError                the request would spend more than is left
+    └── ToleranceError             4   a reproduced figure is out of tolerance
+
+A message gives the value, the rule and the way out, in one sentence or two.
+"""
+
+from __future__ import annotations
+
+
+class GraphveilError(Exception):
+    """Base of everything graphveil raises on purpose."""
+
+    exit_code = 1
+
+
+class InvalidInputError(GraphveilError, ValueError):
+    """A value, file or option does not make sense."""
+
+    exit_code = 2
+
+
+class RefusedError(GraphveilError):
+    """The request is well formed, but no guarantee could be given for it."""
+
+    exit_code = 3
+
+
+class UnprovenError(RefusedError):
+    """No theorem graphveil implements covers the request."""
+
+
+class UnsupportedEventError(UnprovenError):
+    """An event (or a place in the tree of events) that cannot be priced."""
+
+
+class BudgetError(RefusedError):
+    """The request would spend more than the budget has left."""
+
+
+class ToleranceError(GraphveilError):
+    """A reproduced figure is further from its published value than allowed."""
+
+    exit_code = 4

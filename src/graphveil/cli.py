@@ -1,0 +1,290 @@
+"""The command line: parse, call, print.
+
+Results go to stdout, everything else to stderr. With ``--json`` stdout holds one JSON object and
+nothing else. Exit codes, for every command: 0 done, 1 unexpected, 2 usage or bad input, 3 refused
+by a privacy budget or an unproven guarantee, 4 a reproduced figure out of tolerance, 130
+interrupted.
+
+Heavy modules are imported inside the commands, so that ``--help`` answers at once.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import sys
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from graphveil import __version__
+from graphveil._errors import GraphveilError, InvalidInputError
+
+if TYPE_CHECKING:
+    import dp_accounting as dpa
+
+    from graphveil.privacy.accounting import Account
+
+EXIT_CODES = (
+    "Exit codes: 0 done, 1 unexpected, 2 usage or bad input, 3 refused by a privacy budget or an "
+    "unproven guarantee, 4 a reproduced figure out of tolerance, 130 interrupted."
+)
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Run the command line and leave with its exit code; an error is one line on stderr."""
+    try:
+        code = cli.main(args=arguments, prog_name="graphveil", standalone_mode=False)
+        sys.stdout.flush()
+    except click.ClickException as error:
+        _say(error.format_message())
+        code = 2
+    except (click.Abort, KeyboardInterrupt):
+        _say("interrupted")
+        code = 130
+    except GraphveilError as error:
+        _say(str(error))
+        code = error.exit_code
+    except BrokenPipeError:  # the reader (head, less) has had enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        code = 0
+    except Exception as error:
+        if os.environ.get("GRAPHVEIL_DEBUG"):
+            raise
+        _say(f"unexpected {type(error).__name__}: {error} (GRAPHVEIL_DEBUG=1 shows where)")
+        code = 1
+    sys.exit(code if isinstance(code, int) else 0)
+
+
+def _say(message: str) -> None:
+    click.echo(f"graphveil: {' '.join(message.split())}", err=True)
+
+
+@click.group(epilog=EXIT_CODES, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="graphveil")
+def cli() -> None:
+    """Differential privacy for graph neural networks, with an epsilon that holds.
+
+    \b
+    graphveil account    what a training run costs
+    graphveil calibrate  the noise, steps or rate that fit a budget
+    graphveil claims     what a paper prints, beside what can be proven
+    """
+
+
+# --- shared pieces --------------------------------------------------------------------------------
+
+_json = click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout.")
+_delta = click.option(
+    "--delta", type=float, required=True, help="Below 1/n for n people, e.g. 1e-6."
+)
+_removed = click.option(
+    "--removed",
+    type=int,
+    default=1,
+    show_default=True,
+    help="Loss terms that vanish when one unit is withheld.",
+)
+_altered = click.option(
+    "--altered",
+    type=int,
+    default=0,
+    show_default=True,
+    help="Further loss terms that change: K + ... + K^L for an L-layer network with sender cap K.",
+)
+
+
+def _step(
+    *,
+    rate: float | None,
+    removed: int,
+    altered: int,
+    noise_multiplier: float,
+    population: int | None = None,
+    batch: int | None = None,
+) -> dpa.DpEvent:
+    from graphveil.privacy.events import RevealedCountGaussianDpEvent, SampledGaussianDpEvent
+
+    if population is not None or batch is not None:
+        return RevealedCountGaussianDpEvent(
+            noise_multiplier=noise_multiplier,
+            removed=removed,
+            altered=altered,
+            rate=rate,
+            population=population,
+            batch=batch,
+        )
+    if rate is None:
+        raise InvalidInputError(
+            "Say how batches are drawn: --rate for Poisson batches, or --population and --batch "
+            "for batches of a fixed size."
+        )
+    return SampledGaussianDpEvent(
+        rate=rate, noise_multiplier=noise_multiplier, removed=removed, altered=altered
+    )
+
+
+def _print(result: dict[str, Any], as_json: bool, title: str, rows: Iterable[tuple[str, str]]) -> None:
+    """The result as JSON, or as a table for a person."""
+    if as_json:
+        click.echo(json.dumps({key: _finite(value) for key, value in result.items()}))
+        return
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(title=title, title_justify="left", show_header=False, box=None, pad_edge=False)
+    table.add_column(style="bold", no_wrap=True)
+    table.add_column(overflow="fold")
+    for label, text in rows:
+        table.add_row(label, text)
+    Console(soft_wrap=not sys.stdout.isatty(), highlight=False).print(table)
+
+
+def _finite(value: Any) -> Any:
+    """JSON has no infinity; a guarantee that does not exist is the string "inf"."""
+    return "inf" if isinstance(value, float) and math.isinf(value) else value
+
+
+def _figure(value: float | None) -> str:
+    return "none" if value is None else f"{value:.4g}"
+
+
+def _account_rows(account: Account) -> list[tuple[str, str]]:
+    return [
+        ("epsilon", f"{_figure(account.epsilon)}  at delta {account.delta:g}"),
+        ("by PLD", _figure(account.pld)),
+        ("by RDP", _figure(account.rdp)),
+        *(("note", note) for note in account.notes),
+    ]
+
+
+# --- account --------------------------------------------------------------------------------------
+
+
+@cli.command()
+@click.option("--rate", type=float, help="Probability with which each loss term is drawn (Poisson).")
+@click.option("--population", type=int, help="Fixed-size batches: terms to draw from.")
+@click.option("--batch", type=int, help="Fixed-size batches: terms in a batch.")
+@_removed
+@_altered
+@click.option(
+    "--noise-multiplier",
+    type=float,
+    help="Standard deviation of the noise, in units of the clipping bound.",
+)
+@click.option("--steps", type=int, default=1, show_default=True, help="How often the step is taken.")
+@click.option(
+    "--event",
+    "event_file",
+    type=click.File("r"),
+    help="Price an event tree read from a JSON file (- for stdin) instead of a step.",
+)
+@_delta
+@_json
+def account(
+    event_file: Any, steps: int, delta: float, as_json: bool, noise_multiplier: float | None, **step: Any
+) -> None:
+    """Price a training run: epsilon by PLD and by RDP, and the smaller of them.
+
+    Each step draws every loss term with probability RATE, clips its gradient, sums, and adds
+    Gaussian noise. Withholding one unit removes some terms and alters others.
+
+    \b
+    graphveil account --rate 0.11 --altered 7 --noise-multiplier 16 --steps 1000 --delta 1e-6
+    """
+    from graphveil.privacy.accounting import account as price
+    from graphveil.privacy.events import from_json, repeated, to_json
+
+    if event_file is not None:
+        try:
+            event = from_json(json.load(event_file))
+        except (json.JSONDecodeError, UnicodeDecodeError) as error:
+            raise InvalidInputError(f"{event_file.name} is not JSON: {error}.") from error
+    elif noise_multiplier is None:
+        raise click.UsageError("Missing option '--noise-multiplier' (or '--event').")
+    else:
+        event = _step(noise_multiplier=noise_multiplier, **step)
+    event = repeated(event, steps)
+    priced = price(event, delta)
+    result = {
+        "epsilon": priced.epsilon,
+        "pld": priced.pld,
+        "rdp": priced.rdp,
+        "delta": priced.delta,
+        "notes": list(priced.notes),
+        "event": to_json(event),
+    }
+    _print(result, as_json, "What the run costs", _account_rows(priced))
+
+
+# --- calibrate ------------------------------------------------------------------------------------
+
+
+@cli.command()
+@click.option("--epsilon", type=float, required=True, help="The budget.")
+@click.option("--rate", type=float, help="Probability with which each loss term is drawn (Poisson).")
+@_removed
+@_altered
+@click.option("--noise-multiplier", type=float, help="Noise, in units of the clipping bound.")
+@click.option("--steps", type=int, help="How often the step is taken.")
+@_delta
+@_json
+def calibrate(
+    epsilon: float,
+    delta: float,
+    removed: int,
+    altered: int,
+    as_json: bool,
+    **given: float | None,
+) -> None:
+    """Find the noise, the steps or the rate that spend exactly a budget.
+
+    Give two of --noise-multiplier, --steps and --rate; the third is the answer: the least noise,
+    the most steps, or the largest rate.
+
+    \b
+    graphveil calibrate --epsilon 8 --rate 0.3 --steps 150 --delta 1e-5
+    """
+    from graphveil.privacy.accounting import account as price
+    from graphveil.privacy.accounting import calibrate as search
+    from graphveil.privacy.events import repeated
+
+    missing = [name for name, value in given.items() if value is None]
+    if len(missing) != 1:
+        raise click.UsageError(
+            "Give exactly two of --noise-multiplier, --steps and --rate, to find the third. Got "
+            f"{3 - len(missing)}."
+        )
+    sought = missing[0]
+
+    def run(value: float) -> dpa.DpEvent:
+        settings: dict[str, Any] = {**given, sought: value}
+        steps = settings.pop("steps")
+        return repeated(_step(removed=removed, altered=altered, **settings), steps)
+
+    safe, risky = _SEARCHED[sought]
+    value = search(
+        run, epsilon=epsilon, delta=delta, safe=safe, risky=risky, integer=sought == "steps"
+    )
+    priced = price(run(value), delta)
+    result = {
+        **given,
+        sought: value,
+        "epsilon": priced.epsilon,
+        "target_epsilon": epsilon,
+        "pld": priced.pld,
+        "rdp": priced.rdp,
+        "delta": priced.delta,
+    }
+    rows = [(sought.replace("_", " "), f"{value:.6g}"), *_account_rows(priced)]
+    _print(result, as_json, "What fits the budget", rows)
+
+
+# The ends between which an answer is sought: the one that spends least, and the one that spends most.
+_SEARCHED: dict[str, tuple[float, float]] = {
+    "noise_multiplier": (1e7, 1e-2),
+    "steps": (1, 10_000_000),
+    "rate": (1e-9, 1.0),
+}

@@ -1,0 +1,396 @@
+r"""Privacy loss distributions of the events, discretised from above and composed by dp_accounting.
+
+*Discretisation* is connect-the-dots (Doroshenko et al. 2022), written with masses instead of
+differences of the hockey-stick curve: the pair of masses (U, V) that two laws give to the losses in
+[e, e + d] moves to the two ends so that both totals stay what they are,
+
+    at e + d: (U - exp(e) V) / (1 - exp(-d)),        at e: the rest of U,
+
+which is the same distribution, but keeps its relative precision however far out in a tail.
+
+*Composition* is dp_accounting's convolution of *tilted* distributions, p(l) exp(s l) / M(s). A tilt
+commutes with convolution; with s near the best Renyi order the losses around epsilon become the
+bulk, so that rounding errors of the Fourier transform are relative to delta rather than to 1.
+Untilted, a million steps leave errors of 1e-10 of either sign. What rounding remains is bounded and
+added to delta.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+
+import dp_accounting as dpa
+import numpy as np
+from dp_accounting.pld import common, pld_pmf
+from dp_accounting.pld.pld_privacy_accountant import PLDAccountant
+from scipy import fft, special
+
+from graphveil.privacy._mixture import Array, BinomialGaussian
+from graphveil.privacy._rdp import revealed_shifts
+from graphveil.privacy.events import RevealedCountGaussianDpEvent, SampledGaussianDpEvent
+
+TAIL = 1e-25  # probability cut off on either side of one event; the upper side counts as infinite
+MAX_LOSS = 600.0  # larger losses are infinite ones here: exp would leave double precision
+MAX_POINTS = 1 << 20
+_ALLOWANCES = (1e-8, 1e-6, 1e-4, 1e-2)  # shares of delta for rounding; the least that will do
+_EPS = float(np.finfo(float).eps)
+_TRUNCATION = 1e-15  # of the tilted mass, at every convolution
+
+
+@dataclass(frozen=True)
+class Losses:
+    """Losses ``(lower + k) * interval`` with probabilities ``probs[k]``; the rest is infinite."""
+
+    interval: float
+    lower: int
+    probs: Array
+    infinite: float
+
+    @property
+    def values(self) -> Array:
+        """The losses themselves."""
+        return (self.lower + np.arange(len(self.probs))) * self.interval
+
+    @cached_property
+    def log_probs(self) -> Array:
+        """Logarithms of the probabilities, -inf where there is none."""
+        with np.errstate(divide="ignore"):
+            return np.asarray(np.log(self.probs))
+
+    def log_moment(self, tilt: float) -> float:
+        """log E[exp(tilt * loss)] over the finite losses."""
+        exponents = tilt * self.values + self.log_probs
+        top = exponents.max()
+        return float(top + math.log(np.exp(exponents - top).sum()))
+
+    def tilted(self, tilt: float) -> pld_pmf.DensePLDPmf:
+        """The finite losses with probabilities times exp(tilt * loss), normalised."""
+        probs = np.exp(tilt * self.values + self.log_probs - self.log_moment(tilt))
+        return pld_pmf.DensePLDPmf(self.interval, self.lower, probs, 0.0, True)
+
+
+    def untilted(
+        self, tilt: float, log_scale: float, floor: float, delta: float
+    ) -> pld_pmf.DensePLDPmf:
+        """Undo :meth:`tilted` above ``floor``; a last 1e-9 of delta at the top goes to infinity."""
+        start = int(np.searchsorted(self.values, floor, side="right"))
+        start = min(start, len(self.probs) - 1)
+        probs = np.maximum(self.probs[start:], 0.0)
+        probs = probs * np.exp(log_scale - tilt * self.values[start:])
+        beyond = np.cumsum(probs[::-1])
+        cut = min(int(np.searchsorted(beyond, 1e-9 * delta)), len(probs) - 1)
+        infinite = float(beyond[cut - 1]) if cut else 0.0
+        kept = probs[: len(probs) - cut]
+        return pld_pmf.DensePLDPmf(self.interval, self.lower + start, kept, infinite, True)
+
+
+Directions = tuple[Losses, ...]  # present against withheld, and back; one if they are equal
+
+
+# --- one event ------------------------------------------------------------------------------------
+
+
+@lru_cache(maxsize=256)
+def loss_range(event: dpa.DpEvent) -> float:
+    """Width of the interval of losses that one event can cause, the far tails aside."""
+    if isinstance(event, SampledGaussianDpEvent):
+        low, high, *_ = _support(event)
+        return _loss(event, np.array([high]))[0][0] - _loss(event, np.array([low]))[0][0]
+    if isinstance(event, RevealedCountGaussianDpEvent):
+        shifts, weights = revealed_shifts(event)
+        shift = shifts[weights > TAIL].max() / event.noise_multiplier
+        return min(2 * MAX_LOSS, shift**2 + 2 * shift * _GAUSSIAN_REACH)
+    return 1.0  # dp_accounting's own events choose their range themselves
+
+
+def discretise(event: dpa.DpEvent, interval: float) -> Directions:
+    """The privacy losses of one event on a grid, rounded against us."""
+    if isinstance(event, SampledGaussianDpEvent):
+        return _sampled_gaussian(event, interval)
+    if isinstance(event, RevealedCountGaussianDpEvent):
+        return _revealed_count(event, interval)
+    accountant = PLDAccountant(dpa.NeighboringRelation.REPLACE_SPECIAL, interval)
+    accountant.compose(event)
+    remove, add = (
+        pmf.to_dense_pmf() for pmf in (accountant._pld._pmf_remove, accountant._pld._pmf_add)
+    )
+    return tuple(
+        Losses(interval, pmf._lower_loss, np.maximum(pmf._probs, 0.0), pmf._infinity_mass)
+        for pmf in ((remove,) if accountant._pld._symmetric else (remove, add))
+    )
+
+
+_GAUSSIAN_REACH = -float(special.ndtri(TAIL / 2))
+
+
+@lru_cache(maxsize=64)
+def _laws(event: SampledGaussianDpEvent) -> tuple[BinomialGaussian, BinomialGaussian]:
+    """The unit present, and (mirrored) the unit withheld."""
+    present = event.removed + event.altered
+    return (
+        BinomialGaussian(present, event.rate, event.noise_multiplier),
+        BinomialGaussian(event.altered, event.rate, event.noise_multiplier),
+    )
+
+
+def _loss(event: SampledGaussianDpEvent, x: Array) -> tuple[Array, Array]:
+    """log P(x)/Q(x), which increases with x, and its slope; ``x`` ascends."""
+    present, withheld = _laws(event)
+    above, drawn = present.log_tilt(x)
+    below, altered = withheld.log_tilt(-x[::-1])
+    return above - below[::-1], (drawn + altered[::-1]) / event.noise_multiplier**2
+
+
+@lru_cache(maxsize=64)
+def _support(event: SampledGaussianDpEvent) -> tuple[float, float, Array, Array]:
+    """Ends of the line that matter, and a table of losses between them."""
+    present, withheld = _laws(event)
+    low, high = -withheld.upper_quantile(TAIL), present.upper_quantile(TAIL)
+    for _ in range(6):  # each look cuts off what is out of reach, and looks closer at the rest
+        x = np.linspace(low, high, 4097)
+        loss = np.maximum.accumulate(_loss(event, x)[0])
+        inside = np.nonzero(np.abs(loss) <= MAX_LOSS)[0]
+        if len(inside) == len(x) or len(inside) == 0:
+            break
+        low, high = x[max(inside[0] - 1, 0)], x[min(inside[-1] + 1, len(x) - 1)]
+    low, high = np.interp(
+        np.clip([loss[0], loss[-1]], -MAX_LOSS, MAX_LOSS), loss, x
+    )
+    return float(low), float(high), x, loss
+
+
+def _sampled_gaussian(event: SampledGaussianDpEvent, interval: float) -> Directions:
+    present, withheld = _laws(event)
+    low, high, table_x, table_loss = _support(event)
+    ends = _loss(event, np.array([low, high]))[0]
+    first, last = math.floor(ends[0] / interval), math.ceil(ends[1] / interval)
+    last = max(last, first + 1)
+    inner = np.arange(first + 1, last) * interval
+    x = np.concatenate([[low], _invert(event, inner, table_x, table_loss, interval), [high]])
+    of_present, of_withheld = present.masses(x), withheld.masses(-x[::-1])[::-1]
+    forward = _connect_the_dots(
+        of_present, of_withheld, interval, first, present.below(low), present.above(high)
+    )
+    if event.removed == 0 or event.rate == 1:
+        return (forward,)  # P and Q are mirror images
+    backward = _connect_the_dots(
+        of_withheld[::-1], of_present[::-1], interval, -last,
+        withheld.below(-high), withheld.above(-low),
+    )
+    return forward, backward
+
+
+def _invert(
+    event: SampledGaussianDpEvent, losses: Array, table_x: Array, table_loss: Array, interval: float
+) -> Array:
+    """The ``x`` with these ascending losses: Newton's method, kept inside a shrinking bracket."""
+    cell = np.clip(np.searchsorted(table_loss, losses) - 1, 0, len(table_x) - 2)
+    low, high = table_x[cell], table_x[cell + 1]
+    x = np.clip(np.interp(losses, table_loss, table_x), low, high)
+    for _ in range(60):
+        value, slope = _loss(event, x)
+        miss = value - losses
+        low, high = np.where(miss < 0, x, low), np.where(miss > 0, x, high)
+        if np.all(np.abs(miss) <= 1e-8 * interval + 1e-14 * np.abs(losses) + 1e-15):
+            break
+        with np.errstate(divide="ignore", invalid="ignore"):
+            step = x - miss / slope
+        x = np.maximum.accumulate(np.where((step > low) & (step < high), step, (low + high) / 2))
+    return x
+
+
+def _connect_the_dots(
+    upper: Array, lower: Array, interval: float, first: int, below: float, above: float
+) -> Losses:
+    """Masses of the cells ``[first + k, first + k + 1] * interval``, moved to the cells' ends.
+
+    ``below`` is upper mass whose loss is smaller than all cells: raised to the first end.
+    ``above`` is upper mass beyond the last end: counted as infinite loss.
+    """
+    left = (first + np.arange(len(upper))) * interval
+    raised = np.clip((upper - np.exp(left) * lower) / -math.expm1(-interval), 0.0, upper)
+    probs = np.zeros(len(upper) + 1)
+    probs[1:] += raised
+    probs[:-1] += upper - raised
+    probs[0] += below
+    return Losses(interval, first, probs, above)
+
+
+def _revealed_count(event: RevealedCountGaussianDpEvent, interval: float) -> Directions:
+    """A mixture of Gaussians' losses; the count is known, so each has its own line to live on."""
+    shifts, weights = revealed_shifts(event)
+    likely = weights > TAIL / len(weights)
+    infinite = float(weights[~likely].sum())
+    shifts, weights = shifts[likely] / event.noise_multiplier, weights[likely]
+    largest = min(MAX_LOSS, shifts.max() ** 2 / 2 + shifts.max() * _GAUSSIAN_REACH)
+    last = math.ceil(largest / interval)
+    first = -last
+    edges = np.arange(first, last + 1) * interval
+    total = np.zeros(len(edges))
+    for shift, weight in zip(shifts, weights, strict=True):
+        if shift == 0:
+            total[-first] += weight
+            continue
+        x = edges / shift + shift / 2  # N(shift, 1) against N(0, 1)
+        withheld, present = _STANDARD.masses(x), _STANDARD.masses(x - shift)
+        dots = _connect_the_dots(
+            present, withheld, interval, first, special.ndtr(x[0] - shift),
+            special.ndtr(shift - x[-1]),
+        )  # fmt: skip
+        total += weight * dots.probs
+        infinite += weight * dots.infinite
+    return (Losses(interval, first, total, infinite),)
+
+
+_STANDARD = BinomialGaussian(0, 0.0, 1.0)
+
+
+def amplified(inner: Directions, rate: float) -> Directions:
+    r"""The losses when each unit takes part in all of ``inner`` with probability ``rate``.
+
+    Present: Q' = (1 - q) Q + q P against Q; withheld: Q against Q'. A loss l turns into
+    log(1 - q + q e^l), and hockey sticks obey H'(log(1 + q (e^eps - 1))) = q H(eps): Zhu, Dong and
+    Wang (2022), Theorem 11. ``inner``'s distribution stands for its dominating pair of laws.
+    """
+    forward, backward = inner[0], inner[-1]
+    results = []
+    for losses, sign in ((forward, 1), (backward, -1)):
+        values, probs, interval = losses.values, losses.probs, losses.interval
+        if sign == 1:  # upper = q P + (1 - q) Q, lower = Q
+            lower = probs * np.exp(-values)
+            upper = rate * probs + (1 - rate) * lower
+            infinite = rate * losses.infinite
+            rest = max(0.0, 1 - lower.sum())  # Q where P has nothing: loss log(1 - q)
+        else:  # upper = Q, lower = q P + (1 - q) Q; probs is Q's
+            upper = probs
+            lower = (1 - rate) * probs + rate * probs * np.exp(-values)
+            infinite, rest = 0.0, losses.infinite  # P has nothing there: loss -log(1 - q)
+        new = np.log(upper) - np.log(lower)
+        special_loss = sign * math.log1p(-rate)
+        points = np.append(new, special_loss)
+        masses_up = np.append(upper, rest * (1 - rate) if sign == 1 else rest)
+        masses_low = masses_up * np.exp(-points)
+        first = math.floor(points.min() / interval)
+        cell = np.floor(points / interval).astype(int) - first
+        size = cell.max() + 1
+        results.append(
+            _connect_the_dots(
+                np.bincount(cell, masses_up, size), np.bincount(cell, masses_low, size),
+                interval, first, 0.0, infinite,
+            )  # fmt: skip
+        )
+    return tuple(results)
+
+
+# --- composition ----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Composition:
+    """Several events' losses in one direction, each with its number of repetitions."""
+
+    parts: Sequence[tuple[Losses, int]]
+
+    @property
+    def infinite(self) -> float:
+        """The probability that any of the losses is infinite."""
+        kept = sum(count * math.log1p(-min(part.infinite, 1 - 1e-16)) for part, count in self.parts)
+        return -math.expm1(kept)
+
+    def log_moment(self, tilt: float) -> float:
+        """log E[exp(tilt * total loss)]."""
+        return sum(count * part.log_moment(tilt) for part, count in self.parts)
+
+    def chernoff(self, delta: float) -> tuple[float, float]:
+        """Least over tilts of the epsilon that a moment bound gives, and that tilt."""
+        budget = delta - self.infinite
+        if budget <= 0:
+            return math.inf, 0.0
+        return _least(lambda tilt: (self.log_moment(tilt) - math.log(budget)) / tilt)
+
+    def tilt_for(self, epsilon: float) -> float:
+        """The tilt whose moment bounds the probability of losses above epsilon best."""
+        return _least(lambda tilt: self.log_moment(tilt) - tilt * epsilon)[1]
+
+    def epsilon(self, delta: float) -> float:
+        """The smallest epsilon with hockey-stick divergence at most delta; inf if there is none."""
+        bound, tilt = self.chernoff(delta)
+        if not math.isfinite(bound):
+            return math.inf
+        pmf, error = self._convolved(tilt)
+        log_scale = self.log_moment(tilt)
+        for allowance in _ALLOWANCES:
+            # Rounding may misplace `error` of the tilted mass. Above `floor` that is at most this
+            # share of delta, which we count as infinite; below it we do not look.
+            floor = (log_scale + math.log(error / (allowance * delta))) / tilt
+            if floor > bound - 3 / tilt and allowance < _ALLOWANCES[-1]:
+                continue
+            final = pmf.untilted(tilt, log_scale, floor, delta)
+            final._infinity_mass += self.infinite + allowance * delta
+            found = float(final.get_epsilon_for_delta(delta))
+            if found > floor or floor <= 0:
+                break
+        return max(0.0, min(bound, max(floor, found)))
+
+    def delta(self, epsilon: float) -> float:
+        """The hockey-stick divergence at epsilon."""
+        tilt = self.tilt_for(epsilon)
+        pmf, error = self._convolved(tilt)
+        values = pmf.values
+        beyond = values > epsilon
+        scale = self.log_moment(tilt) - tilt * values[beyond]
+        probs = np.maximum(pmf.probs[beyond], 0.0) * -np.expm1(epsilon - values[beyond])
+        misplaced = error * math.exp(min(0.0, self.log_moment(tilt) - tilt * epsilon))
+        return float(min(1.0, self.infinite + np.exp(scale) @ probs + misplaced))
+
+    def _convolved(self, tilt: float) -> tuple[Losses, float]:
+        """The tilted total loss, and a bound on how much of its mass rounding may misplace."""
+        total, error = None, 0.0
+        for part, count in self.parts:
+            pmf, rounding = _power(part.tilted(tilt), count)
+            total = pmf if total is None else total.compose(pmf, _TRUNCATION)
+            error += rounding + _EPS * math.log2(total.size + 2) ** 2 + 2 * _TRUNCATION
+        assert total is not None
+        return Losses(total._discretization, total._lower_loss, total._probs, 0.0), error
+
+
+def _power(pmf: pld_pmf.DensePLDPmf, count: int) -> tuple[pld_pmf.DensePLDPmf, float]:
+    """``pmf`` convolved with itself, and a bound on the rounding error in total mass.
+
+    As dp_accounting's own self-composition, but with the window's moment orders fitted to the
+    count (the fixed ones make it hundreds of times too wide for a million steps) and with the error
+    of the power read off the spectrum: one of size e in z becomes at most n |z|^(n-1) e in z^n.
+    """
+    if count == 1:
+        return pmf, 0.0
+    index = np.arange(pmf.size)
+    mean = float(index @ pmf._probs)
+    spread = math.sqrt(max(float((index - mean) ** 2 @ pmf._probs), 1e-12) * count)
+    orders = np.geomspace(0.1, 100, 40) / spread
+    with np.errstate(over="ignore"):  # orders whose moment overflows are passed over
+        low, high = common.compute_self_convolve_bounds(
+            pmf._probs, count, _TRUNCATION, np.concatenate([-orders, orders])
+        )
+    size = fft.next_fast_len(max(high - low + 1, pmf.size), real=True)
+    spectrum = fft.rfft(pmf._probs, size)
+    probs = np.roll(fft.irfft(spectrum**count, size), -low)[: high - low + 1]
+    strength = math.sqrt(2 * float((np.abs(spectrum) ** (2 * (count - 1))).sum()))
+    error = _EPS * math.log2(size) * count * strength + _TRUNCATION
+    return pld_pmf.DensePLDPmf(
+        pmf._discretization, pmf._lower_loss * count + low, probs, 0.0, True
+    ), error
+
+
+def _least(objective: object) -> tuple[float, float]:
+    """Minimum of a unimodal function of a positive tilt: a coarse sweep, then a finer one."""
+    tilts = np.geomspace(1e-4, 1e6, 41)
+    for _ in range(2):
+        values = [objective(tilt) for tilt in tilts]  # type: ignore[operator]
+        best = int(np.argmin(values))
+        tilts_near = tilts[[max(best - 1, 0), min(best + 1, len(tilts) - 1)]]
+        least, at = values[best], float(tilts[best])
+        tilts = np.geomspace(*tilts_near, 9)
+    return float(least), at

@@ -1,0 +1,353 @@
+"""What is promised: units, relations, guarantees, and the certificate that states one in full.
+
+The data is one row for each public id: features, label, list of receivers. Neighbouring data sets
+are equal except that one row is *withheld*: in one of them it is the null row (no features, no
+label, empty list). The relation is symmetric and every guarantee holds in both directions.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from importlib import metadata
+from typing import Any
+
+import dp_accounting as dpa
+
+from graphveil import _validate
+from graphveil._errors import InvalidInputError, UnprovenError
+from graphveil.privacy import events as _events
+from graphveil.privacy.accounting import account
+
+
+@dataclass(frozen=True)
+class Unit:
+    """One person's share of the data, and what stays outside it."""
+
+    name: str
+    protects: str
+    leaves_out: str
+
+
+UNITS: Mapping[str, Unit] = {
+    unit.name: unit
+    for unit in (
+        Unit(
+            "node",
+            "one node's row: its features, its label and the list of nodes it sends to",
+            "that somebody else's list may still name the node",
+        ),
+        Unit(
+            "edge-directed",
+            "the presence of one directed edge (one message)",
+            "node features, labels and ids, which are public under this unit",
+        ),
+        Unit(
+            "edge-undirected",
+            "the presence of one undirected edge (two messages)",
+            "node features, labels and ids, which are public under this unit",
+        ),
+        Unit(
+            "graph",
+            "one whole graph of a data set of graphs",
+            "how many graphs there are",
+        ),
+    )
+}
+
+RELATIONS: Mapping[str, str] = {
+    "withhold": "the unit's row is the null row in one of two otherwise equal data sets",
+    "remove": "the node and every mention of it are gone in one of two otherwise equal data sets, "
+    "which all obey a public bound on degrees",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Guarantee:
+    """(epsilon, delta)-differential privacy for one unit under one relation.
+
+    For every pair of neighbouring data sets and every set S of outcomes,
+    ``P[M(D) in S] <= exp(epsilon) P[M(D') in S] + delta``, in both directions. Infinite epsilon
+    promises nothing and says so.
+    """
+
+    unit: str
+    epsilon: float
+    delta: float
+    relation: str = "withhold"
+
+    def __post_init__(self) -> None:
+        _validate.choice("unit", self.unit, tuple(UNITS))
+        _validate.choice("relation", self.relation, tuple(RELATIONS))
+        if self.relation == "remove" and self.unit != "node":
+            raise InvalidInputError(
+                "The 'relation' parameter must be 'withhold' for every unit but 'node'. Got "
+                f"'remove' with unit {self.unit!r} instead."
+            )
+        object.__setattr__(self, "epsilon", _validate.number("epsilon", self.epsilon, "[0, inf]"))
+        object.__setattr__(self, "delta", _validate.number("delta", self.delta, "[0, 1)"))
+
+    def __str__(self) -> str:
+        if math.isinf(self.epsilon):
+            return f"no guarantee for one {self.unit}"
+        return (
+            f"({self.epsilon:.4g}, {self.delta:g})-differential privacy for one {self.unit}, "
+            f"relation {self.relation!r}"
+        )
+
+
+def default_delta(units: int) -> float:
+    """The largest power of ten below 1 / ``units``, the *public* number of units."""
+    units = _validate.integer("units", units, "[1, 1e300]")
+    power = -math.floor(math.log10(units)) - 1
+    return float(f"1e{power}")
+
+
+def check_delta(delta: float, units: int) -> float:
+    """Refuse a delta of 1 / ``units`` or more: it would allow publishing somebody's row whole."""
+    delta = _validate.number("delta", delta, "(0, 1)")
+    if delta * units >= 1:
+        raise UnprovenError(
+            f"delta must be below 1/n = {1 / units:.3g} for n = {units} units. Got {delta:g} "
+            f"instead; {default_delta(units):g} is the default."
+        )
+    return delta
+
+
+@dataclass(frozen=True, kw_only=True)
+class Charge:
+    """One part of what was spent: what it paid for, and the event that prices it."""
+
+    paid_for: str
+    event: dpa.DpEvent
+
+
+@dataclass(frozen=True, kw_only=True)
+class Claim:
+    """What a paper prints for the same settings; never a guarantee of graphveil's."""
+
+    epsilon: float | None
+    source: str
+    why_it_differs: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Certificate:
+    """A guarantee together with everything it rests on; make one with :func:`certify`.
+
+    It renders as text (``str``), Markdown (:meth:`to_markdown`) and JSON (:meth:`to_json`, read
+    back by :meth:`from_json`).
+
+    *Guarantee.* Epsilon is priced from ``charges`` and from nothing else. A certificate with
+    ``void_because`` states no epsilon to a reader: its guarantee is infinite.
+    """
+
+    guarantee: Guarantee
+    released: str
+    released_to: str
+    pld: float | None
+    rdp: float | None
+    charges: tuple[Charge, ...]
+    public: tuple[str, ...] = ()
+    inference: tuple[str, ...] = ()
+    voided_by: tuple[str, ...] = ()
+    void_because: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    claim: Claim | None = None
+    versions: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def event(self) -> dpa.DpEvent:
+        """All charges as one event."""
+        return _events.composed(*(charge.event for charge in self.charges))
+
+    def __str__(self) -> str:
+        return "\n\n".join(
+            "\n".join([title.upper(), *(f"  {line}" for line in lines)])
+            for title, lines in self._sections()
+        )
+
+    def to_markdown(self) -> str:
+        """The certificate as Markdown, a heading for each section and a list below it."""
+        return "\n".join(
+            "\n".join([f"## {title}", "", *(f"- {line}" for line in lines), ""])
+            for title, lines in self._sections()
+        )
+
+    def to_json(self, indent: int | None = 2) -> str:
+        """The certificate as JSON; infinity is the string "inf"."""
+        return json.dumps(_to_plain(self), indent=indent, allow_nan=False)
+
+    @classmethod
+    def from_json(cls, text: str) -> Certificate:
+        """Read what :meth:`to_json` wrote, into an equal object."""
+        try:
+            raw = json.loads(text)
+            values: dict[str, Any] = {f.name: raw[f.name] for f in fields(cls)}
+            guarantee = {key: _number(value) for key, value in values["guarantee"].items()}
+            values["guarantee"] = Guarantee(**guarantee)
+            values["charges"] = tuple(
+                Charge(paid_for=each["paid_for"], event=_events.from_json(each["event"]))
+                for each in values["charges"]
+            )
+            claim = values["claim"]
+            if claim is not None:
+                claim = Claim(**{key: _number(value) for key, value in claim.items()})
+            values["claim"] = claim
+            for name in ("public", "inference", "voided_by", "void_because", "notes"):
+                values[name] = tuple(values[name])
+            return cls(**values)
+        except (json.JSONDecodeError, KeyError, TypeError, AttributeError) as error:
+            raise InvalidInputError(
+                f"This is not a certificate that graphveil wrote: {type(error).__name__}: {error}."
+            ) from error
+
+    def _sections(self) -> list[tuple[str, list[str]]]:
+        unit = UNITS[self.guarantee.unit]
+        void = [f"VOID: {reason}" for reason in self.void_because]
+        sections = [
+            ("Certificate of differential privacy", void + [f"{self.guarantee}"]),
+            ("Released", [f"{self.released}, to {self.released_to}"]),
+            (
+                "Unit",
+                [
+                    f"Protects {unit.protects}.",
+                    f"Relation: {RELATIONS[self.guarantee.relation]}.",
+                    f"Leaves out {unit.leaves_out}."
+                    if self.guarantee.relation == "withhold"
+                    else "Rests on the public degree bound named below.",
+                ],
+            ),
+            ("Epsilon", self._epsilon_lines()),
+            ("Charged", [f"{charge.paid_for}: {_one_line(charge.event)}" for charge in self.charges]),
+            ("Public by assumption", list(self.public)),
+            ("Inference", list(self.inference)),
+            ("Void if", list(self.voided_by)),
+            ("Notes", list(self.notes)),
+            ("Made with", [f"{name} {version}" for name, version in self.versions.items()]),
+        ]
+        return [(title, lines) for title, lines in sections if lines]
+
+    def _epsilon_lines(self) -> list[str]:
+        def show(value: float | None) -> str:
+            return "none" if value is None else f"{value:.4g}"
+
+        lines = [
+            f"by privacy loss distributions (PLD): {show(self.pld)}",
+            f"by Renyi divergences (RDP): {show(self.rdp)}",
+        ]
+        if not self.void_because:
+            smaller = f"{self.guarantee.epsilon:.4g}"
+            lines.append(f"the smaller one, at delta {self.guarantee.delta:g}: {smaller}")
+        if self.claim is not None:
+            lines.append(f"claimed by {self.claim.source}: {show(self.claim.epsilon)}")
+            if self.claim.why_it_differs:
+                lines.append(f"why it differs: {self.claim.why_it_differs}")
+        return lines
+
+
+ALWAYS_PUBLIC = (
+    "the number of units, the feature dimension and the number of classes",
+    "which ids are in which split (split: given)",
+    "hyper-parameters, steps and caps, chosen without looking at the private data",
+)
+ALWAYS_VOIDED_BY = (
+    "the secret random stream was fixed, saved or seen",
+    "anything else read off the private data was shown: losses, gradient norms, batch sizes, "
+    "degree statistics, scores on private validation data",
+    "settings were chosen by comparing runs on the same private data without charging for it",
+)
+
+
+def certify(
+    charges: Sequence[Charge],
+    *,
+    unit: str,
+    delta: float,
+    released: str,
+    released_to: str = "anybody",
+    relation: str = "withhold",
+    public: Sequence[str] = (),
+    inference: Sequence[str] = (),
+    voided_by: Sequence[str] = (),
+    void_because: Sequence[str | None] = (),
+    claim: Claim | None = None,
+) -> Certificate:
+    """Price ``charges`` and write the certificate.
+
+    ``void_because`` takes the ``void_reason`` of every random stream used; a reason that is not
+    None makes the guarantee infinite and is printed first. The papers' ``claim`` stands beside the
+    proven epsilon and never changes it.
+    """
+    priced = account(_events.composed(*(charge.event for charge in charges)), delta)
+    reasons = tuple(reason for reason in void_because if reason)
+    return Certificate(
+        guarantee=Guarantee(
+            unit=unit,
+            relation=relation,
+            epsilon=math.inf if reasons else priced.epsilon,
+            delta=priced.delta,
+        ),
+        released=released,
+        released_to=released_to,
+        pld=priced.pld,
+        rdp=priced.rdp,
+        charges=tuple(charges),
+        public=(*ALWAYS_PUBLIC, *public),
+        inference=tuple(inference),
+        voided_by=(*ALWAYS_VOIDED_BY, *voided_by),
+        void_because=reasons,
+        notes=priced.notes,
+        claim=claim,
+        versions=versions(),
+    )
+
+
+def versions() -> dict[str, str]:
+    """The library and those of its dependencies on which a printed epsilon rests."""
+    from graphveil import __version__
+
+    used = ("dp-accounting", "numpy", "scipy", "torch", "torch-geometric")
+    found = {"graphveil": __version__}
+    for name in used:
+        try:
+            found[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:  # an accounting-only installation
+            continue
+    return found
+
+
+def _one_line(event: dpa.DpEvent) -> str:
+    """An event as a person would say it: ``150 x SampledGaussian(rate=0.3, ...)``."""
+    if isinstance(event, dpa.SelfComposedDpEvent):
+        return f"{event.count} x {_one_line(event.event)}"
+    if isinstance(event, dpa.ComposedDpEvent):
+        return " + ".join(_one_line(part) for part in event.events)
+    plain = {key: value for key, value in _events.to_json(event).items() if key != "type"}
+    if isinstance(inner := getattr(event, "event", None), dpa.DpEvent):
+        plain["event"] = _one_line(inner)
+    inside = ", ".join(
+        f"{key}={value:g}" if isinstance(value, float) else f"{key}={value}"
+        for key, value in plain.items()
+    )
+    return f"{type(event).__name__.removesuffix('DpEvent')}({inside})"
+
+
+def _to_plain(value: Any) -> Any:
+    if isinstance(value, dpa.DpEvent):
+        return _events.to_json(value)
+    if isinstance(value, (Certificate, Guarantee, Charge, Claim)):
+        return {f.name: _to_plain(getattr(value, f.name)) for f in fields(value)}
+    if isinstance(value, tuple):
+        return [_to_plain(item) for item in value]
+    if isinstance(value, Mapping):
+        return dict(value)
+    if isinstance(value, float) and math.isinf(value):
+        return "inf"
+    return value
+
+
+def _number(value: Any) -> Any:
+    return math.inf if value == "inf" else value
