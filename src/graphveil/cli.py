@@ -14,7 +14,7 @@ import json
 import math
 import os
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -37,7 +37,6 @@ def main(arguments: list[str] | None = None) -> None:
     """Run the command line and leave with its exit code; an error is one line on stderr."""
     try:
         code = cli.main(args=arguments, prog_name="graphveil", standalone_mode=False)
-        sys.stdout.flush()
     except click.ClickException as error:
         _say(error.format_message())
         code = 2
@@ -47,9 +46,6 @@ def main(arguments: list[str] | None = None) -> None:
     except GraphveilError as error:
         _say(str(error))
         code = error.exit_code
-    except BrokenPipeError:  # the reader (head, less) has had enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        code = 0
     except Exception as error:
         if os.environ.get("GRAPHVEIL_DEBUG"):
             raise
@@ -126,11 +122,21 @@ def _step(
     )
 
 
-def _print(result: dict[str, Any], as_json: bool, title: str, rows: Iterable[tuple[str, str]]) -> None:
+def _print(
+    result: dict[str, Any], as_json: bool, title: str, rows: Iterable[tuple[str, str]]
+) -> None:
     """The result as JSON, or as a table for a person."""
-    if as_json:
-        click.echo(json.dumps({key: _finite(value) for key, value in result.items()}))
-        return
+    try:
+        if as_json:
+            click.echo(json.dumps({key: _finite(value) for key, value in result.items()}))
+        else:
+            _print_table(title, rows)
+            sys.stdout.flush()
+    except BrokenPipeError:  # the reader (head, less) has had enough, which is not our error
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _print_table(title: str, rows: Iterable[tuple[str, str]]) -> None:
     from rich.console import Console
     from rich.table import Table
 
@@ -139,7 +145,7 @@ def _print(result: dict[str, Any], as_json: bool, title: str, rows: Iterable[tup
     table.add_column(overflow="fold")
     for label, text in rows:
         table.add_row(label, text)
-    Console(soft_wrap=not sys.stdout.isatty(), highlight=False).print(table)
+    Console(highlight=False).print(table)
 
 
 def _finite(value: Any) -> Any:
@@ -164,7 +170,9 @@ def _account_rows(account: Account) -> list[tuple[str, str]]:
 
 
 @cli.command()
-@click.option("--rate", type=float, help="Probability with which each loss term is drawn (Poisson).")
+@click.option(
+    "--rate", type=float, help="Probability with which each loss term is drawn (Poisson)."
+)
 @click.option("--population", type=int, help="Fixed-size batches: terms to draw from.")
 @click.option("--batch", type=int, help="Fixed-size batches: terms in a batch.")
 @_removed
@@ -174,7 +182,9 @@ def _account_rows(account: Account) -> list[tuple[str, str]]:
     type=float,
     help="Standard deviation of the noise, in units of the clipping bound.",
 )
-@click.option("--steps", type=int, default=1, show_default=True, help="How often the step is taken.")
+@click.option(
+    "--steps", type=int, default=1, show_default=True, help="How often the step is taken."
+)
 @click.option(
     "--event",
     "event_file",
@@ -184,7 +194,12 @@ def _account_rows(account: Account) -> list[tuple[str, str]]:
 @_delta
 @_json
 def account(
-    event_file: Any, steps: int, delta: float, as_json: bool, noise_multiplier: float | None, **step: Any
+    event_file: Any,
+    steps: int,
+    delta: float,
+    as_json: bool,
+    noise_multiplier: float | None,
+    **step: Any,
 ) -> None:
     """Price a training run: epsilon by PLD and by RDP, and the smaller of them.
 
@@ -224,7 +239,9 @@ def account(
 
 @cli.command()
 @click.option("--epsilon", type=float, required=True, help="The budget.")
-@click.option("--rate", type=float, help="Probability with which each loss term is drawn (Poisson).")
+@click.option(
+    "--rate", type=float, help="Probability with which each loss term is drawn (Poisson)."
+)
 @_removed
 @_altered
 @click.option("--noise-multiplier", type=float, help="Noise, in units of the clipping bound.")
@@ -282,9 +299,115 @@ def calibrate(
     _print(result, as_json, "What fits the budget", rows)
 
 
-# The ends between which an answer is sought: the one that spends least, and the one that spends most.
+# The ends between which an answer is sought: what spends least, and what spends most.
 _SEARCHED: dict[str, tuple[float, float]] = {
     "noise_multiplier": (1e7, 1e-2),
     "steps": (1, 10_000_000),
     "rate": (1e-9, 1.0),
 }
+
+
+# --- claims ---------------------------------------------------------------------------------------
+
+
+@cli.group()
+def claims() -> None:
+    """What a paper prints for a setting, beside what can be proven for it.
+
+    A claimed figure is the published formula's and never a guarantee. The proven one assumes what
+    the note says.
+    """
+
+
+_HELP: dict[str, tuple[Any, str]] = {
+    "nodes": (int, "Training nodes."),
+    "graphs": (int, "Training graphs."),
+    "batch": (int, "Loss terms in a batch."),
+    "max-degree": (int, "Cap on the messages of a node (K or D)."),
+    "noise-ratio": (float, "The paper's sigma / (2 (K + 1) C)."),
+    "noise-multiplier": (float, "Noise, in units of the clipping bound or of one message."),
+    "steps": (int, "Training steps."),
+    "splits": (int, "Groups the graph is split into; 1 is the whole graph."),
+    "hops": (int, "Aggregation hops."),
+    "unit": (click.Choice(["edge", "node"]), "What is protected."),
+    "directed": (bool, "Edges are directed: one message each instead of two."),
+    "weighting": (click.Choice(["similarity", "attention"]), "How messages are weighted."),
+    "encoder-noise": (float, "Noise multiplier of the encoder's DP-SGD (unit node)."),
+    "classifier-noise": (float, "Noise multiplier of the classifier's DP-SGD (unit node)."),
+    "attention-noise": (float, "Noise multiplier of the attention's DP-SGD."),
+    "attention-steps": (int, "Steps of the attention's DP-SGD."),
+    "rate": (float, "Sampling rate of DP-SGD."),
+    "epsilon": (float, "The epsilon the paper prints."),
+    "graph-rate": (float, "Probability with which a node is kept in the sampled graph."),
+    "delta": (float, "The delta of the guarantee."),
+}
+
+# Paper: what it is about, the options it needs, the options it takes.
+_PAPERS = {
+    "daigavane": (
+        "Node-level DP-GNN: Theorem 1 for one layer.",
+        "nodes batch max-degree noise-ratio steps delta",
+        "",
+    ),
+    "igamberdiev": (
+        "Graph splits for text: the moments accountant of Table 3.",
+        "noise-multiplier steps splits delta",
+        "",
+    ),
+    "mueller": (
+        "Graph classification: Opacus's RDP accountant.",
+        "graphs batch noise-multiplier steps delta",
+        "",
+    ),
+    "gap": (
+        "GAP: noisy aggregation over hops.",
+        "hops noise-multiplier delta",
+        "unit directed max-degree encoder-noise classifier-noise rate steps",
+    ),
+    "shpilevskiy": (
+        "GAP with weighted messages.",
+        "weighting hops noise-multiplier delta",
+        "unit directed attention-noise attention-steps rate max-degree encoder-noise "
+        "classifier-noise steps",
+    ),
+    "dpar": ("DPAR: the sampling rate times epsilon.", "epsilon graph-rate", "delta"),
+}
+
+
+def _claim_command(name: str, summary: str, needed: str, optional: str) -> click.Command:
+    def command(as_json: bool, **settings: Any) -> None:
+        from graphveil.privacy.claims import CLAIMS
+
+        claim = CLAIMS[name](**{key: value for key, value in settings.items() if value is not None})
+        result = {
+            "claimed_epsilon": claim.claimed_epsilon,
+            "proven_epsilon": claim.proven_epsilon,
+            "delta": claim.delta,
+            "paper": claim.paper,
+            "formula": claim.formula,
+            "flaw": claim.flaw,
+            "proven_note": claim.proven_note,
+        }
+        rows = [
+            ("claimed epsilon", f"{_figure(claim.claimed_epsilon)}  ({claim.paper})"),
+            ("proven epsilon", _figure(claim.proven_epsilon)),
+            ("formula", claim.formula),
+            ("flaw", claim.flaw),
+            ("proven for", claim.proven_note),
+        ]
+        _print(result, as_json, "Claimed and proven", rows)
+
+    options: list[click.Parameter] = []
+    for option in [*needed.split(), *optional.split()]:
+        kind, text = _HELP[option]
+        flag = {"is_flag": True, "default": None} if kind is bool else {"type": kind}
+        required = option in needed.split()
+        options.append(click.Option([f"--{option}"], required=required, help=text, **flag))
+    options.append(
+        click.Option(["--json", "as_json"], is_flag=True, help="One JSON object on stdout.")
+    )
+    return click.Command(name, callback=command, params=options, help=summary)
+
+
+for _name, _paper in _PAPERS.items():
+    claims.add_command(_claim_command(_name, *_paper))

@@ -18,7 +18,7 @@ added to delta.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
@@ -52,7 +52,7 @@ class Losses:
     @property
     def values(self) -> Array:
         """The losses themselves."""
-        return (self.lower + np.arange(len(self.probs))) * self.interval
+        return np.asarray((self.lower + np.arange(len(self.probs))) * self.interval, np.float64)
 
     @cached_property
     def log_probs(self) -> Array:
@@ -70,7 +70,6 @@ class Losses:
         """The finite losses with probabilities times exp(tilt * loss), normalised."""
         probs = np.exp(tilt * self.values + self.log_probs - self.log_moment(tilt))
         return pld_pmf.DensePLDPmf(self.interval, self.lower, probs, 0.0, True)
-
 
     def untilted(
         self, tilt: float, log_scale: float, floor: float, delta: float
@@ -98,11 +97,12 @@ def loss_range(event: dpa.DpEvent) -> float:
     """Width of the interval of losses that one event can cause, the far tails aside."""
     if isinstance(event, SampledGaussianDpEvent):
         low, high, *_ = _support(event)
-        return _loss(event, np.array([high]))[0][0] - _loss(event, np.array([low]))[0][0]
+        lowest, highest = _loss(event, np.array([low, high]))[0]
+        return float(highest - lowest)
     if isinstance(event, RevealedCountGaussianDpEvent):
         shifts, weights = revealed_shifts(event)
         shift = shifts[weights > TAIL].max() / event.noise_multiplier
-        return min(2 * MAX_LOSS, shift**2 + 2 * shift * _GAUSSIAN_REACH)
+        return float(min(2 * MAX_LOSS, shift**2 + 2 * shift * _GAUSSIAN_REACH))
     return 1.0  # dp_accounting's own events choose their range themselves
 
 
@@ -156,9 +156,7 @@ def _support(event: SampledGaussianDpEvent) -> tuple[float, float, Array, Array]
         if len(inside) == len(x) or len(inside) == 0:
             break
         low, high = x[max(inside[0] - 1, 0)], x[min(inside[-1] + 1, len(x) - 1)]
-    low, high = np.interp(
-        np.clip([loss[0], loss[-1]], -MAX_LOSS, MAX_LOSS), loss, x
-    )
+    low, high = np.interp(np.clip([loss[0], loss[-1]], -MAX_LOSS, MAX_LOSS), loss, x)
     return float(low), float(high), x, loss
 
 
@@ -177,8 +175,12 @@ def _sampled_gaussian(event: SampledGaussianDpEvent, interval: float) -> Directi
     if event.removed == 0 or event.rate == 1:
         return (forward,)  # P and Q are mirror images
     backward = _connect_the_dots(
-        of_withheld[::-1], of_present[::-1], interval, -last,
-        withheld.below(-high), withheld.above(-low),
+        of_withheld[::-1],
+        of_present[::-1],
+        interval,
+        -last,
+        withheld.below(-high),
+        withheld.above(-low),
     )
     return forward, backward
 
@@ -246,43 +248,6 @@ def _revealed_count(event: RevealedCountGaussianDpEvent, interval: float) -> Dir
 
 
 _STANDARD = BinomialGaussian(0, 0.0, 1.0)
-
-
-def amplified(inner: Directions, rate: float) -> Directions:
-    r"""The losses when each unit takes part in all of ``inner`` with probability ``rate``.
-
-    Present: Q' = (1 - q) Q + q P against Q; withheld: Q against Q'. A loss l turns into
-    log(1 - q + q e^l), and hockey sticks obey H'(log(1 + q (e^eps - 1))) = q H(eps): Zhu, Dong and
-    Wang (2022), Theorem 11. ``inner``'s distribution stands for its dominating pair of laws.
-    """
-    forward, backward = inner[0], inner[-1]
-    results = []
-    for losses, sign in ((forward, 1), (backward, -1)):
-        values, probs, interval = losses.values, losses.probs, losses.interval
-        if sign == 1:  # upper = q P + (1 - q) Q, lower = Q
-            lower = probs * np.exp(-values)
-            upper = rate * probs + (1 - rate) * lower
-            infinite = rate * losses.infinite
-            rest = max(0.0, 1 - lower.sum())  # Q where P has nothing: loss log(1 - q)
-        else:  # upper = Q, lower = q P + (1 - q) Q; probs is Q's
-            upper = probs
-            lower = (1 - rate) * probs + rate * probs * np.exp(-values)
-            infinite, rest = 0.0, losses.infinite  # P has nothing there: loss -log(1 - q)
-        new = np.log(upper) - np.log(lower)
-        special_loss = sign * math.log1p(-rate)
-        points = np.append(new, special_loss)
-        masses_up = np.append(upper, rest * (1 - rate) if sign == 1 else rest)
-        masses_low = masses_up * np.exp(-points)
-        first = math.floor(points.min() / interval)
-        cell = np.floor(points / interval).astype(int) - first
-        size = cell.max() + 1
-        results.append(
-            _connect_the_dots(
-                np.bincount(cell, masses_up, size), np.bincount(cell, masses_low, size),
-                interval, first, 0.0, infinite,
-            )  # fmt: skip
-        )
-    return tuple(results)
 
 
 # --- composition ----------------------------------------------------------------------------------
@@ -384,13 +349,12 @@ def _power(pmf: pld_pmf.DensePLDPmf, count: int) -> tuple[pld_pmf.DensePLDPmf, f
     ), error
 
 
-def _least(objective: object) -> tuple[float, float]:
+def _least(objective: Callable[[float], float]) -> tuple[float, float]:
     """Minimum of a unimodal function of a positive tilt: a coarse sweep, then a finer one."""
     tilts = np.geomspace(1e-4, 1e6, 41)
     for _ in range(2):
-        values = [objective(tilt) for tilt in tilts]  # type: ignore[operator]
+        values = [objective(tilt) for tilt in tilts]
         best = int(np.argmin(values))
-        tilts_near = tilts[[max(best - 1, 0), min(best + 1, len(tilts) - 1)]]
         least, at = values[best], float(tilts[best])
-        tilts = np.geomspace(*tilts_near, 9)
-    return float(least), at
+        tilts = np.geomspace(tilts[max(best - 1, 0)], tilts[min(best + 1, len(tilts) - 1)], 9)
+    return least, at

@@ -27,7 +27,7 @@ from graphveil.privacy.events import (
 
 # alpha - 1 from 0.011 (dp_accounting converts no order below 1.01) to 30,000, 8 % apart: epsilon is
 # within 0.1 % of what the best order gives.
-ORDERS: Array = 1 + 0.011 * 1.08 ** np.arange(194)
+ORDERS: Array = 1 + 0.011 * np.power(1.08, np.arange(194.0))
 
 _REACH = 12.0  # standard deviations: exp(-72) of the integral lies further out
 _MAX_POINTS = 400_000
@@ -76,9 +76,7 @@ def sampled_gaussian(event: SampledGaussianDpEvent) -> Array:
             rate=event.rate,
         )
     )
-    present = BinomialGaussian(
-        event.removed + event.altered, event.rate, event.noise_multiplier
-    )
+    present = BinomialGaussian(event.removed + event.altered, event.rate, event.noise_multiplier)
     withheld = BinomialGaussian(event.altered, event.rate, event.noise_multiplier)
     curve = np.full_like(ORDERS, np.inf)
     useful = math.inf
@@ -100,17 +98,15 @@ def _divergence(upper: BinomialGaussian, lower: BinomialGaussian, order: float) 
 
     with both means at least 0, the first at most that of the binomial tilted by ``x / sigma^2``,
     the second at most its prior mean when ``x > 0``. So g falls at least as fast as a Gaussian's
-    left of 0 and right of any ``turn`` above the largest root of that bound: 12 sigma further out
-    nothing is left. Its curvature is at most ``(1 + order V) / sigma^2`` with V the largest
-    conditional variance of a count over sigma^2 (at most n/4: the law stays ultra-log-concave).
+    left of 0, and where it falls to the right :func:`_end` tells. The grid also holds the bulk of
+    ``lower``, whose total mass the integral below relies on. The curvature of g is at most
+    ``(1 + order V) / sigma^2`` with V the largest conditional variance of a count over sigma^2: at
+    most n/4 over sigma^2, and 1 + 1 / (4 sigma^2) since the law is log-concave on the integers.
     """
-    noise, last = upper.noise, upper.counts[-1]
+    noise, last = upper.noise, max(upper.counts[-1], lower.counts[-1])
     prior = (order - 1) * float(lower.weights @ lower.counts)
-    turn = order * last + prior
-    for _ in range(30):  # decreasing, and above the largest root at every stage
-        turn = order * last * special.expit(upper.log_odds + turn / noise**2) + prior
-    left, right = -_REACH * noise, turn + _REACH * noise
-    variance = min(1.0, max(last, lower.counts[-1]) / (2 * noise) ** 2)
+    left, right = -_end(lower, 1.0, 0.0), _end(upper, order, prior)
+    variance = min(1 + 1 / (2 * noise) ** 2, last / (2 * noise) ** 2)
     step = noise / (2 * math.sqrt(1 + order * variance))
     if not (right - left) / step <= _MAX_POINTS:
         return math.inf
@@ -135,6 +131,28 @@ def _divergence(upper: BinomialGaussian, lower: BinomialGaussian, order: float) 
         top = exponent.max()
         log_integral = top + np.log(np.exp(exponent - top).sum())
     return float(log_integral / (order - 1)) * (1 + 1e-9)
+
+
+def _end(law: BinomialGaussian, order: float, prior: float) -> float:
+    """Where a logarithm with a slope of at most ``(B(x) - x) / sigma^2`` has lost 72 for good.
+
+    ``B(x) = order n expit(log odds + x / sigma^2) + prior`` increases. The search starts above the
+    largest root of ``B(x) = x`` and integrates the bound: past a root where B nearly follows x the
+    fall is much slower than a Gaussian's.
+    """
+    variance, height = law.noise**2, order * law.counts[-1]
+
+    def rise(x: float) -> float:
+        tilted = np.logaddexp(0, law.log_odds + x / variance)
+        return float(height * tilted + prior * x / variance - x**2 / (2 * variance))
+
+    turn = height + prior
+    for _ in range(30):  # decreasing, and above the largest root at every stage
+        turn = height * special.expit(law.log_odds + turn / variance) + prior
+    reach = _REACH * law.noise
+    while height and rise(turn) - rise(turn + reach) < _REACH**2 / 2:
+        reach *= 1.25
+    return float(turn + reach)
 
 
 @lru_cache(maxsize=256)
@@ -163,7 +181,7 @@ def revealed_shifts(event: RevealedCountGaussianDpEvent) -> tuple[Array, Array]:
         affected = event.removed + event.altered
         drawn = np.arange(min(affected, event.batch) + 1)[:, None]
         own = np.arange(event.removed + 1)[None, :]
-        shifts = (2.0 * drawn - own)
+        shifts = 2.0 * drawn - own
         weights = np.exp(
             _log_hypergeometric(drawn, event.population, affected, event.batch)
             + _log_hypergeometric(own, affected, event.removed, drawn)

@@ -160,7 +160,7 @@ def calibrate(
     if integer:
         while answer + 1 < exceeds and spends(answer + 1) <= epsilon:
             answer += 1
-    return answer
+    return float(answer) if not integer else int(answer)
 
 
 class BestAccountant(dpa.PrivacyAccountant):
@@ -192,13 +192,13 @@ def _releases_raw(event: dpa.DpEvent) -> bool:
     if isinstance(event, dpa.ComposedDpEvent):
         return any(_releases_raw(part) for part in event.events)
     if isinstance(event, dpa.SelfComposedDpEvent):
-        return event.count > 0 and _releases_raw(event.event)
+        return bool(event.count) and _releases_raw(event.event)
     if isinstance(event, dpa.PoissonSampledDpEvent):
-        return event.sampling_probability > 0 and _releases_raw(event.event)
+        return bool(event.sampling_probability) and _releases_raw(event.event)
     if isinstance(event, dp_event.RepeatAndSelectDpEvent):
         return _releases_raw(event.event)
     if isinstance(event, (dpa.GaussianDpEvent, dpa.LaplaceDpEvent)):
-        return event.noise_multiplier == 0
+        return bool(event.noise_multiplier == 0)
     return isinstance(event, dpa.NonPrivateDpEvent)
 
 

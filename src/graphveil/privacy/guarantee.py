@@ -125,8 +125,8 @@ class Charge:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Claim:
-    """What a paper prints for the same settings; never a guarantee of graphveil's."""
+class Claimed:
+    """What a paper prints for the same settings (see claims.py); never a guarantee."""
 
     epsilon: float | None
     source: str
@@ -155,7 +155,7 @@ class Certificate:
     voided_by: tuple[str, ...] = ()
     void_because: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
-    claim: Claim | None = None
+    claim: Claimed | None = None
     versions: Mapping[str, str] = field(default_factory=dict)
 
     @property
@@ -194,7 +194,7 @@ class Certificate:
             )
             claim = values["claim"]
             if claim is not None:
-                claim = Claim(**{key: _number(value) for key, value in claim.items()})
+                claim = Claimed(**{key: _number(value) for key, value in claim.items()})
             values["claim"] = claim
             for name in ("public", "inference", "voided_by", "void_because", "notes"):
                 values[name] = tuple(values[name])
@@ -208,7 +208,7 @@ class Certificate:
         unit = UNITS[self.guarantee.unit]
         void = [f"VOID: {reason}" for reason in self.void_because]
         sections = [
-            ("Certificate of differential privacy", void + [f"{self.guarantee}"]),
+            ("Certificate of differential privacy", [*void, str(self.guarantee)]),
             ("Released", [f"{self.released}, to {self.released_to}"]),
             (
                 "Unit",
@@ -221,7 +221,10 @@ class Certificate:
                 ],
             ),
             ("Epsilon", self._epsilon_lines()),
-            ("Charged", [f"{charge.paid_for}: {_one_line(charge.event)}" for charge in self.charges]),
+            (
+                "Charged",
+                [f"{charge.paid_for}: {_one_line(charge.event)}" for charge in self.charges],
+            ),
             ("Public by assumption", list(self.public)),
             ("Inference", list(self.inference)),
             ("Void if", list(self.voided_by)),
@@ -273,7 +276,7 @@ def certify(
     inference: Sequence[str] = (),
     voided_by: Sequence[str] = (),
     void_because: Sequence[str | None] = (),
-    claim: Claim | None = None,
+    claim: Claimed | None = None,
 ) -> Certificate:
     """Price ``charges`` and write the certificate.
 
@@ -338,7 +341,7 @@ def _one_line(event: dpa.DpEvent) -> str:
 def _to_plain(value: Any) -> Any:
     if isinstance(value, dpa.DpEvent):
         return _events.to_json(value)
-    if isinstance(value, (Certificate, Guarantee, Charge, Claim)):
+    if isinstance(value, (Certificate, Guarantee, Charge, Claimed)):
         return {f.name: _to_plain(getattr(value, f.name)) for f in fields(value)}
     if isinstance(value, tuple):
         return [_to_plain(item) for item in value]

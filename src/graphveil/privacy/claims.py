@@ -1,0 +1,476 @@
+r"""What the papers claim: their formulas as published, each beside what can be proven.
+
+Nothing here is a guarantee. The figures are what the five papers, and GAP, print for a setting;
+graphveil shows them as ``claimed`` and charges for something else. One function for each paper,
+with the equation in its docstring; :data:`CLAIMS` lists them by the name the command line uses.
+
+>>> claim = igamberdiev(noise_multiplier=48.0, steps=2000, splits=1, delta=1e-5)
+>>> round(claim.claimed_epsilon, 2), round(claim.proven_epsilon, 2)
+(4.91, 9.17)
+
+What is proven is always under graphveil's relation, one unit withheld, and assumes gradients
+clipped as one vector; ``proven_note`` says what else. C is the clipping bound of one loss term.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import dp_accounting as dpa
+import numpy as np
+from scipy import optimize, special, stats
+
+from graphveil import _validate
+from graphveil._errors import InvalidInputError
+from graphveil.privacy.accounting import account, amplify
+from graphveil.privacy.events import (
+    RevealedCountGaussianDpEvent,
+    SampledGaussianDpEvent,
+    composed,
+    repeated,
+)
+
+HOLDS = "holds"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Claim:
+    """One paper's epsilon for one setting, and the epsilon such a run really has.
+
+    ``flaw`` is :data:`HOLDS` where the published formula is a proof. ``proven`` is the event that
+    prices the run, None where there is none; ``proven_epsilon`` is its price at ``delta``.
+    ``proven_note`` says what the proven figure assumes of the run.
+
+    *Guarantee.* None: ``proven_epsilon`` becomes one only for a run that is as ``proven_note`` says.
+    """
+
+    paper: str
+    method: str
+    claimed_epsilon: float
+    delta: float | None
+    formula: str
+    flaw: str
+    proven: dpa.DpEvent | None
+    proven_note: str
+    proven_epsilon: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.proven is not None:
+            assert self.delta is not None
+            object.__setattr__(self, "proven_epsilon", account(self.proven, self.delta).epsilon)
+
+
+# --- node level, whole networks -------------------------------------------------------------------
+
+
+def daigavane(
+    *, nodes: int, batch: int, max_degree: int, noise_ratio: float, steps: int, delta: float
+) -> Claim:
+    r"""Node-level DP-GNN, one layer: Theorem 1, with degrees bounded by K = ``max_degree``.
+
+        gamma(alpha) = 1 / (alpha - 1) ln E exp(alpha (alpha - 1) 2 rho^2 C^2 / sigma^2),
+        rho ~ Hypergeometric(nodes, K + 1, batch)
+        epsilon = min over alpha of steps gamma(alpha) + ln(1 / delta) / (alpha - 1)
+
+    ``nodes`` are the training nodes; ``noise_ratio`` is the paper's sigma / (2 (K + 1) C).
+    """
+    nodes = _validate.integer("nodes", nodes, "[2, 1e12]")
+    batch = _validate.integer("batch", batch, f"[1, {nodes}]")
+    max_degree = _validate.integer("max_degree", max_degree, f"[0, {min(nodes - 1, 10_000)}]")
+    noise_ratio = _validate.number("noise_ratio", noise_ratio, "(0, inf)")
+    steps = _validate.integer("steps", steps, "[1, 1e12]")
+    delta = _validate.number("delta", delta, "(0, 1)")
+    noise = 2 * (max_degree + 1) * noise_ratio
+    rho = np.arange(max_degree + 2)
+    log_weights = stats.hypergeom(nodes, max_degree + 1, batch).logpmf(rho)
+
+    def gamma(order: float) -> float:
+        exponents = log_weights + order * (order - 1) * 2 * rho**2 / noise**2
+        return steps * float(special.logsumexp(exponents)) / (order - 1)
+
+    fixed_size = RevealedCountGaussianDpEvent(
+        noise_multiplier=noise, removed=1, altered=max_degree, population=nodes, batch=batch
+    )
+    fixed_epsilon = account(repeated(fixed_size, steps), delta).epsilon
+    return Claim(
+        paper="Daigavane et al. 2021, arXiv 2111.15521",
+        method="daigavane",
+        claimed_epsilon=_classic(gamma, delta),
+        delta=delta,
+        formula="Theorem 1: RDP with a hypergeometric number of changed terms, 2C for each",
+        flaw="The paper's sampler (Algorithm 2) bounds both ends of an edge in one shared pass, so "
+        "removing a node shifts the choices of nodes far away: more than max_degree + 1 terms "
+        "change.",
+        proven=repeated(
+            SampledGaussianDpEvent(
+                rate=batch / nodes, noise_multiplier=noise, removed=1, altered=max_degree
+            ),
+            steps,
+        ),
+        proven_note="The same noise, but Poisson batches at rate batch/nodes, and each node sends "
+        "at most max_degree messages, chosen from its own list. Fixed-size batches with that cap: "
+        f"epsilon {fixed_epsilon:.4g}. The paper's own sampler has no proven epsilon.",
+    )
+
+
+def igamberdiev(*, noise_multiplier: float, steps: int, splits: int, delta: float) -> Claim:
+    r"""Graph splits for text: the moments accountant behind Table 3, with sensitivity C.
+
+        A(alpha) = E_{z ~ N(0, sigma^2)} (1 - q + q exp((2 z - 1) / (2 sigma^2)))^alpha
+        epsilon = min over alpha = 2, ..., 33 of (steps ln A(alpha) + ln(1 / delta)) / (alpha - 1)
+
+    with q = 1 / ``splits`` and sigma = ``noise_multiplier``: moments alpha - 1 from 1 to 32. One
+    split is the whole graph as one loss term.
+    """
+    noise = _validate.number("noise_multiplier", noise_multiplier, "[0.01, inf)")
+    steps = _validate.integer("steps", steps, "[1, 1e12]")
+    splits = _validate.integer("splits", splits, "[1, 1e12]")
+    delta = _validate.number("delta", delta, "(0, 1)")
+    orders = range(2, 34)
+    claimed = min(
+        steps * _sampled_rdp(1 / splits, noise, order) - math.log(delta) / (order - 1)
+        for order in orders
+    )
+    note = (
+        "The whole graph is one loss term: each step is a Gaussian of multiplier "
+        "noise_multiplier / 2."
+        if splits == 1
+        else "Groups drawn up without looking at the data, edges between them cut, each group "
+        "drawn at every step with probability 1/splits by a secret coin of its own. Groups "
+        "visited in turn get no amplification."
+    )
+    return Claim(
+        paper="Igamberdiev and Habernal 2022, arXiv 2102.09604",
+        method="igamberdiev",
+        claimed_epsilon=claimed,
+        delta=delta,
+        formula="Moments accountant with moments 1 to 32, sensitivity C, sampling rate 1/splits",
+        flaw="Withholding a node alters its group's clipped gradient instead of removing it: the "
+        "sum moves by up to 2C, not C.",
+        proven=repeated(
+            SampledGaussianDpEvent(rate=1 / splits, noise_multiplier=noise, removed=0, altered=1),
+            steps,
+        ),
+        proven_note=note,
+    )
+
+
+# --- whole graphs ---------------------------------------------------------------------------------
+
+_OPACUS_ORDERS = np.array([1 + x / 10 for x in range(1, 100)] + [*range(12, 64)])
+
+
+def mueller(*, graphs: int, batch: int, noise_multiplier: float, steps: int, delta: float) -> Claim:
+    r"""Graph classification: what Opacus's RDP accountant prints at its default orders.
+
+        epsilon = min over alpha of steps ln A(alpha) / (alpha - 1) + ln(1 - 1 / alpha)
+                                    - ln(delta alpha) / (alpha - 1)
+
+    with A as in :func:`igamberdiev` and q = batch / graphs; the conversion is the one of Balle et
+    al. (2020), tighter than the classic one.
+    """
+    graphs = _validate.integer("graphs", graphs, "[1, 1e12]")
+    batch = _validate.integer("batch", batch, f"[1, {graphs}]")
+    noise = _validate.number("noise_multiplier", noise_multiplier, "[0.01, inf)")
+    steps = _validate.integer("steps", steps, "[1, 1e12]")
+    delta = _validate.number("delta", delta, "(0, 1)")
+    orders = _OPACUS_ORDERS
+    rdp = steps * np.array([_sampled_rdp(batch / graphs, noise, order) for order in orders])
+    epsilons = rdp + np.log1p(-1 / orders) - np.log(delta * orders) / (orders - 1)
+    step = SampledGaussianDpEvent(rate=batch / graphs, noise_multiplier=noise, removed=1, altered=0)
+    return Claim(
+        paper="Mueller et al. 2022, arXiv 2202.02575",
+        method="mueller",
+        claimed_epsilon=max(0.0, float(epsilons.min())),
+        delta=delta,
+        formula="Opacus: RDP of the Poisson-sampled Gaussian, converted as by Balle et al. 2020",
+        flaw=HOLDS,
+        proven=repeated(step, steps),
+        proven_note="Poisson batches at rate batch/graphs, and no layer that mixes graphs, such as "
+        "BatchNorm. Choosing among runs or checkpoints is not covered.",
+    )
+
+
+# --- perturbed aggregation ------------------------------------------------------------------------
+
+
+def gap(
+    *,
+    unit: str = "edge",
+    hops: int,
+    noise_multiplier: float,
+    delta: float,
+    directed: bool = False,
+    max_degree: int | None = None,
+    encoder_noise: float | None = None,
+    classifier_noise: float | None = None,
+    rate: float | None = None,
+    steps: int | None = None,
+) -> Claim:
+    r"""GAP: K = ``hops`` sums of unit rows, each with N(0, sigma^2) on every coordinate.
+
+        edge:  (alpha, K alpha / (2 sigma^2))-RDP, hence
+               epsilon = K / (2 sigma^2) + sqrt(2 K ln(1 / delta)) / sigma
+        node:  epsilon = min over alpha of D K alpha / (2 sigma^2) + steps (RDP of the encoder's
+               and of the classifier's sampled Gaussian) + ln(1 / delta) / (alpha - 1)
+
+    sigma = ``noise_multiplier``, D = ``max_degree``. For the unit ``node``, ``encoder_noise`` and
+    ``classifier_noise`` are noise multipliers of DP-SGD, ``steps`` of it each at ``rate``; one left
+    out sees no private data. ``directed`` matters to the unit ``edge`` alone.
+    """
+    hops = _validate.integer("hops", hops, "[1, 1000]")
+    noise = _validate.number("noise_multiplier", noise_multiplier, "(0, inf)")
+    delta = _validate.number("delta", delta, "(0, 1)")
+    run = _aggregation(unit, directed, max_degree, encoder_noise, classifier_noise, rate, steps)
+    if not run.training:
+        _absent("encoder_noise or classifier_noise is given", rate=rate)
+    return Claim(
+        paper="Sajadmanesh et al. 2023, arXiv 2203.00949",
+        method="gap",
+        claimed_epsilon=_classic(run.rdp(hops, noise), delta),
+        delta=delta,
+        formula="RDP of one Gaussian for each hop, of sensitivity 1"
+        if unit == "edge"
+        else "RDP of one Gaussian for each hop, of sensitivity sqrt(max_degree), and of DP-SGD",
+        flaw=run.flaw,
+        proven=run.event(hops, noise),
+        proven_note=run.note,
+    )
+
+
+_SIMILARITY_MAX = float(special.expit(1.0))  # the largest sigmoid of a cosine, 0.731
+
+
+def shpilevskiy(
+    *,
+    weighting: str,
+    unit: str = "edge",
+    hops: int,
+    noise_multiplier: float,
+    delta: float,
+    directed: bool = False,
+    attention_noise: float | None = None,
+    attention_steps: int | None = None,
+    rate: float | None = None,
+    max_degree: int | None = None,
+    encoder_noise: float | None = None,
+    classifier_noise: float | None = None,
+    steps: int | None = None,
+) -> Claim:
+    r"""GAP with weighted messages, by sigmoid(cosine) or by an attention network.
+
+        similarity: as :func:`gap`, whose sensitivity of 1 it keeps
+        attention:  Theorem 2: epsilon = epsilon_sgd(delta / 2) + epsilon_gap(delta / 2)
+
+    epsilon_sgd is RDP with the classic conversion for ``attention_steps`` (T) steps at ``rate`` and
+    noise multiplier ``attention_noise``, one loss term removed; epsilon_gap is GAP's with T + 1
+    times as many Gaussians, as every training step has a perturbed forward pass. (The authors' code
+    leaves out the last pass.) The paper is about edges; the unit ``node`` reads it with GAP's
+    node-level sensitivity.
+    """
+    _validate.choice("weighting", weighting, ("similarity", "attention"))
+    hops = _validate.integer("hops", hops, "[1, 1000]")
+    noise = _validate.number("noise_multiplier", noise_multiplier, "(0, inf)")
+    delta = _validate.number("delta", delta, "(0, 1)")
+    run = _aggregation(unit, directed, max_degree, encoder_noise, classifier_noise, rate, steps)
+    paper, method = "Shpilevskiy et al., weighted GAP", "shpilevskiy"
+    if weighting == "similarity":
+        _absent(
+            "weighting is 'attention'",
+            attention_noise=attention_noise,
+            attention_steps=attention_steps,
+        )
+        flaw = run.flaw
+        if run.messages == 2:
+            flaw = (
+                "An undirected edge is two messages and moves two rows, by up to sigmoid(1) = 0.731 "
+                "each: its sensitivity is 1.034, where 1 is charged."
+            )
+        return Claim(
+            paper=paper,
+            method=method,
+            claimed_epsilon=_classic(run.rdp(hops, noise), delta),
+            delta=delta,
+            formula="GAP's formula, with sensitivity 1 for each message",
+            flaw=flaw,
+            proven=run.event(hops, noise / _SIMILARITY_MAX),
+            proven_note="Charges sigmoid(1) = 0.731, the largest weight there is, for each "
+            f"message. {run.note}",
+        )
+    passes = _validate.integer("attention_steps", attention_steps, "[1, 1e9]")
+    sgd_noise = _validate.number("attention_noise", attention_noise, "[0.01, inf)")
+    q = _validate.number("rate", rate, "(0, 1]")
+    removed, altered = (0, run.messages) if unit == "edge" else (1, run.square)
+    step = SampledGaussianDpEvent(
+        rate=q, noise_multiplier=sgd_noise, removed=removed, altered=altered
+    )
+    return Claim(
+        paper=paper,
+        method=method,
+        claimed_epsilon=_classic(
+            lambda order: passes * _sampled_rdp(q, sgd_noise, order), delta / 2
+        )
+        + _classic(run.rdp((passes + 1) * hops, noise), delta / 2),
+        delta=delta,
+        formula="Theorem 2: DP-SGD, and a Gaussian for each training step and hop, at delta/2 each",
+        flaw="Loss terms that the attention's training alters, 2C for each, are charged as one "
+        "removed term, C. Against that it pays for forward passes that are never released, so its "
+        "epsilon may still be the larger.",
+        proven=composed(run.event(hops, noise), repeated(step, hops * passes)),
+        proven_note="Attention trained one hop at a time on cached rows, attention_steps Poisson "
+        f"batches of per-node losses for each; every hop is released once. {run.note}",
+    )
+
+
+# --- personalised PageRank ------------------------------------------------------------------------
+
+
+def dpar(*, epsilon: float, graph_rate: float, delta: float | None = None) -> Claim:
+    r"""DPAR: Theorems 1 to 3 add up to q' (eps_sgd + eps_pr), q' = ``graph_rate``.
+
+    Give the ``epsilon`` the paper prints. What it says of the parts inside is epsilon / q'; keeping
+    each node with probability q' turns that into
+
+        ln(1 + q' (exp(epsilon / q') - 1))
+    """
+    epsilon = _validate.number("epsilon", epsilon, "(0, inf)")
+    graph_rate = _validate.number("graph_rate", graph_rate, "(0, 1]")
+    delta = None if delta is None else _validate.number("delta", delta, "(0, 1)")
+    inside = epsilon / graph_rate
+    return Claim(
+        paper="Zhang et al. 2024, arXiv 2210.04442",
+        method="dpar",
+        claimed_epsilon=epsilon,
+        delta=delta,
+        formula="Theorems 1-3: the graph's sampling rate times (eps_sgd + eps_pr)",
+        flaw="Sampling multiplies exp(eps) - 1 by the rate, not eps. The parts inside do not hold "
+        "as published either: rows sqrt(2) C1 apart are charged C1, and a column's l1 norm does "
+        "not bound the change of clipped gradients.",
+        proven=None,
+        proven_epsilon=amplify(inside, graph_rate),
+        proven_note=f"Assumes that the parts inside are {inside:.4g}-DP, as the paper says without "
+        "a valid proof, and that the sample of nodes stays secret.",
+    )
+
+
+CLAIMS: dict[str, Callable[..., Claim]] = {
+    "daigavane": daigavane,
+    "igamberdiev": igamberdiev,
+    "mueller": mueller,
+    "gap": gap,
+    "shpilevskiy": shpilevskiy,
+    "dpar": dpar,
+}
+
+
+# --- shared pieces --------------------------------------------------------------------------------
+
+
+def _classic(rdp: Callable[[float], float], delta: float) -> float:
+    """``min over alpha > 1 of rdp(alpha) + ln(1 / delta) / (alpha - 1)`` (Mironov 2017).
+
+    (alpha - 1) rdp(alpha) is convex, so that there is one valley and a line search finds it.
+    """
+    log_inverse = -math.log(delta)
+    found = optimize.minimize_scalar(
+        lambda log_x: rdp(1 + math.exp(log_x)) + log_inverse / math.exp(log_x),
+        bounds=(math.log(1e-5), math.log(1e5)),
+        method="bounded",
+        options={"xatol": 1e-7},
+    )
+    return float(found.fun)
+
+
+def _sampled_rdp(rate: float, noise: float, order: float) -> float:
+    """RDP of the Poisson-sampled Gaussian, one term removed: A(alpha) of :func:`igamberdiev`.
+
+    By the trapezoidal rule, up to 12 standard deviations beyond where the integrand can peak.
+    """
+    if rate == 1:
+        return order / (2 * noise**2)
+    z = np.arange(-12 * noise, order + 12 * noise, noise / 8)
+    log_ratio = np.logaddexp(math.log1p(-rate), math.log(rate) + (2 * z - 1) / (2 * noise**2))
+    log_terms = order * log_ratio - z**2 / (2 * noise**2)
+    return float(special.logsumexp(log_terms) - math.log(8 * math.sqrt(2 * math.pi))) / (order - 1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Aggregation:
+    """What one hop of GAP moves: ``square`` is the squared sensitivity the paper states."""
+
+    square: int
+    messages: int
+    training: list[dpa.DpEvent]
+    flaw: str
+    note: str
+
+    def rdp(self, releases: int, noise: float) -> Callable[[float], float]:
+        """As published: ``releases`` Gaussians of the stated sensitivity, and the training."""
+        return lambda order: (
+            releases * self.square * order / (2 * noise**2)
+            + sum(
+                part.count * _sampled_rdp(part.event.rate, part.event.noise_multiplier, order)
+                for part in self.training
+            )
+        )
+
+    def event(self, hops: int, noise: float) -> dpa.DpEvent:
+        """As proven: the messages of an undirected edge move one row each."""
+        multiplier = noise / math.sqrt(self.square * self.messages)
+        return composed(repeated(dpa.GaussianDpEvent(multiplier), hops), *self.training)
+
+
+def _aggregation(
+    unit: str,
+    directed: bool,
+    max_degree: int | None,
+    encoder_noise: float | None,
+    classifier_noise: float | None,
+    rate: float | None,
+    steps: int | None,
+) -> _Aggregation:
+    training = {"encoder_noise": encoder_noise, "classifier_noise": classifier_noise}
+    if _validate.choice("unit", unit, ("edge", "node")) == "edge":
+        _absent("the unit is 'node'", max_degree=max_degree, steps=steps, **training)
+        return _Aggregation(
+            square=1,
+            messages=1 if directed else 2,
+            training=[],
+            flaw=HOLDS
+            if directed
+            else "An undirected edge is two messages and moves two rows: "
+            "its sensitivity is sqrt(2), where 1 is charged.",
+            note=f"{'One message' if directed else 'Two messages'} an edge; noise on every row.",
+        )
+    max_degree = _validate.integer("max_degree", max_degree, "[1, 10000]")
+    if not any(training.values()):
+        _absent("encoder_noise or classifier_noise is given", steps=steps)
+    events = []
+    for name, value in training.items():
+        if value is not None:
+            step = SampledGaussianDpEvent(
+                rate=_validate.number("rate", rate, "(0, 1]"),
+                noise_multiplier=_validate.number(name, value, "[0.01, inf)"),
+            )
+            count = _validate.integer("steps", steps, "[1, 1e9]")
+            events.append(dpa.SelfComposedDpEvent(step, count))
+    return _Aggregation(
+        square=max_degree,
+        messages=1,
+        training=events,
+        flaw="Stated for the whole cache, but the node's own rows are not covered: hop 0 is its "
+        "encoding, and the sum of what reaches it has no bound.",
+        note="Each node sends at most max_degree messages, chosen from its own list; encoder and "
+        "classifier use Poisson batches, or no private data where no noise is given. Covers the "
+        "weights, and all rows and predictions but the node's own.",
+    )
+
+
+def _absent(unless: str, **given: object) -> None:
+    for name, value in given.items():
+        if value is not None:
+            raise InvalidInputError(
+                f"The '{name}' parameter must be left out unless {unless}. Got {value!r} instead."
+            )

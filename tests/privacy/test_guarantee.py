@@ -1,0 +1,158 @@
+"""Units, guarantees and certificates: nothing is lost in writing, nothing false is printed."""
+
+import math
+
+import dp_accounting as dpa
+import pytest
+
+from graphveil._errors import InvalidInputError, UnprovenError
+from graphveil.privacy import accounting
+from graphveil.privacy.events import GumbelTopKDpEvent, SampledGaussianDpEvent, repeated
+from graphveil.privacy.guarantee import (
+    UNITS,
+    Certificate,
+    Charge,
+    Claimed,
+    Guarantee,
+    certify,
+    check_delta,
+    default_delta,
+)
+
+TRAINING = repeated(SampledGaussianDpEvent(rate=0.3, noise_multiplier=4.0, altered=2), 20)
+CHARGES = (
+    Charge(paid_for="training", event=TRAINING),
+    Charge(paid_for="aggregation", event=dpa.GaussianDpEvent(3.0)),
+)
+
+
+def full_certificate(**changes):
+    settings = {
+        "unit": "node",
+        "delta": 1e-5,
+        "released": "model weights",
+        "public": ["degree bound 10"],
+        "inference": ["visible: a node may see its neighbours' features"],
+        "claim": Claimed(epsilon=3.0, source="a paper", why_it_differs="it forgets a factor"),
+    }
+    return certify(CHARGES, **(settings | changes))
+
+
+def test_the_certificate_charges_exactly_the_sum_of_its_events():
+    certificate = full_certificate()
+    whole = dpa.ComposedDpEvent([TRAINING, dpa.GaussianDpEvent(3.0)])
+    priced = accounting.account(whole, 1e-5)
+    assert certificate.guarantee.epsilon == priced.epsilon == min(certificate.pld, certificate.rdp)
+    assert (certificate.pld, certificate.rdp) == (priced.pld, priced.rdp)
+    assert certificate.event == whole
+
+
+@pytest.mark.parametrize(
+    "certificate",
+    [
+        full_certificate(),
+        full_certificate(void_because=["the stream was fixed"], claim=None),
+        certify(
+            [Charge(paid_for="top-k", event=GumbelTopKDpEvent(noise_multiplier=2.0, k=3))],
+            unit="edge-undirected",
+            delta=1e-6,
+            released="names",
+        ),
+        certify(
+            [Charge(paid_for="a leak", event=dpa.NonPrivateDpEvent())],
+            unit="graph",
+            delta=1e-3,
+            released="raw data",
+        ),
+    ],
+    ids=["full", "void", "rdp only", "no guarantee"],
+)
+def test_json_reads_back_to_an_equal_certificate(certificate):
+    assert Certificate.from_json(certificate.to_json()) == certificate
+    assert Certificate.from_json(certificate.to_json(indent=None)) == certificate
+
+
+@pytest.mark.parametrize("render", [str, Certificate.to_markdown], ids=["text", "markdown"])
+def test_everything_a_privacy_officer_asks_for_is_on_the_page(render):
+    certificate = full_certificate()
+    page = render(certificate)
+    for part in (
+        f"{certificate.guarantee.epsilon:.4g}",
+        "1e-05",
+        "one node's row",
+        "somebody else's list may still name the node",
+        "20 x SampledGaussian(rate=0.3, noise_multiplier=4, removed=1, altered=2)",
+        "Gaussian(noise_multiplier=3)",
+        "degree bound 10",
+        "the number of units",
+        "visible: a node may see",
+        "the secret random stream was fixed",
+        "claimed by a paper: 3",
+        "it forgets a factor",
+        "dp-accounting",
+        "model weights",
+    ):
+        assert part in page
+
+
+@pytest.mark.parametrize("render", [str, Certificate.to_markdown], ids=["text", "markdown"])
+def test_a_void_certificate_promises_nothing_and_says_so_first(render):
+    certificate = full_certificate(void_because=[None, "The secret stream was fixed."])
+    assert certificate.guarantee.epsilon == math.inf
+    page = render(certificate)
+    assert page.index("VOID: The secret stream was fixed.") < page.index("no guarantee")
+    assert "differential privacy for one node" not in page
+    assert "the smaller one" not in page
+
+
+def test_a_claim_never_changes_what_is_proven():
+    with_claim, without = full_certificate(), full_certificate(claim=None)
+    assert with_claim.guarantee == without.guarantee
+
+
+def test_an_undirected_edge_is_told_from_a_directed_one():
+    assert UNITS["edge-directed"].protects != UNITS["edge-undirected"].protects
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"unit": "person"}, ["'unit'", "'person'", "'node'"]),
+        ({"relation": "replace"}, ["'relation'", "'replace'", "'withhold'"]),
+        ({"unit": "graph", "relation": "remove"}, ["'remove'", "'graph'"]),
+        ({"epsilon": -1.0}, ["'epsilon'", "-1.0", "[0, inf]"]),
+        ({"epsilon": math.nan}, ["'epsilon'", "nan"]),
+        ({"delta": 1.0}, ["'delta'", "1.0", "[0, 1)"]),
+    ],
+)
+def test_a_guarantee_that_makes_no_sense_is_refused(settings, words):
+    with pytest.raises(InvalidInputError) as caught:
+        Guarantee(**({"unit": "node", "epsilon": 1.0, "delta": 1e-5} | settings))
+    message = str(caught.value)
+    assert all(word in message for word in words)
+    assert "\n" not in message
+
+
+@pytest.mark.parametrize(
+    "text", ["", "[]", "{}", "null", '{"guarantee": 3}', full_certificate().to_json()[:-40]]
+)
+def test_what_is_not_a_certificate_is_refused_in_one_line(text):
+    with pytest.raises(InvalidInputError, match="not a certificate") as caught:
+        Certificate.from_json(text)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("units", [1, 2, 9, 10, 11, 99, 100, 19717, 169343, 10**12])
+def test_the_default_delta_is_the_largest_power_of_ten_below_one_over_n(units):
+    delta = default_delta(units)
+    assert delta < 1 / units <= 10 * delta * (1 + 1e-12)
+    assert math.log10(delta) == pytest.approx(round(math.log10(delta)), abs=1e-12)
+    assert check_delta(delta, units) == delta
+
+
+@pytest.mark.parametrize("units", [10, 20000])
+def test_a_delta_that_allows_publishing_a_row_is_refused(units):
+    with pytest.raises(UnprovenError, match=f"n = {units} units") as caught:
+        check_delta(1 / units, units)
+    assert caught.value.exit_code == 3
+    assert f"{default_delta(units):g} is the default" in str(caught.value)
