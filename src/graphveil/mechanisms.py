@@ -88,7 +88,7 @@ class Laplace:
 
     *Guarantee*: one call of ``release`` costs one ``event()``, which is
     1 / noise_multiplier-DP, for whichever unit and relation ``sensitivity`` was derived for, in
-    both directions; the noise ends 44 scales out, which adds a delta below 2^-63 for each
+    both directions; the noise ends 43 scales out, which adds a delta below 2^-63 for each
     coordinate. Public: shape, dtype, both parameters. Every call is charged again.
 
     Edge cases: as for :class:`Gaussian`.

@@ -11,12 +11,11 @@ on every supported system) and keeps nothing between two draws: there is no stat
 back or to repeat after a fork. numpy's generators are faster but not cryptographic; the state of
 its default one can be computed from its output, and with it all noise, past and to come.
 
-**Shapes of noise.** Each normal number is one coordinate of a Box-Muller pair whose other one is
-thrown away, each Laplace number the difference of two exponentials. So two 64-bit words stand
-behind every number, and a released number does not give them away, as a whole Box-Muller pair
-would. There is no rejection loop whose length could be timed (Jin et al. 2022). Normal numbers
-reach 9.4 standard deviations, Laplace 44 scales, Gumbel 44 scales upwards; what lies beyond has
-probability less than 2^-63.
+**Shapes of noise.** One 64-bit word stands behind every number and behind no other, pushed through
+the inverse of its distribution function: 63 bits for the size, which is finest in the tails, and
+one for the sign. There is no rejection loop whose length could be timed (Jin et al. 2022). Normal
+numbers reach 9.1 standard deviations, Laplace 43 scales, Gumbel 44 scales upwards; what lies beyond
+has probability less than 2^-63.
 
 **Low-order bits.** A number of 53 bits is not a real number: added to a value in the plain way, the
 last bits of the sum tell which value it was (Mironov 2012). No generator can repair that alone,
@@ -37,6 +36,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, final
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import special
 
 from graphveil import _validate
 from graphveil._errors import InvalidInputError, RefusedError
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
 Shape = int | tuple[int, ...]
 Words = NDArray[np.uint64]
-Law = Callable[..., NDArray[Any]]  # random words in, as many numbers out as one argument has words
+Law = Callable[[Words], NDArray[Any]]  # random words in, as many numbers out
 
 _SEEDS = "[0, 1e18]"
 _BLOCK = 2**16  # numbers made at a time, so that intermediate arrays stay in the cache
@@ -140,15 +140,15 @@ class SecretStream:
 
     def normal(self, shape: Shape) -> NDArray[np.float64]:
         """Independent draws from N(0, 1)."""
-        return self.__fill(shape, np.float64, 2, _normal)
+        return self.__fill(shape, np.float64, _normal)
 
     def laplace(self, shape: Shape) -> NDArray[np.float64]:
         """Independent draws with density exp(-abs(x)) / 2: scale 1, variance 2."""
-        return self.__fill(shape, np.float64, 2, _laplace)
+        return self.__fill(shape, np.float64, _laplace)
 
     def gumbel(self, shape: Shape) -> NDArray[np.float64]:
         """Independent draws with distribution function exp(-exp(-x)): scale 1."""
-        return self.__fill(shape, np.float64, 1, _gumbel)
+        return self.__fill(shape, np.float64, _gumbel)
 
     def bernoulli(self, probability: float, n: int) -> NDArray[np.bool_]:
         """``n`` independent coins, each True with ``probability``: the Poisson batch.
@@ -161,15 +161,14 @@ class SecretStream:
         if probability == 1:
             return np.ones(n, dtype=np.bool_)  # 2^64 below does not fit in a word
         threshold = np.uint64(int(math.ldexp(probability, 64)))
-        return self.__fill(n, np.bool_, 1, lambda words: words < threshold)
+        return self.__fill(n, np.bool_, lambda words: words < threshold)
 
-    def __fill(self, shape: Shape, dtype: Any, words_each: int, law: Law) -> NDArray[Any]:
+    def __fill(self, shape: Shape, dtype: Any, law: Law) -> NDArray[Any]:
         out = np.empty(_checked_shape(shape), dtype)
         flat = out.reshape(-1)
         for start in range(0, flat.size, _BLOCK):
             block = flat[start : start + _BLOCK]
-            words = self.__words(words_each * block.size)
-            block[:] = law(*words.reshape(words_each, -1))
+            block[:] = law(self.__words(block.size))
         return out
 
     def __reduce_ex__(self, protocol: Any) -> NoReturn:
@@ -183,13 +182,14 @@ class SecretStream:
         return "secret()" if self.void_reason is None else "secret(fixed_seed=...)"
 
 
-def _normal(first: Words, second: Words) -> NDArray[np.float64]:
-    # Half a turn is enough for one coordinate: the cosine repeats itself on the other half.
-    return np.sqrt(-2.0 * np.log(_uniform(first))) * np.cos(np.pi * _uniform(second))
+def _normal(words: Words) -> NDArray[np.float64]:
+    half, sign = _halves(words)
+    return special.ndtri(half) * sign
 
 
-def _laplace(first: Words, second: Words) -> NDArray[np.float64]:
-    return np.log(_uniform(first)) - np.log(_uniform(second))
+def _laplace(words: Words) -> NDArray[np.float64]:
+    half, sign = _halves(words)
+    return np.log(2.0 * half) * sign
 
 
 def _gumbel(words: Words) -> NDArray[np.float64]:
@@ -197,12 +197,20 @@ def _gumbel(words: Words) -> NDArray[np.float64]:
     return -np.log(-np.log1p(-_uniform(words)))
 
 
+def _halves(words: Words) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Uniform numbers in (0, 1/2], as small as 2^-65, and a sign from the bit that is left."""
+    half = (words >> np.uint64(1)).astype(np.float64)
+    half += 0.5
+    half *= 2.0**-64
+    return half, 1.0 - 2.0 * (words & np.uint64(1)).astype(np.float64)
+
+
 def _uniform(words: Words) -> NDArray[np.float64]:
     """Uniform numbers in the open interval (0, 1), as small as 2^-65."""
     uniforms = words.astype(np.float64)
     uniforms += 0.5
     uniforms *= 2.0**-64
-    # The largest words round to 1, where the logarithms above would be 0 or infinite.
+    # The largest words round to 1, where the logarithms of Gumbel noise would be infinite.
     return np.minimum(uniforms, 1.0 - 2.0**-53, out=uniforms)
 
 

@@ -34,6 +34,8 @@ from graphveil.privacy.events import (
 
 HOLDS = "holds"
 
+_NOISE = "[0.01, 1e9]"  # further out squares and integrals overflow; no paper comes near
+
 
 @dataclass(frozen=True, kw_only=True)
 class Claim:
@@ -43,7 +45,7 @@ class Claim:
     prices the run, None where there is none; ``proven_epsilon`` is its price at ``delta``.
     ``proven_note`` says what the proven figure assumes of the run.
 
-    *Guarantee.* None: ``proven_epsilon`` becomes one only for a run that is as ``proven_note`` says.
+    *Guarantee.* None. ``proven_epsilon`` is one for runs that are as ``proven_note`` says.
     """
 
     paper: str
@@ -79,7 +81,7 @@ def daigavane(
     nodes = _validate.integer("nodes", nodes, "[2, 1e12]")
     batch = _validate.integer("batch", batch, f"[1, {nodes}]")
     max_degree = _validate.integer("max_degree", max_degree, f"[0, {min(nodes - 1, 10_000)}]")
-    noise_ratio = _validate.number("noise_ratio", noise_ratio, "(0, inf)")
+    noise_ratio = _validate.number("noise_ratio", noise_ratio, _NOISE)
     steps = _validate.integer("steps", steps, "[1, 1e12]")
     delta = _validate.number("delta", delta, "(0, 1)")
     noise = 2 * (max_degree + 1) * noise_ratio
@@ -124,7 +126,7 @@ def igamberdiev(*, noise_multiplier: float, steps: int, splits: int, delta: floa
     with q = 1 / ``splits`` and sigma = ``noise_multiplier``: moments alpha - 1 from 1 to 32. One
     split is the whole graph as one loss term.
     """
-    noise = _validate.number("noise_multiplier", noise_multiplier, "[0.01, inf)")
+    noise = _validate.number("noise_multiplier", noise_multiplier, _NOISE)
     steps = _validate.integer("steps", steps, "[1, 1e12]")
     splits = _validate.integer("splits", splits, "[1, 1e12]")
     delta = _validate.number("delta", delta, "(0, 1)")
@@ -173,7 +175,7 @@ def mueller(*, graphs: int, batch: int, noise_multiplier: float, steps: int, del
     """
     graphs = _validate.integer("graphs", graphs, "[1, 1e12]")
     batch = _validate.integer("batch", batch, f"[1, {graphs}]")
-    noise = _validate.number("noise_multiplier", noise_multiplier, "[0.01, inf)")
+    noise = _validate.number("noise_multiplier", noise_multiplier, _NOISE)
     steps = _validate.integer("steps", steps, "[1, 1e12]")
     delta = _validate.number("delta", delta, "(0, 1)")
     orders = _OPACUS_ORDERS
@@ -221,7 +223,7 @@ def gap(
     out sees no private data. ``directed`` matters to the unit ``edge`` alone.
     """
     hops = _validate.integer("hops", hops, "[1, 1000]")
-    noise = _validate.number("noise_multiplier", noise_multiplier, "(0, inf)")
+    noise = _validate.number("noise_multiplier", noise_multiplier, _NOISE)
     delta = _validate.number("delta", delta, "(0, 1)")
     run = _aggregation(unit, directed, max_degree, encoder_noise, classifier_noise, rate, steps)
     if not run.training:
@@ -272,7 +274,7 @@ def shpilevskiy(
     """
     _validate.choice("weighting", weighting, ("similarity", "attention"))
     hops = _validate.integer("hops", hops, "[1, 1000]")
-    noise = _validate.number("noise_multiplier", noise_multiplier, "(0, inf)")
+    noise = _validate.number("noise_multiplier", noise_multiplier, _NOISE)
     delta = _validate.number("delta", delta, "(0, 1)")
     run = _aggregation(unit, directed, max_degree, encoder_noise, classifier_noise, rate, steps)
     paper, method = "Shpilevskiy et al., weighted GAP", "shpilevskiy"
@@ -282,25 +284,22 @@ def shpilevskiy(
             attention_noise=attention_noise,
             attention_steps=attention_steps,
         )
-        flaw = run.flaw
-        if run.messages == 2:
-            flaw = (
-                "An undirected edge is two messages and moves two rows, by up to sigmoid(1) = 0.731 "
-                "each: its sensitivity is 1.034, where 1 is charged."
-            )
         return Claim(
             paper=paper,
             method=method,
             claimed_epsilon=_classic(run.rdp(hops, noise), delta),
             delta=delta,
             formula="GAP's formula, with sensitivity 1 for each message",
-            flaw=flaw,
+            flaw=run.flaw
+            if run.messages == 1
+            else "An undirected edge is two messages and moves two rows, by up to 0.731 each: its "
+            "sensitivity is 1.034, where 1 is charged.",
             proven=run.event(hops, noise / _SIMILARITY_MAX),
             proven_note="Charges sigmoid(1) = 0.731, the largest weight there is, for each "
             f"message. {run.note}",
         )
     passes = _validate.integer("attention_steps", attention_steps, "[1, 1e9]")
-    sgd_noise = _validate.number("attention_noise", attention_noise, "[0.01, inf)")
+    sgd_noise = _validate.number("attention_noise", attention_noise, _NOISE)
     q = _validate.number("rate", rate, "(0, 1]")
     removed, altered = (0, run.messages) if unit == "edge" else (1, run.square)
     step = SampledGaussianDpEvent(
@@ -440,19 +439,19 @@ def _aggregation(
             training=[],
             flaw=HOLDS
             if directed
-            else "An undirected edge is two messages and moves two rows: "
-            "its sensitivity is sqrt(2), where 1 is charged.",
+            else "An undirected edge is two messages and moves two rows: its sensitivity is "
+            "sqrt(2), where 1 is charged.",
             note=f"{'One message' if directed else 'Two messages'} an edge; noise on every row.",
         )
     max_degree = _validate.integer("max_degree", max_degree, "[1, 10000]")
-    if not any(training.values()):
+    if all(noise is None for noise in training.values()):
         _absent("encoder_noise or classifier_noise is given", steps=steps)
     events = []
     for name, value in training.items():
         if value is not None:
             step = SampledGaussianDpEvent(
                 rate=_validate.number("rate", rate, "(0, 1]"),
-                noise_multiplier=_validate.number(name, value, "[0.01, inf)"),
+                noise_multiplier=_validate.number(name, value, _NOISE),
             )
             count = _validate.integer("steps", steps, "[1, 1e9]")
             events.append(dpa.SelfComposedDpEvent(step, count))

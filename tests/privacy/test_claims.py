@@ -1,0 +1,346 @@
+"""The papers' figures are reproduced, and what is proven beside them is what accounting says."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import math
+import subprocess
+import sys
+from typing import Any
+
+import dp_accounting as dpa
+import numpy as np
+import pytest
+
+from graphveil._errors import InvalidInputError
+from graphveil.privacy import claims
+from graphveil.privacy.accounting import account
+from graphveil.privacy.claims import CLAIMS, HOLDS, Claim
+from graphveil.privacy.events import SampledGaussianDpEvent, repeated
+
+DAIGAVANE: dict[str, Any] = {
+    "nodes": 90941,
+    "batch": 10000,
+    "max_degree": 7,
+    "noise_ratio": 1.0,
+    "steps": 100,
+    "delta": 1e-6,
+}
+IGAMBERDIEV: dict[str, Any] = {"noise_multiplier": 48.0, "steps": 2000, "splits": 1, "delta": 1e-5}
+MUELLER: dict[str, Any] = {
+    "graphs": 600,
+    "batch": 24,
+    "noise_multiplier": 2.0,
+    "steps": 250,
+    "delta": 1 / 600,
+}
+GAP: dict[str, Any] = {"hops": 2, "noise_multiplier": 4.0, "delta": 1e-5}
+NODE: dict[str, Any] = {"unit": "node", "max_degree": 100, "noise_multiplier": 40.0}
+TRAINING: dict[str, Any] = {
+    "encoder_noise": 2.0,
+    "classifier_noise": 3.0,
+    "rate": 0.02,
+    "steps": 300,
+}
+ATTENTION: dict[str, Any] = {
+    "weighting": "attention",
+    "attention_noise": 1.3,
+    "attention_steps": 1000,
+    "rate": 256 / 17976,
+}
+SIMILARITY: dict[str, Any] = {"weighting": "similarity"}
+
+RUNS: dict[str, tuple[str, dict[str, Any]]] = {
+    "daigavane": ("daigavane", DAIGAVANE),
+    "igamberdiev": ("igamberdiev", IGAMBERDIEV),
+    "igamberdiev, 10 splits": ("igamberdiev", IGAMBERDIEV | {"splits": 10}),
+    "mueller": ("mueller", MUELLER),
+    "gap": ("gap", GAP),
+    "gap, directed edge": ("gap", GAP | {"directed": True}),
+    "gap, node": ("gap", GAP | NODE | TRAINING),
+    "gap, node, public encoder": ("gap", GAP | NODE),
+    "shpilevskiy": ("shpilevskiy", GAP | SIMILARITY),
+    "similarity, directed edge": ("shpilevskiy", GAP | SIMILARITY | {"directed": True}),
+    "similarity, node": ("shpilevskiy", GAP | SIMILARITY | NODE | TRAINING),
+    "attention, edge": ("shpilevskiy", GAP | ATTENTION),
+    "attention, directed edge": ("shpilevskiy", GAP | ATTENTION | {"directed": True}),
+    "attention, node": (
+        "shpilevskiy",
+        GAP | ATTENTION | NODE | TRAINING | {"max_degree": 5, "attention_noise": 20.0},
+    ),
+    "dpar": ("dpar", {"epsilon": 8.0, "graph_rate": 0.09, "delta": 1e-4}),
+}
+
+
+@pytest.fixture(scope="module", params=RUNS)
+def run(request: pytest.FixtureRequest) -> Claim:
+    name, settings = RUNS[request.param]
+    return CLAIMS[name](**settings)
+
+
+# --- every claim ----------------------------------------------------------------------------------
+
+
+def test_the_table_is_complete():
+    public = {
+        name
+        for name, value in vars(claims).items()
+        if inspect.isfunction(value)
+        and value.__module__ == claims.__name__
+        and not name.startswith("_")
+    }
+    assert set(CLAIMS) == public
+    assert {name for name, _ in RUNS.values()} == public
+    assert public == {"daigavane", "igamberdiev", "mueller", "gap", "shpilevskiy", "dpar"}
+
+
+@pytest.mark.parametrize("name", CLAIMS)
+def test_every_function_takes_names_only_and_shows_its_equation(name):
+    parameters = inspect.signature(CLAIMS[name]).parameters.values()
+    assert all(parameter.kind is parameter.KEYWORD_ONLY for parameter in parameters)
+    assert "epsilon" in (CLAIMS[name].__doc__ or "")
+
+
+def test_what_is_proven_is_what_accounting_says(run):
+    if run.proven is None:
+        assert run.method == "dpar"
+    else:
+        assert run.proven_epsilon == account(run.proven, run.delta).epsilon
+    assert 0 < run.proven_epsilon < math.inf
+    assert 0 < run.claimed_epsilon < math.inf
+
+
+def test_texts_fit_on_a_certificate(run):
+    for text in (run.paper, run.formula, run.flaw, run.proven_note):
+        assert text.strip() == text
+        assert text
+        assert "\n" not in text
+        assert "  " not in text
+    assert len(run.formula) < 100
+    assert run.flaw == HOLDS or run.flaw.endswith(".")
+    assert run.proven_note.endswith(".")
+
+
+def test_a_formula_that_holds_is_never_below_what_is_proven(run):
+    if run.flaw == HOLDS:
+        assert run.proven_epsilon <= run.claimed_epsilon
+
+
+def test_a_claim_cannot_be_changed():
+    claim = claims.dpar(epsilon=8.0, graph_rate=0.09)
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        claim.claimed_epsilon = 1.0  # type: ignore[misc]
+
+
+@pytest.mark.parametrize("name, settings", [RUNS[name] for name in CLAIMS])
+def test_method_is_the_name_in_the_table(name, settings):
+    assert CLAIMS[name](**settings).method == name
+
+
+def test_no_torch_is_loaded():
+    code = "import sys, graphveil.privacy.claims; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+# --- one paper after the other --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "nodes, batch, max_degree, ratio, steps, delta, claimed, proven, fixed_size",
+    [
+        (90941, 10000, 7, 1.0, 100, 1e-6, 10.47, 5.056, 8.32),
+        (90941, 10000, 7, 1.0, 1000, 1e-6, 38.92, 20.168, 32.90),
+        (196615, 10000, 10, 0.8, 1000, 1e-6, 23.39, 10.455, 19.92),
+        (2000, 200, 7, 1.0, 500, 1e-4, 19.81, 9.411, 15.87),
+    ],
+)
+def test_daigavane(nodes, batch, max_degree, ratio, steps, delta, claimed, proven, fixed_size):
+    claim = claims.daigavane(
+        nodes=nodes,
+        batch=batch,
+        max_degree=max_degree,
+        noise_ratio=ratio,
+        steps=steps,
+        delta=delta,
+    )
+    assert claim.claimed_epsilon == pytest.approx(claimed, rel=5e-3)
+    assert claim.proven_epsilon == pytest.approx(proven, rel=1e-3)
+    assert claim.proven_epsilon / claim.claimed_epsilon == pytest.approx(0.5, abs=0.06)
+    assert "no proven epsilon" in claim.proven_note
+    words = claim.proven_note.split()
+    noted = float(words[words.index("epsilon") + 1].rstrip("."))
+    assert noted == pytest.approx(fixed_size, rel=2e-3)
+    assert claim.proven_epsilon < noted < claim.claimed_epsilon
+
+
+def test_daigavane_without_neighbours_is_the_plain_step():
+    claim = claims.daigavane(**DAIGAVANE | {"max_degree": 0})
+    assert claim.proven == repeated(
+        SampledGaussianDpEvent(rate=10000 / 90941, noise_multiplier=2.0, removed=1, altered=0), 100
+    )
+
+
+@pytest.mark.parametrize(
+    "noise, printed", [(4.0, 136.51), (26.0, 9.75), (48.0, 4.91), (112.0, 2.00)]
+)
+def test_igamberdiev_table_3(noise, printed):
+    claim = claims.igamberdiev(**IGAMBERDIEV | {"noise_multiplier": noise})
+    assert round(claim.claimed_epsilon, 2) == printed
+    assert claim.proven_epsilon > claim.claimed_epsilon
+    plain = dpa.SelfComposedDpEvent(dpa.GaussianDpEvent(noise / 2), 2000)
+    assert claim.proven_epsilon == pytest.approx(account(plain, 1e-5).epsilon, rel=1e-6)
+
+
+def test_igamberdiev_with_splits_is_the_moments_accountant():
+    claim = claims.igamberdiev(**IGAMBERDIEV | {"noise_multiplier": 4.0, "splits": 10})
+    orders = np.arange(2, 34)
+    accountant = dpa.rdp.RdpAccountant(orders)
+    accountant.compose(dpa.PoissonSampledDpEvent(0.1, dpa.GaussianDpEvent(4.0)), 2000)
+    expected = min(accountant.rdp + math.log(1e5) / (orders - 1))
+    assert claim.claimed_epsilon == pytest.approx(expected, rel=1e-9)
+    assert claim.proven_epsilon > claim.claimed_epsilon
+    assert "in turn" in claim.proven_note
+
+
+@pytest.mark.parametrize(
+    "batch, noise, steps, delta, printed",
+    [  # by opacus 1.6.0, opacus.accountants.analysis.rdp at RDPAccountant.DEFAULT_ALPHAS
+        (24, 1.0, 250, 1 / 600, 3.0943781781651114),
+        (24, 2.0, 250, 1 / 600, 0.9656523984458119),
+        (12, 0.5, 1000, 1e-5, 27.278508095924558),
+    ],
+)
+def test_mueller_is_what_opacus_prints(batch, noise, steps, delta, printed):
+    claim = claims.mueller(
+        graphs=600, batch=batch, noise_multiplier=noise, steps=steps, delta=delta
+    )
+    assert claim.claimed_epsilon == pytest.approx(printed, rel=1e-8)
+    assert claim.flaw == HOLDS
+    assert 0.8 * printed < claim.proven_epsilon < printed
+
+
+@pytest.mark.parametrize("hops, noise", [(1, 0.5), (2, 4.0), (5, 100.0)])
+def test_gap_edge_is_the_closed_form(hops, noise):
+    settings = GAP | {"hops": hops, "noise_multiplier": noise}
+    expected = hops / (2 * noise**2) + math.sqrt(2 * hops * math.log(1e5)) / noise
+    undirected, directed = claims.gap(**settings), claims.gap(**settings, directed=True)
+    for claim, sensitivity in [(undirected, math.sqrt(2)), (directed, 1.0)]:
+        assert claim.claimed_epsilon == pytest.approx(expected, rel=1e-9)
+        plain = dpa.GaussianDpEvent(noise / (sensitivity * math.sqrt(hops)))
+        assert claim.proven_epsilon == pytest.approx(account(plain, 1e-5).epsilon, rel=1e-6)
+    assert directed.flaw == HOLDS
+    assert undirected.flaw != HOLDS
+    assert undirected.proven_epsilon > directed.proven_epsilon
+
+
+def test_gap_node_pays_for_degree_and_training():
+    public, trained = claims.gap(**GAP | NODE), claims.gap(**GAP | NODE | TRAINING)
+    edge = claims.gap(**GAP | {"directed": True})  # sqrt(100) / 40 is 1 / 4
+    assert public.claimed_epsilon == pytest.approx(edge.claimed_epsilon, rel=1e-9)
+    assert public.proven_epsilon == pytest.approx(edge.proven_epsilon, rel=1e-9)
+    assert trained.claimed_epsilon > public.claimed_epsilon
+    orders = np.arange(2, 100)
+    accountant = dpa.rdp.RdpAccountant(orders)
+    accountant.compose(dpa.GaussianDpEvent(4.0), 2)
+    for noise in (2.0, 3.0):
+        accountant.compose(dpa.PoissonSampledDpEvent(0.02, dpa.GaussianDpEvent(noise)), 300)
+    whole_orders = min(accountant.rdp + math.log(1e5) / (orders - 1))
+    assert trained.claimed_epsilon == pytest.approx(whole_orders, rel=5e-3)
+    assert trained.claimed_epsilon <= whole_orders
+
+
+def test_similarity_is_gap_with_a_smaller_weight():
+    weighted, plain = claims.shpilevskiy(**GAP | SIMILARITY), claims.gap(**GAP)
+    assert weighted.claimed_epsilon == plain.claimed_epsilon
+    assert weighted.proven.event.noise_multiplier == pytest.approx(4.0 / (0.731059 * 2**0.5))
+    assert weighted.proven_epsilon < plain.proven_epsilon
+
+
+@pytest.mark.parametrize(
+    "training_nodes, refused, allowed",
+    [(17976, 2, 4), (8696, 4, 8)],
+    ids=["Facebook page-page", "Amazon Computers"],
+)
+def test_attention_is_not_trainable_where_the_paper_says_so(training_nodes, refused, allowed):
+    """80 % of the nodes (Amazon: of classes of 1000 or more), batches of 256, delta 1e-5."""
+    settings = ATTENTION | {"hops": 1, "noise_multiplier": 1e9, "delta": 1e-5}
+    claim = claims.shpilevskiy(**settings | {"rate": 256 / training_nodes})
+    assert refused < claim.claimed_epsilon < allowed
+
+
+def test_attention_pays_a_gaussian_for_every_pass_and_graphveil_does_not():
+    settings = GAP | ATTENTION | {"attention_noise": 100.0, "rate": 0.01}
+    claim = claims.shpilevskiy(**settings)
+    passes = GAP | {"noise_multiplier": 4.0 / math.sqrt(1001), "delta": 5e-6}
+    assert claim.claimed_epsilon > claims.gap(**passes).claimed_epsilon
+    assert claim.claimed_epsilon < 1.01 * claims.gap(**passes).claimed_epsilon
+    assert claim.proven_epsilon < 0.05 * claim.claimed_epsilon
+
+
+@pytest.mark.parametrize(
+    "settings, removed, altered",
+    [({}, 0, 2), ({"directed": True}, 0, 1), ({"unit": "node", "max_degree": 5}, 1, 5)],
+)
+def test_attention_training_alters_terms(settings, removed, altered):
+    claim = claims.shpilevskiy(**GAP | ATTENTION | settings)
+    training = claim.proven.events[1]
+    assert training.count == 2 * 1000  # attention_steps for each hop
+    assert (training.event.removed, training.event.altered) == (removed, altered)
+
+
+@pytest.mark.parametrize("printed, proven", [(8.0, 86.48), (1.0, 8.70)])
+def test_dpar(printed, proven):
+    claim = claims.dpar(epsilon=printed, graph_rate=0.09)
+    assert claim.claimed_epsilon == printed
+    assert round(claim.proven_epsilon, 2) == proven
+    assert claim.proven is None
+    assert claim.delta is None
+    assert claims.dpar(epsilon=printed, graph_rate=1.0).proven_epsilon == pytest.approx(printed)
+
+
+# --- bad arguments --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "name, settings, named, value",
+    [
+        ("daigavane", DAIGAVANE | {"batch": 90942}, "batch", "90942"),
+        ("daigavane", DAIGAVANE | {"nodes": 1}, "nodes", "1"),
+        ("daigavane", DAIGAVANE | {"max_degree": -1}, "max_degree", "-1"),
+        ("daigavane", DAIGAVANE | {"max_degree": 7.5}, "max_degree", "7.5"),
+        ("daigavane", DAIGAVANE | {"noise_ratio": 0.0}, "noise_ratio", "0.0"),
+        ("daigavane", DAIGAVANE | {"steps": 0}, "steps", "0"),
+        ("daigavane", DAIGAVANE | {"delta": 1.0}, "delta", "1.0"),
+        ("igamberdiev", IGAMBERDIEV | {"splits": 0}, "splits", "0"),
+        ("igamberdiev", IGAMBERDIEV | {"noise_multiplier": math.nan}, "noise_multiplier", "nan"),
+        ("mueller", MUELLER | {"batch": 601}, "batch", "601"),
+        ("mueller", MUELLER | {"graphs": True}, "graphs", "True"),
+        ("gap", GAP | {"unit": "graph"}, "unit", "'graph'"),
+        ("gap", GAP | {"hops": 0}, "hops", "0"),
+        ("gap", GAP | {"noise_multiplier": 1e-200}, "noise_multiplier", "1e-200"),
+        ("gap", GAP | {"max_degree": 5}, "max_degree", "5"),
+        ("gap", GAP | {"encoder_noise": 1.0}, "encoder_noise", "1.0"),
+        ("gap", GAP | {"rate": 0.1}, "rate", "0.1"),
+        ("gap", GAP | NODE | {"max_degree": None}, "max_degree", "None"),
+        ("gap", GAP | NODE | {"steps": 5}, "steps", "5"),
+        ("gap", GAP | NODE | TRAINING | {"rate": None}, "rate", "None"),
+        ("gap", GAP | NODE | TRAINING | {"steps": None}, "steps", "None"),
+        ("gap", GAP | NODE | TRAINING | {"encoder_noise": 0.0}, "encoder_noise", "0.0"),
+        ("shpilevskiy", GAP | {"weighting": "softmax"}, "weighting", "'softmax'"),
+        ("shpilevskiy", GAP | SIMILARITY | {"attention_steps": 9}, "attention_steps", "9"),
+        ("shpilevskiy", GAP | ATTENTION | {"attention_steps": None}, "attention_steps", "None"),
+        ("shpilevskiy", GAP | ATTENTION | {"attention_noise": None}, "attention_noise", "None"),
+        ("shpilevskiy", GAP | ATTENTION | {"rate": 1.5}, "rate", "1.5"),
+        ("dpar", {"epsilon": 0.0, "graph_rate": 0.09}, "epsilon", "0.0"),
+        ("dpar", {"epsilon": 1.0, "graph_rate": 0.0}, "graph_rate", "0.0"),
+        ("dpar", {"epsilon": 1.0, "graph_rate": 0.09, "delta": 2.0}, "delta", "2.0"),
+    ],
+)
+def test_bad_arguments_are_refused_in_one_line(name, settings, named, value):
+    with pytest.raises(InvalidInputError) as error:
+        CLAIMS[name](**settings)
+    message = str(error.value)
+    assert message.startswith(f"The '{named}' parameter must be ")
+    assert message.endswith(f"Got {value} instead.")
+    assert "\n" not in message
