@@ -126,7 +126,7 @@ def _divergence(upper: BinomialGaussian, lower: BinomialGaussian, order: float) 
             np.exp(log_lower) * (np.expm1(order * near) - order * np.expm1(near)),
             np.exp(exponent) - order * np.exp(log_lower + loss) + (order - 1) * np.exp(log_lower),
         )
-        log_integral = np.log1p(excess.sum())
+        log_integral = np.log1p(max(0.0, excess.sum()))
     else:
         top = exponent.max()
         log_integral = top + np.log(np.exp(exponent - top).sum())
@@ -179,19 +179,32 @@ def revealed_shifts(event: RevealedCountGaussianDpEvent) -> tuple[Array, Array]:
         assert event.population is not None
         assert event.batch is not None
         affected = event.removed + event.altered
-        drawn = np.arange(min(affected, event.batch) + 1)[:, None]
+        drawn, log_weights = _log_hypergeometric(event.population, affected, event.batch)
         own = np.arange(event.removed + 1)[None, :]
-        shifts = 2.0 * drawn - own
-        weights = np.exp(
-            _log_hypergeometric(drawn, event.population, affected, event.batch)
-            + _log_hypergeometric(own, affected, event.removed, drawn)
-        )
+        shifts = 2 * drawn[:, None] - own
+        weights = np.exp(log_weights[:, None] + _log_share(own, drawn[:, None], event))
+        weights /= weights.sum()
     possible = weights > 0
     return shifts[possible], weights[possible]
 
 
-def _log_hypergeometric(k: Any, population: Any, marked: Any, batch: Any) -> Array:
-    """log P(k marked ones in a batch drawn from the population), -inf where impossible."""
+def _log_hypergeometric(population: int, marked: int, batch: int) -> tuple[Array, Array]:
+    """The possible numbers of marked ones in a batch, and the logarithms of their probabilities.
+
+    By the ratio of neighbouring ones: logarithms of factorials of a large population would leave
+    few digits when subtracted.
+    """
+    counts = np.arange(max(0, marked + batch - population), min(marked, batch) + 1.0)
+    k = counts[:-1]
+    ratios = np.log((marked - k) * (batch - k)) - np.log(
+        (k + 1) * (population - marked - batch + k + 1)
+    )
+    log_weights = np.concatenate([[0.0], np.cumsum(ratios)])
+    return counts, log_weights - special.logsumexp(log_weights)
+
+
+def _log_share(own: Array, drawn: Array, event: RevealedCountGaussianDpEvent) -> Array:
+    """log P(``own`` of the ``drawn`` affected terms are removed ones), -inf where impossible."""
 
     def log_choose(n: Any, r: Any) -> Array:
         inside = (r >= 0) & (r <= n)
@@ -200,7 +213,7 @@ def _log_hypergeometric(k: Any, population: Any, marked: Any, batch: Any) -> Arr
         return np.where(inside, value, -np.inf)
 
     return np.asarray(
-        log_choose(marked, k)
-        + log_choose(population - marked, batch - k)
-        - log_choose(population, batch)
+        log_choose(event.removed, own)
+        + log_choose(event.altered, drawn - own)
+        - log_choose(event.removed + event.altered, drawn)
     )

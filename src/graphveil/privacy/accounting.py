@@ -16,13 +16,19 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import attr
 import dp_accounting as dpa
 import numpy as np
 from dp_accounting import dp_event
 from dp_accounting.pld.pld_privacy_accountant import PLDAccountant
 
 from graphveil import _validate
-from graphveil._errors import BudgetError, UnprovenError, UnsupportedEventError
+from graphveil._errors import (
+    BudgetError,
+    InvalidInputError,
+    UnprovenError,
+    UnsupportedEventError,
+)
 from graphveil.privacy import _pld
 from graphveil.privacy._rdp import RdpAccountant
 from graphveil.privacy.events import (
@@ -32,6 +38,7 @@ from graphveil.privacy.events import (
 )
 
 _TOLERANCE = 3e-4  # of epsilon, what rounding losses up to the grid may cost
+_LEAST_RATE = 1e-12  # below this one plus a loss is hardly more than one
 _MAX_STEPS = 10_000_000  # beyond this the Fourier transform's rounding eats the advantage of PLD
 
 
@@ -60,6 +67,9 @@ def account(event: dpa.DpEvent, delta: float, *, interval: float | None = None) 
     `NonPrivateDpEvent` and noise of zero. An event no bound covers is refused by name.
     """
     delta = _validate.number("delta", delta, "(0, 1)")
+    if interval is not None:
+        interval = _validate.number("interval", interval, "(0, 10]")
+    _check(event)
     sampled = _outer_sampling(event)
     if sampled is not None:
         return _amplified_account(*sampled, delta, interval)
@@ -82,10 +92,11 @@ def epsilon(event: dpa.DpEvent, delta: float) -> float:
 def delta(event: dpa.DpEvent, epsilon: float) -> float:
     """The smallest proven delta of ``event`` at ``epsilon``."""
     epsilon = _validate.number("epsilon", epsilon, "[0, inf)")
+    _check(event)
     sampled = _outer_sampling(event)
     if sampled is not None:
         rate, inner = sampled
-        return rate * delta(inner, math.log1p(math.expm1(min(epsilon, 700.0)) / rate))
+        return rate * delta(inner, _undo_amplify(epsilon, rate))
     if _releases_raw(event):
         return 1.0
     bounds = []
@@ -158,8 +169,9 @@ def calibrate(
         tol=1e-5 * min(fits, exceeds),
     )
     if integer:
-        while answer + 1 < exceeds and spends(answer + 1) <= epsilon:
-            answer += 1
+        towards = 1 if risky > safe else -1
+        while answer + towards != exceeds and spends(answer + towards) <= epsilon:
+            answer += towards
     return float(answer) if not integer else int(answer)
 
 
@@ -172,6 +184,10 @@ class BestAccountant(dpa.PrivacyAccountant):
     def _maybe_compose(
         self, event: dpa.DpEvent, count: int, do_compose: bool
     ) -> dpa.PrivacyAccountant.CompositionErrorDetails | None:
+        _check(event)
+        sampled = _outer_sampling(event)
+        if sampled is not None and count == 1:
+            return self._maybe_compose(sampled[1], 1, do_compose)
         if _pld_problem(event) is None or RdpAccountant().supports(event):
             return None
         return self.CompositionErrorDetails(event, "no bound covers it")
@@ -199,7 +215,52 @@ def _releases_raw(event: dpa.DpEvent) -> bool:
         return _releases_raw(event.event)
     if isinstance(event, (dpa.GaussianDpEvent, dpa.LaplaceDpEvent)):
         return bool(event.noise_multiplier == 0)
+    # dp_accounting notes a raw release of its other events beside its loss distribution, which
+    # would pass for that of a release that costs nothing.
+    if isinstance(event, dpa.RandomizedResponseDpEvent):
+        return bool(event.noise_parameter == 0 and event.num_buckets > 1)
+    if isinstance(event, dpa.TruncatedSubsampledGaussianDpEvent):
+        return bool(event.noise_multiplier == 0)
+    if isinstance(event, dp_event.MixtureOfGaussiansDpEvent):
+        return bool(event.standard_deviation == 0)
+    if isinstance(event, dp_event.DiscreteLaplaceDpEvent):
+        return bool(event.noise_parameter == 0)  # as dp_accounting has it
     return isinstance(event, dpa.NonPrivateDpEvent)
+
+
+def _check(event: dpa.DpEvent) -> None:
+    """Refuse what dp_accounting's events take without a look, such as negative counts.
+
+    A negative count would hand budget back. Noise outside the range leaves double precision once
+    it is squared; graphveil's own events are checked here for that only.
+    """
+    if not isinstance(event, dpa.DpEvent):
+        raise InvalidInputError(f"An event must be a DpEvent. Got {event!r} instead.")
+    if isinstance(event, dpa.ComposedDpEvent):
+        for part in event.events:
+            _check(part)
+    elif isinstance(event, dpa.SelfComposedDpEvent):
+        _validate.integer("count", event.count, "[0, 1e12]")
+        _check(event.event)
+    elif isinstance(event, dpa.PoissonSampledDpEvent):
+        _validate.number("sampling_probability", event.sampling_probability, "[0, 1]")
+        _check(event.event)
+    elif isinstance(event, dp_event.RepeatAndSelectDpEvent):
+        _check(event.event)
+    elif isinstance(event, dpa.ZCDpEvent):
+        _validate.number("rho", event.rho, "[0, inf)")
+        _validate.number("xi", event.xi, "[0, inf)")
+    elif isinstance(event, _NOISY) and event.noise_multiplier != 0:
+        _validate.number("noise_multiplier", event.noise_multiplier, "[1e-9, 1e9]")
+
+
+_NOISY = (
+    dpa.GaussianDpEvent,
+    dpa.LaplaceDpEvent,
+    SampledGaussianDpEvent,
+    RevealedCountGaussianDpEvent,
+    GumbelTopKDpEvent,
+)
 
 
 def _outer_sampling(event: dpa.DpEvent) -> tuple[float, dpa.DpEvent] | None:
@@ -236,6 +297,13 @@ def amplify(epsilon: float, rate: float) -> float:
     return math.log1p(rate * math.expm1(epsilon))
 
 
+def _undo_amplify(epsilon: float, rate: float) -> float:
+    """The inverse of :func:`amplify`: ``log(1 + (exp(epsilon) - 1) / rate)``."""
+    if epsilon > 50:
+        return epsilon - math.log(rate) + math.log1p(-(1 - rate) * math.exp(-epsilon))
+    return math.log1p(math.expm1(epsilon) / rate)
+
+
 def _leaves(event: dpa.DpEvent) -> list[tuple[dpa.DpEvent, int]]:
     """The events that make up the tree, each once, with how often it happens.
 
@@ -263,6 +331,8 @@ def _leaves(event: dpa.DpEvent) -> list[tuple[dpa.DpEvent, int]]:
             reach = node.removed + 2 * node.altered
             inverse_square += times * (reach / node.noise_multiplier) ** 2
         elif isinstance(node, (SampledGaussianDpEvent, RevealedCountGaussianDpEvent)):
+            if node.rate is not None and 0 < node.rate < _LEAST_RATE:
+                node = attr.evolve(node, rate=_LEAST_RATE)  # costs no less
             affected = (node.removed + node.altered) * (1 if node.rate is None else node.rate)
             if times and affected:
                 counts[node] = counts.get(node, 0) + times

@@ -1,0 +1,78 @@
+"""Which rows of a tensor belong to which example.
+
+A layer sees rows: all the nodes of a batch of graphs, or all the neighbours of a batch of roots.
+Its per-example gradient is a sum over the rows of one example, so the engine must know whose they
+are. By default the leading dimension counts examples: ``(b, d)`` has one row for each,
+``(b, T, d)`` has T. A model over ragged batches says so around the layers it applies to them::
+
+    with ragged(batch, num_graphs):
+        h = self.conv(h, edge_index)      # h is (rows, d); row r belongs to example batch[r]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+_current: ContextVar[Rows | None] = ContextVar("rows", default=None)
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Rows of ``count`` examples, row r belonging to example ``owner[r]``."""
+
+    owner: Tensor
+    count: int
+
+    @cached_property
+    def buckets(self) -> list[tuple[Tensor, Tensor]]:
+        """Examples of similar size together: their ids, and a table of their rows.
+
+        A table has one line for each example; unused places hold the number of rows, which is the
+        index of a row of zeros in :meth:`padded`. No line is more than half empty.
+        """
+        sizes = torch.bincount(self.owner, minlength=self.count)
+        order = torch.argsort(self.owner, stable=True)
+        start = torch.cumsum(sizes, 0) - sizes
+        out = []
+        width = int(sizes.max()) if self.count else 0
+        while width > 0:
+            ids = torch.nonzero((sizes <= width) & (sizes > width // 2)).flatten()
+            if len(ids):
+                place = torch.arange(int(sizes[ids].max()), device=self.owner.device)
+                inside = place < sizes[ids, None]
+                position = torch.where(inside, start[ids, None] + place, 0)
+                out.append((ids, torch.where(inside, order[position], len(self.owner))))
+            width //= 2
+        return out
+
+    def padded(self, values: Tensor, table: Tensor) -> Tensor:
+        """The rows named by ``table``, zeros in unused places: (examples, width, ...)."""
+        zero = values.new_zeros(1, *values.shape[1:])
+        return torch.cat([values, zero])[table]
+
+    def sum(self, values: Tensor) -> Tensor:
+        """Rows added up for each example: (examples, ...)."""
+        out = values.new_zeros(self.count, *values.shape[1:])
+        return out.index_add_(0, self.owner, values)
+
+
+@contextmanager
+def ragged(owner: Tensor, count: int) -> Iterator[None]:
+    """Say that layers called inside see rows, row r belonging to example ``owner[r]``."""
+    token = _current.set(Rows(owner, count))
+    try:
+        yield
+    finally:
+        _current.reset(token)
+
+
+def current_rows() -> Rows | None:
+    """The innermost :func:`ragged`, or None where the leading dimension counts examples."""
+    return _current.get()

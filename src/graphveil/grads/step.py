@@ -1,0 +1,379 @@
+r"""One private training step, and a loop's worth of them charged exactly.
+
+    step = make_private(module, optimizer, (features, labels), sample_rate=0.1, max_grad_norm=1.0,
+                        target_epsilon=8.0, target_delta=1e-5, steps=200)
+    for _ in range(200):
+        step()
+    print(step.certificate(unit="node", delta=1e-5))
+
+Each call draws every example by a coin of its own, sums the clipped gradients of those drawn, adds
+noise once on every coordinate, divides by the *expected* batch size and lets the optimiser step. An
+empty batch releases noise like any other. Nothing else about the batch is kept: not its size, not
+its loss, not a norm.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any, Protocol, runtime_checkable
+
+import dp_accounting as dpa
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from graphveil import _validate
+from graphveil._errors import BudgetError, InvalidInputError, RefusedError
+from graphveil.grads.clipped import ClippedSum, Losses
+from graphveil.grads.clipping import Automatic, Clipping, Flat, Off, PerLayer, Quantile
+from graphveil.mechanisms import Gaussian
+from graphveil.privacy.accounting import calibrate
+from graphveil.privacy.events import SampledGaussianDpEvent, composed, from_json, repeated, to_json
+from graphveil.privacy.guarantee import Certificate, Charge, certify
+from graphveil.rng import SecretStream, secret
+
+
+@runtime_checkable
+class Examples(Protocol):
+    """What loss terms are drawn from: how many there are, and batches of those drawn."""
+
+    def __len__(self) -> int:
+        """The number of loss terms; public."""
+
+    def batches(self, drawn: Tensor) -> Iterable[Any]:
+        """The drawn ones, cut into batches that fit in memory. Every one, exactly once."""
+
+
+class TensorExamples:
+    """Examples that are rows of tensors; a batch is a tuple of them."""
+
+    def __init__(self, *tensors: Tensor, batch_rows: int = 1024) -> None:
+        lengths = {len(tensor) for tensor in tensors}
+        if len(lengths) != 1:
+            raise InvalidInputError(
+                "The 'examples' parameter must be tensors of one length. Got lengths "
+                f"{[len(tensor) for tensor in tensors]} instead."
+            )
+        self.tensors, self.batch_rows = tensors, batch_rows
+
+    def __len__(self) -> int:
+        return len(self.tensors[0])
+
+    def batches(self, drawn: Tensor) -> Iterable[tuple[Tensor, ...]]:
+        """At most ``batch_rows`` examples at a time."""
+        for part in drawn.split(self.batch_rows):
+            yield tuple(tensor[part] for tensor in self.tensors)
+
+
+def cross_entropy(module: nn.Module, batch: Sequence[Tensor]) -> Tensor:
+    """The usual losses of a classifier: all tensors but the last go in, the last holds labels."""
+    *inputs, labels = batch
+    return F.cross_entropy(module(*inputs), labels, reduction="none")
+
+
+class PrivateStep:
+    """A training step that knows what it has cost; made by :func:`make_private`.
+
+    *Guarantee.* ``event`` is what all steps taken so far have released, lost ones included, for a
+    unit that removes at most ``removed`` of the examples and alters at most ``altered`` others.
+    Public: the number of examples, the rate, the bounds, the number of steps.
+    """
+
+    def __init__(
+        self,
+        clipped: ClippedSum,
+        optimizer: torch.optim.Optimizer,
+        examples: Examples,
+        *,
+        sample_rate: float,
+        noise_multiplier: float,
+        removed: int = 1,
+        altered: int = 0,
+        max_steps: int | None = None,
+        rng: SecretStream | None = None,
+    ) -> None:
+        self.module, self.optimizer, self.examples = clipped.module, optimizer, examples
+        self.clipped = clipped
+        self.rng = secret() if rng is None else rng
+        self.sample_rate, self.noise_multiplier = sample_rate, noise_multiplier
+        self.max_steps = max_steps
+        self.one_step: dpa.DpEvent = (
+            SampledGaussianDpEvent(
+                rate=sample_rate,
+                noise_multiplier=noise_multiplier,
+                removed=removed,
+                altered=altered,
+            )
+            if noise_multiplier > 0 and not isinstance(clipped.clipping, Off)
+            else dpa.NonPrivateDpEvent()
+        )
+        self.taken = 0
+        self._earlier: dpa.DpEvent = dpa.NoOpDpEvent()
+        self._journal: Journal | None = None
+        trained = {id(p) for group in optimizer.param_groups for p in group["params"]}
+        strangers = [
+            name
+            for name, p in self.module.named_parameters()
+            if p.requires_grad and id(p) not in trained
+        ]
+        if strangers or len(trained) > len(list(self.module.parameters())):
+            raise InvalidInputError(
+                "The optimizer must hold the module's trained parameters and no others. Missing: "
+                f"{', '.join(strangers) or 'none'}."
+            )
+
+    @property
+    def event(self) -> dpa.DpEvent:
+        """What has been spent so far."""
+        return composed(self._earlier, repeated(self.one_step, self.taken))
+
+    def certificate(self, *, unit: str, delta: float, **settings: Any) -> Certificate:
+        """The certificate of the weights as they are now; see :func:`certify` for settings."""
+        return certify(
+            [Charge(paid_for="training of the weights", event=self.event)],
+            unit=unit,
+            delta=delta,
+            released=settings.pop("released", "model weights"),
+            void_because=[self.rng.void_reason],
+            **settings,
+        )
+
+    def __call__(self) -> None:
+        """Take one step."""
+        if self.max_steps is not None and self.taken >= self.max_steps:
+            raise BudgetError(
+                f"The budget covers {self.max_steps} steps, and all of them have been taken. Plan "
+                "for more steps, or stop here."
+            )
+        if self._journal is not None:
+            self._journal.note()
+        self.taken += 1  # from here on something may have been released
+        coins = self.rng.bernoulli(self.sample_rate, len(self.examples))
+        drawn = torch.from_numpy(coins).nonzero().flatten()
+        noisy = self._release(self.examples.batches(drawn))
+        expected = self.sample_rate * len(self.examples)
+        for name, parameter in self.module.named_parameters():
+            if name in noisy:
+                parameter.grad = noisy[name] / expected
+        self.optimizer.step()
+        for parameter in self.module.parameters():
+            parameter.grad = None
+
+    def _release(self, batches: Iterable[Any]) -> dict[str, Tensor]:
+        """The clipped sum with noise on every coordinate: one vector, one release."""
+        clipping = self.clipped.clipping
+        adaptive = clipping if isinstance(clipping, Quantile) else None
+        if adaptive is not None:
+            adaptive.start()
+        total = self.clipped(batches)
+        if self.noise_multiplier == 0 or isinstance(clipping, Off):
+            return total
+        scales = self.clipped.scales
+        parts = [value.flatten().double() / scales[name] for name, value in total.items()]
+        if adaptive is not None:
+            parts.append(torch.tensor([adaptive.count()], dtype=torch.float64))
+        noise = Gaussian(noise_multiplier=self.noise_multiplier, sensitivity=1.0)
+        vector = noise.release(torch.cat([part.cpu() for part in parts]), self.rng)
+        if adaptive is not None:
+            adaptive.learn(float(vector[-1]), self.sample_rate * len(self.examples))
+            vector = vector[:-1]
+        pieces = vector.split([value.numel() for value in total.values()])
+        return {
+            name: (piece * scales[name]).view_as(value).to(value)
+            for (name, value), piece in zip(total.items(), pieces, strict=True)
+        }
+
+    # --- surviving a crash ----------------------------------------------------------------------
+
+    def save(self, directory: str | Path) -> None:
+        """Write a checkpoint, whole or not at all, and note every later step in ``directory``.
+
+        Steps taken between two checkpoints are lost in a crash, but they were released and stay
+        charged: one byte goes to disk before each of them.
+        """
+        directory = Path(directory)
+        ours = self._journal is not None and self._journal.directory == directory
+        if not ours and (directory / "checkpoint.pt").exists():
+            raise RefusedError(
+                f"{directory} holds the checkpoint of another run, whose steps must stay charged. "
+                "Resume it, or save to another directory."
+            )
+        directory.mkdir(parents=True, exist_ok=True)
+        self._write_checkpoint(directory)
+        if not ours:
+            self._journal = Journal(directory, self.taken)
+
+    def _write_checkpoint(self, directory: Path) -> None:
+        clipping = self.clipped.clipping
+        state = {
+            "module": self.module.state_dict(),
+            "optimizer": self.optimizer.state_dict(),
+            "torch_rng": torch.get_rng_state(),
+            "max_grad_norm": clipping.max_grad_norm if isinstance(clipping, Quantile) else None,
+            "earlier": to_json(self._earlier),
+            "one_step": to_json(self.one_step),
+            "taken": self.taken,
+        }
+        partial = directory / "checkpoint.partial"
+        with partial.open("wb") as file:
+            torch.save(state, file)
+            file.flush()
+            os.fsync(file.fileno())
+        partial.replace(directory / "checkpoint.pt")
+
+    def resume(self, directory: str | Path) -> None:
+        """Go on from the checkpoint in ``directory``; every step it ever noted is charged.
+
+        Noise and batches are fresh: the secret stream has no state to go back to. A fixed stream
+        would repeat itself and is refused.
+        """
+        directory = Path(directory)
+        if self.rng.void_reason is not None:
+            raise RefusedError(
+                "A run with a fixed secret stream cannot be resumed, since its noise would repeat. "
+                "Start again, or use graphveil.rng.secret()."
+            )
+        try:
+            state = torch.load(directory / "checkpoint.pt", weights_only=True)
+            earlier, crashed = from_json(state["earlier"]), from_json(state["one_step"])
+            journal = Journal(directory)
+            lost = max(0, journal.noted - state["taken"])
+            self.module.load_state_dict(state["module"])
+            self.optimizer.load_state_dict(state["optimizer"])
+            torch.set_rng_state(state["torch_rng"])
+        except FileNotFoundError as error:
+            raise InvalidInputError(f"There is no checkpoint in {directory}.") from error
+        except (RuntimeError, KeyError, EOFError, ValueError) as error:
+            reason = " ".join(str(error).split())[:200] or type(error).__name__
+            raise InvalidInputError(
+                f"The checkpoint in {directory} cannot be read into this module: {reason}"
+            ) from error
+        if isinstance(self.clipped.clipping, Quantile) and state["max_grad_norm"] is not None:
+            self.clipped.clipping.max_grad_norm = state["max_grad_norm"]
+        spent = state["taken"] + lost
+        if crashed == self.one_step:
+            self._earlier, self.taken = earlier, spent
+        else:
+            # Other settings from here on: what came before stays charged as what it was. The
+            # checkpoint says so before the journal starts anew, so that no crash loses a step.
+            self._earlier, self.taken = composed(earlier, repeated(crashed, spent)), 0
+            self._write_checkpoint(directory)
+            journal = Journal(directory, 0)
+        self._journal = journal
+
+
+class Journal:
+    """How many steps were begun: the length of a file, one byte longer before every step."""
+
+    def __init__(self, directory: Path, noted: int | None = None) -> None:
+        self.directory, self.path = directory, directory / "steps"
+        if noted is not None:
+            with self.path.open("wb") as file:
+                file.write(b"." * noted)
+                file.flush()
+                os.fsync(file.fileno())
+
+    @property
+    def noted(self) -> int:
+        """Steps begun so far."""
+        return self.path.stat().st_size
+
+    def note(self) -> None:
+        """Put the beginning of a step on disk."""
+        with self.path.open("ab") as file:
+            file.write(b".")
+            file.flush()
+            os.fsync(file.fileno())
+
+
+_CLIPPINGS: dict[str, Callable[[Any], Clipping]] = {
+    "flat": Flat,
+    "per_layer": PerLayer,
+    "automatic": Automatic,
+    "quantile": Quantile,
+}
+
+
+def make_private(
+    module: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    examples: Examples | Sequence[Tensor],
+    *,
+    sample_rate: float | None = None,
+    batch_size: int | None = None,
+    noise_multiplier: float | None = None,
+    target_epsilon: float | None = None,
+    target_delta: float | None = None,
+    steps: int | None = None,
+    epochs: float | None = None,
+    max_grad_norm: Any = 1.0,
+    clipping: str | Clipping = "flat",
+    removed: int = 1,
+    altered: int = 0,
+    losses: Losses = cross_entropy,
+    directory: str | Path | None = None,
+    rng: SecretStream | None = None,
+) -> PrivateStep:
+    """A private training step for a module, a loss and an optimiser of your own.
+
+    Names follow Opacus. ``examples`` is a tuple of tensors (inputs and labels), or any object with
+    a length and a ``batches`` method. ``losses(module, batch)`` gives one loss for each example.
+    Give ``sample_rate``, or ``batch_size`` for the expected batch; ``noise_multiplier``, or
+    ``target_epsilon`` with ``target_delta`` and ``steps`` (or ``epochs``), which also stops the run
+    when the budget is spent. ``removed`` and ``altered`` say how many loss terms one unit touches:
+    (1, 0) where each example is one unit's own. With a ``directory`` every step is noted on disk
+    from the first one on, and :meth:`PrivateStep.save` writes checkpoints there.
+
+    *Guarantee.* See :class:`PrivateStep`. A loss of one example that depends on another example's
+    data is outside it, unless ``altered`` says so.
+    """
+    terms = examples if isinstance(examples, Examples) else TensorExamples(*examples)
+    count = len(terms)
+    _validate.integer("examples", count, "[1, 1e12]")
+    if (sample_rate is None) == (batch_size is None):
+        raise InvalidInputError("Give either 'sample_rate' or 'batch_size', to say how to sample.")
+    if batch_size is not None:
+        sample_rate = _validate.integer("batch_size", batch_size, f"[1, {count}]") / count
+    sample_rate = _validate.number("sample_rate", sample_rate, "(0, 1]")
+    if epochs is not None and steps is None:
+        steps = math.ceil(_validate.number("epochs", epochs, "(0, inf)") / sample_rate)
+    if (noise_multiplier is None) == (target_epsilon is None):
+        raise InvalidInputError("Give either 'noise_multiplier' or 'target_epsilon'.")
+    if target_epsilon is not None:
+        if target_delta is None or steps is None:
+            raise InvalidInputError(
+                "A 'target_epsilon' needs a 'target_delta' and the number of 'steps' (or 'epochs')."
+            )
+        rate, planned = sample_rate, _validate.integer("steps", steps, "[1, 1e9]")
+        noise_multiplier = calibrate(
+            lambda noise: repeated(
+                SampledGaussianDpEvent(
+                    rate=rate, noise_multiplier=noise, removed=removed, altered=altered
+                ),
+                planned,
+            ),
+            epsilon=target_epsilon,
+            delta=target_delta,
+            safe=1e7,
+            risky=1e-2,
+        )
+    if isinstance(clipping, str):
+        kind = _validate.choice("clipping", clipping, tuple(_CLIPPINGS))
+        clipping = _CLIPPINGS[kind](max_grad_norm)
+    step = PrivateStep(
+        ClippedSum(module, losses, clipping),
+        optimizer,
+        terms,
+        sample_rate=sample_rate,
+        noise_multiplier=_validate.number("noise_multiplier", noise_multiplier, "[0, inf)"),
+        removed=removed,
+        altered=altered,
+        max_steps=steps,
+        rng=rng,
+    )
+    if directory is not None:
+        step.save(directory)
+    return step
