@@ -14,18 +14,20 @@ parameters used behind the engine's back.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
+from torch.nn.modules.batchnorm import _BatchNorm
 
 from graphveil._errors import InvalidInputError, UnprovenError
 from graphveil.grads.clipping import Clipping, Off
-from graphveil.grads.rows import current_rows
-from graphveil.grads.rules import RULES, Call
+from graphveil.grads.layers import TableLinear
+from graphveil.grads.rows import Rows, current_rows
+from graphveil.grads.rules import ENLARGE, RULES, Call, Rule, combined
 
 Batch = Any
 Losses = Callable[[nn.Module, Batch], Tensor]
@@ -34,6 +36,42 @@ _MIXING = (
     "BatchNorm", "SyncBatchNorm", "GraphNorm", "PairNorm", "DiffGroupNorm", "GraphSizeNorm",
     "MeanSubtractionNorm", "HeteroBatchNorm",
 )  # fmt: skip
+_VMAP_ELEMENTS = 1 << 24  # per-example gradients held at once
+
+
+@dataclass
+class _Use:
+    """One call of a layer in a forward pass."""
+
+    name: str
+    inputs: tuple[Tensor, ...]
+    output: Tensor
+    rows: Rows | None
+
+    def __post_init__(self) -> None:
+        self.versions = self._versions()
+
+    def _versions(self) -> list[int]:
+        return [tensor._version for tensor in (*self.inputs, self.output)]
+
+    @property
+    def changed(self) -> bool:
+        """Whether an in-place operation has changed what went in or came out."""
+        return self.versions != self._versions()
+
+
+class _Losses(nn.Module):
+    """``losses(module, batch)`` as a module, so that parameters can be swapped while it runs."""
+
+    losses: Losses
+
+    def __init__(self, module: nn.Module, losses: Losses) -> None:
+        super().__init__()
+        self.module = module
+        self.__dict__["losses"] = losses  # also if it is a module: its parameters are not trained
+
+    def forward(self, batch: Batch) -> Tensor:
+        return _checked(self.losses(self.module, batch))
 
 
 class ClippedSum:
@@ -49,7 +87,9 @@ class ClippedSum:
         self.blocks = layers_with_parameters(module)
         if not self.blocks:
             raise InvalidInputError("The module must have a parameter that requires a gradient.")
-        self.by_example = any(type(layer) not in RULES for layer in self.blocks.values())
+        clipping.scales(list(self.blocks))  # a threshold that is missing is missed here
+        self._unruled = _unruled(self.blocks)
+        self.by_example = bool(self._unruled)
         self._tested = False
 
     @property
@@ -80,99 +120,132 @@ class ClippedSum:
     # --- book-keeping ---------------------------------------------------------------------------
 
     def _sum_by_book(self, batch: Batch) -> dict[str, Tensor]:
-        calls, count = self._record(batch)
-        rules = {
-            name: RULES[type(layer)](layer, calls[name], count)
-            for name, layer in self.blocks.items()
-            if calls[name]
-        }
-        if not rules:  # no examples, or losses without a gradient
-            return {}
+        losses, uses = self._forward(batch)
+        calls = self._calls(losses.sum(), uses, len(losses))
         with torch.no_grad():
+            rules = self._rules(calls, len(losses))
+            if not rules:  # no examples, or losses without a gradient
+                return {}
             if isinstance(self.clipping, Off):
-                ones = torch.ones(count, device=next(self.module.parameters()).device)
+                ones = next(self.module.parameters()).new_ones(len(losses))
                 factors = dict.fromkeys(rules, ones)
             else:
                 norms = {name: rule.squared_norms() for name, rule in rules.items()}
                 factors = self.clipping.factors(norms)
-            return {
-                f"{block}.{name}" if block else name: value
-                for block, rule in rules.items()
-                for name, value in rule.weighted_sum(factors[block]).items()
-            }
+            return _weighted_sums(rules, factors)
 
-    def _record(self, batch: Batch, pick: int | None = None) -> tuple[dict[str, list[Call]], int]:
-        """Calls of every layer with the gradients of the summed loss (or of one loss) at them."""
-        seen: list[tuple[str, tuple[Tensor, ...], Tensor, Any]] = []
+    def _rules(self, calls: dict[str, list[Call]], count: int) -> dict[str, Rule]:
+        return {
+            name: RULES[type(layer)](layer, calls[name], count)
+            for name, layer in self.blocks.items()
+            if calls[name]
+        }
+
+    def _forward(self, batch: Batch) -> tuple[Tensor, list[_Use]]:
+        """The losses, and every use of a layer on the way to them."""
+        uses: list[_Use] = []
 
         def hook(name: str) -> Callable[..., None]:
-            def record(_: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> None:
-                seen.append((name, tuple(x.detach() for x in inputs), output, current_rows()))
+            def record(
+                _: nn.Module, inputs: tuple[Tensor, ...], named: dict[str, Any], output: Tensor
+            ) -> None:
+                if named:
+                    raise UnprovenError(
+                        f"The layer '{name}' was called with {', '.join(named)} by name, which the "
+                        "engine does not read. Call it with positions only."
+                    )
+                if output.requires_grad:
+                    inputs = tuple(x.detach() for x in inputs)
+                    uses.append(_Use(name, inputs, output, current_rows()))
 
             return record
 
-        handles = [layer.register_forward_hook(hook(n)) for n, layer in self.blocks.items()]
+        handles = [
+            layer.register_forward_hook(hook(name), with_kwargs=True)
+            for name, layer in self.blocks.items()
+        ]
         try:
             with torch.enable_grad():
-                losses = self.losses(self.module, batch)
+                losses = _checked(self.losses(self.module, batch))
         finally:
             for handle in handles:
                 handle.remove()
-        if losses.dim() != 1:
-            raise InvalidInputError(
-                "The losses must be a vector with one entry for each example (no reduction). Got "
-                f"shape {tuple(losses.shape)} instead."
-            )
+        for use in uses:
+            if use.changed:
+                raise UnprovenError(
+                    f"What went into the layer '{use.name}' or came out of it was changed in place "
+                    "afterwards, so its gradient cannot be read. Use the ordinary operation "
+                    "(nn.ReLU() for nn.ReLU(inplace=True))."
+                )
+        return losses, uses
+
+    def _calls(
+        self, target: Tensor, uses: list[_Use], count: int, *, keep_graph: bool = False
+    ) -> dict[str, list[Call]]:
+        """Every layer's calls with the gradient of ``target`` at what came out of them."""
         calls: dict[str, list[Call]] = {name: [] for name in self.blocks}
-        if not seen or not len(losses):
-            return calls, len(losses)
-        target = losses.sum() if pick is None else losses[pick]
-        grads = torch.autograd.grad(target, [output for _, _, output, _ in seen], allow_unused=True)
-        for (name, inputs, _, rows), value in zip(seen, grads, strict=True):
+        if not uses or not count or not target.requires_grad:
+            return calls
+        outputs = [use.output for use in uses]
+        grads = torch.autograd.grad(target, outputs, allow_unused=True, retain_graph=keep_graph)
+        for use, value in zip(uses, grads, strict=True):
             if value is not None:
-                calls[name].append(Call(inputs, value, rows))
-        return calls, len(losses)
+                _check_rows(use, count)
+                calls[use.name].append(Call(use.inputs, value, use.rows))
+        return calls
 
     # --- by example -----------------------------------------------------------------------------
 
     def _sum_by_example(self, batch: Batch) -> dict[str, Tensor]:
-        parameters = {n: p.detach() for n, p in self.module.named_parameters() if p.requires_grad}
-        fixed = {n: p.detach() for n, p in self.module.named_parameters() if not p.requires_grad}
-        buffers = dict(self.module.named_buffers())
+        model = _Losses(self.module, self.losses)
+        parameters = {n: p.detach() for n, p in model.named_parameters() if p.requires_grad}
+        fixed = {n: p.detach() for n, p in model.named_parameters() if not p.requires_grad}
+        buffers = dict(model.named_buffers())
 
         def loss(values: dict[str, Tensor], example: tuple[Tensor, ...]) -> Tensor:
-            def call(*inputs: Any, **options: Any) -> Any:
-                return functional_call(self.module, (values, fixed, buffers), inputs, options)
+            one = tuple(x.unsqueeze(0) for x in example)
+            inputs = (one if isinstance(batch, (tuple, list)) else one[0],)
+            return functional_call(model, (values, fixed, buffers), inputs).squeeze(0)
 
-            return self.losses(call, tuple(x.unsqueeze(0) for x in example)).squeeze(0)  # type: ignore[arg-type]
-
-        examples = _as_tensors(batch)
+        examples = self._as_tensors(batch)
         size = sum(value.numel() for value in parameters.values())
-        at_once = max(1, min(256, (1 << 24) // size))
-        total = {name: torch.zeros_like(value) for name, value in parameters.items()}
+        at_once = max(1, min(256, _VMAP_ELEMENTS // size))
+        total = self.zeros()
         for start in range(0, len(examples[0]), at_once):
             part = tuple(x[start : start + at_once] for x in examples)
             try:
-                gradients = vmap(grad(loss), in_dims=(None, 0), randomness="different")(
+                found = vmap(grad(loss), in_dims=(None, 0), randomness="different")(
                     parameters, part
                 )
             except RuntimeError as error:
-                names = sorted({type(b).__name__ for b in self.blocks.values()} - _RULED)
                 raise UnprovenError(
-                    f"{', '.join(names)} has no gradient rule here and cannot be run one example "
-                    f"at a time ({str(error).splitlines()[0]}). Build it from nn.Linear and "
+                    f"{self._unruled} has no gradient rule here and cannot be run one example at a "
+                    f"time ({str(error).splitlines()[0]}). Build it from nn.Linear and "
                     "graphveil.grads.layers, or freeze its parameters."
                 ) from error
+            gradients = {name.removeprefix("module."): value for name, value in found.items()}
             norms: dict[str, Tensor] = {}
             for name, value in gradients.items():
                 block = name.rpartition(".")[0]
-                square = (value * value).flatten(1).sum(1) * (1 + 4e-6)
+                square = (value * value).reshape(len(value), -1).sum(1) * ENLARGE
                 norms[block] = norms[block] + square if block in norms else square
             factors = self.clipping.factors(norms)
             for name, value in gradients.items():
-                weights = factors[name.rpartition(".")[0]]
-                total[name] += torch.tensordot(weights, value, dims=1)
+                total[name] += combined(value, factors[name.rpartition(".")[0]])
         return total
+
+    def _as_tensors(self, batch: Batch) -> tuple[Tensor, ...]:
+        tensors = batch if isinstance(batch, (tuple, list)) else (batch,)
+        if not all(
+            isinstance(x, Tensor) and x.dim() and len(x) == len(tensors[0]) for x in tensors
+        ):
+            raise UnprovenError(
+                f"{self._unruled} has no gradient rule here and is run one example at a time. That "
+                "takes batches of tensors with the examples first, all of one length. Got "
+                f"{type(batch).__name__} instead. Build it from nn.Linear and "
+                "graphveil.grads.layers, or freeze its parameters."
+            )
+        return tuple(tensors)
 
     # --- the test on the first batch --------------------------------------------------------------
 
@@ -181,28 +254,37 @@ class ClippedSum:
         if self.by_example:
             self._tested = True  # vmap shows each example alone; there is nothing to mix
             return
-        calls, count = self._record(batch)
-        if count == 0:
-            return
-        self._test_alone(batch, count)
-        self._test_total(batch, calls, count)
-        self._tested = True
+        before = {name: (value, value._version) for name, value in self.module.named_buffers()}
+        with torch.random.fork_rng(devices=[]):
+            losses, uses = self._forward(batch)
+            count = len(losses)
+            calls = self._calls(losses.sum(), uses, count, keep_graph=True)
+            if not count or not losses.requires_grad:
+                return
+            self._test_memory(before)
+            self._test_alone(losses, uses)
+            conclusive = self._test_total(losses, calls)
+            self._test_company(batch, losses.detach())
+        self._tested = conclusive and count > 1
 
-    def _test_alone(self, batch: Batch, count: int) -> None:
+    def _test_memory(self, before: dict[str, tuple[Tensor, int]]) -> None:
+        """What a module remembers of a batch would be released without noise."""
+        for name, value in self.module.named_buffers():
+            old, version = before.get(name, (None, 0))
+            if value is not old or value._version != version:
+                raise UnprovenError(
+                    f"The buffer '{name}' changes when the module sees a batch: it keeps a memory "
+                    "of the examples, without noise. Leave it as it is in forward."
+                )
+
+    def _test_alone(self, losses: Tensor, uses: list[_Use]) -> None:
         """One example's loss must have no gradient at the rows of another."""
-        pick = count // 2
-        calls, _ = self._record(batch, pick)
-        for name, uses in calls.items():
-            for call in uses:
-                if call.rows is not None:
-                    others = call.grad[call.rows.owner != pick]
-                elif len(call.grad) == count:
-                    others = torch.cat([call.grad[:pick], call.grad[pick + 1 :]])
-                else:
-                    raise UnprovenError(
-                        f"The layer '{name}' saw {len(call.grad)} rows for {count} examples: put "
-                        "examples first, or say whose the rows are with graphveil.grads.ragged."
-                    )
+        count = len(losses)
+        for pick in sorted({round(i * (count - 1) / 7) for i in range(8)}):
+            calls = self._calls(losses[pick], uses, count, keep_graph=True)
+            for name, call in ((block, call) for block in calls for call in calls[block]):
+                owner = torch.arange(count) if call.rows is None else call.rows.owner
+                others = call.grad[owner.to(call.grad.device) != pick]
                 if others.numel() and float(others.abs().max()) > 0:
                     raise UnprovenError(
                         f"The loss of one example depends on the rows of another at layer "
@@ -210,38 +292,105 @@ class ClippedSum:
                         "examples. Remove it, or normalise each example by itself."
                     )
 
-    def _test_total(self, batch: Batch, calls: dict[str, list[Call]], count: int) -> None:
-        """The book-keeping's plain sum must be autograd's."""
-        with torch.enable_grad():
-            total = self.losses(self.module, batch).sum()
-        names, values = zip(*self.zeros_like_parameters(), strict=True)
-        if any(isinstance(m, nn.Dropout) and m.training and m.p for m in self.module.modules()):
-            return  # two passes draw two masks: nothing to compare
-        plain = torch.autograd.grad(total, values, allow_unused=True)
-        ones = torch.ones(count, device=values[0].device, dtype=values[0].dtype)
-        booked: dict[str, Tensor] = {}
-        for block, layer in self.blocks.items():
-            if calls[block]:
-                rule = RULES[type(layer)](layer, calls[block], count)
-                for name, value in rule.weighted_sum(ones).items():
-                    booked[f"{block}.{name}" if block else name] = value
-        for name, wanted in zip(names, plain, strict=True):
-            found = booked.get(name, torch.zeros(()))
-            wanted = torch.zeros_like(found) if wanted is None else wanted
-            scale = float(wanted.abs().max()) + 1e-6 * count
-            if not math.isclose(float((found - wanted).abs().max()) / scale, 0.0, abs_tol=1e-3):
+    def _test_total(self, losses: Tensor, calls: dict[str, list[Call]]) -> bool:
+        """A weighted sum by the book must be autograd's. Says nothing if it is not finite."""
+        weights = 1 + 0.5 * torch.arange(len(losses)).sin().to(losses)
+        trained = {n: p for n, p in self.module.named_parameters() if p.requires_grad}
+        plain = torch.autograd.grad(
+            (weights * losses).sum(), list(trained.values()), allow_unused=True, retain_graph=True
+        )
+        with torch.no_grad():
+            rules = self._rules(calls, len(losses))
+            booked = _weighted_sums(rules, dict.fromkeys(rules, weights))
+        pairs = {
+            name: (booked.get(name, torch.zeros_like(value)), _dense(wanted, value))
+            for (name, value), wanted in zip(trained.items(), plain, strict=True)
+        }
+        largest = max(float(wanted.abs().max()) for _, wanted in pairs.values())
+        for name, (found, wanted) in pairs.items():
+            difference = float((found - wanted).abs().max())
+            if difference > 1e-3 * float(wanted.abs().max()) + 1e-5 * largest:
                 raise UnprovenError(
                     f"The parameter '{name}' is used in a way the engine does not see (outside its "
-                    "layer's forward, or changed in place after it). Call the layer itself, and "
-                    "avoid in-place operations on its output."
+                    "layer's forward, or by another layer). Call the layer itself."
                 )
+        return all(bool((found - wanted).isfinite().all()) for found, wanted in pairs.values())
 
-    def zeros_like_parameters(self) -> list[tuple[str, Tensor]]:
-        """Parameters that are trained, by name."""
-        return [(n, p) for n, p in self.module.named_parameters() if p.requires_grad]
+    def _test_company(self, batch: Batch, losses: Tensor) -> None:
+        """An example's loss must be the same alone as in company; for batches of plain tensors."""
+        tensors = batch if type(batch) in (tuple, list) else (batch,)
+        if any(type(layer) is TableLinear for layer in self.blocks.values()) or not all(
+            isinstance(x, Tensor) and x.dim() and len(x) == len(losses) for x in tensors
+        ):
+            return
+        with torch.no_grad():
+            if not torch.equal(self.losses(self.module, batch), losses):
+                return  # random, as with dropout: nothing to compare
+            for pick in {0, len(losses) - 1}:
+                one = tuple(x[pick : pick + 1] for x in tensors)
+                try:
+                    found = self.losses(self.module, one[0] if batch is tensors[0] else one)
+                except (RuntimeError, ValueError, IndexError):
+                    return  # not a function of these tensors alone
+                if found.shape != (1,):
+                    return
+                if float((found - losses[pick]).abs()) > 1e-3 * float(losses.abs().max()):
+                    raise UnprovenError(
+                        f"The loss of example {pick} is another one when the example is alone: "
+                        f"{type(self.module).__name__} or the loss mixes the examples of a batch, "
+                        "or divides by their number. Compute it from the example's data alone."
+                    )
 
 
-_RULED = {rule.__name__ for rule in RULES}
+def _checked(losses: Tensor) -> Tensor:
+    if losses.dim() != 1:
+        raise InvalidInputError(
+            "The losses must be a vector with one entry for each example (no reduction). Got "
+            f"shape {tuple(losses.shape)} instead."
+        )
+    return losses
+
+
+def _check_rows(use: _Use, count: int) -> None:
+    """Refuse rows that are not the examples'."""
+    found, rows = len(use.output) if use.output.dim() else 0, use.rows
+    if rows is None and found != count:
+        raise UnprovenError(
+            f"The layer '{use.name}' saw {found} rows for {count} examples: put examples first, or "
+            "say whose the rows are with graphveil.grads.ragged."
+        )
+    if rows is not None and (rows.count != count or len(rows.owner) != found or not rows.valid):
+        raise UnprovenError(
+            f"The layer '{use.name}' saw {found} rows for {count} examples, inside "
+            f"graphveil.grads.ragged with {len(rows.owner)} owners among {rows.count} examples. "
+            "Name the owner of every row, or call the layer outside."
+        )
+
+
+def _weighted_sums(rules: dict[str, Rule], weights: dict[str, Tensor]) -> dict[str, Tensor]:
+    return {
+        f"{block}.{name}" if block else name: value
+        for block, rule in rules.items()
+        for name, value in rule.weighted_sum(weights[block]).items()
+    }
+
+
+def _dense(gradient: Tensor | None, like: Tensor) -> Tensor:
+    if gradient is None:
+        return torch.zeros_like(like)
+    return gradient.to_dense() if gradient.is_sparse else gradient
+
+
+def _unruled(blocks: dict[str, nn.Module]) -> str:
+    """What keeps a module from the book-keeping: layers without a rule, and shared weights."""
+    owners: dict[int, list[str]] = {}
+    for name, layer in blocks.items():
+        for parameter in layer.parameters(recurse=False):
+            if parameter.requires_grad:
+                owners.setdefault(id(parameter), []).append(name)
+    odd = [f"'{n}' ({type(b).__name__})" for n, b in blocks.items() if type(b) not in RULES]
+    odd += [f"the weight that {' and '.join(n)} share" for n in owners.values() if len(n) > 1]
+    return ", ".join(odd)
 
 
 def layers_with_parameters(module: nn.Module) -> dict[str, nn.Module]:
@@ -258,19 +407,16 @@ def refuse_mixing(module: nn.Module) -> None:
     for name, layer in module.named_modules():
         kind = type(layer).__name__
         remembers = getattr(layer, "track_running_stats", False)
-        if kind.startswith(_MIXING) or remembers:
+        if kind.startswith(_MIXING) or isinstance(layer, _BatchNorm) or remembers:
             raise UnprovenError(
                 f"The module '{name}' ({kind}) mixes the examples of a batch, so one example's "
                 "gradient has no bound. Use nn.LayerNorm, or an InstanceNorm of each example "
                 "without running statistics."
             )
-
-
-def _as_tensors(batch: Batch) -> tuple[Tensor, ...]:
-    tensors = batch if isinstance(batch, (tuple, list)) else (batch,)
-    if not all(isinstance(x, Tensor) and x.dim() for x in tensors):
-        raise UnprovenError(
-            "A module with a layer that has no gradient rule needs examples that are tensors with "
-            f"the examples first. Got {type(batch).__name__} instead."
-        )
-    return tuple(tensors)
+        if isinstance(layer, nn.Embedding) and (
+            layer.max_norm is not None or layer.scale_grad_by_freq
+        ):
+            raise UnprovenError(
+                f"The module '{name}' ({kind}) changes its weights, or the gradient, by the ids "
+                "that a batch holds. Leave out 'max_norm' and 'scale_grad_by_freq'."
+            )

@@ -31,6 +31,14 @@ class Rows:
     count: int
 
     @cached_property
+    def valid(self) -> bool:
+        """Whether every owner is one of the examples."""
+        owner = self.owner
+        if owner.dim() != 1 or owner.is_floating_point() or owner.dtype == torch.bool:
+            return False
+        return not len(owner) or (int(owner.min()) >= 0 and int(owner.max()) < self.count)
+
+    @cached_property
     def buckets(self) -> list[tuple[Tensor, Tensor]]:
         """Examples of similar size together: their ids, and a table of their rows.
 

@@ -11,12 +11,14 @@ gradients at its output, an example's gradient is A^T B, and
 A layer called several times has one gradient, the sum over its calls: rows of all calls are joined
 before a norm is taken, since cross terms count.
 
-Every rule errs on the safe side: a norm is never read smaller than it is, so that what is scaled
-down to the bound stays below it.
+Every rule errs on the safe side: a norm is never read smaller than that of what is added, so that
+what is scaled down to the bound stays below it. Where the gradients themselves are held, they are
+what is added. Elsewhere a norm is enlarged by what rounding may have hidden from it.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -28,10 +30,15 @@ from torch.nn import functional as F
 from graphveil.grads.layers import Affine, HeadDot, SelfWeight, TableLinear
 from graphveil.grads.rows import Rows
 
-# Sums of squares in float32 are good to a few 1e-7; norms are enlarged by more than that.
-_ENLARGE = 1 + 4e-6
-# Of the absolute terms of a Gram norm, what cancellation may hide (measured below 2e-7).
-_CANCELLATION = 1e-6
+# Of a squared norm: what rounding hides when nothing cancels (measured below 3e-6).
+ENLARGE = 1 + 4e-6
+# What cancellation may hide, in units of the rounding error: of the absolute terms of a Gram norm
+# (measured below 12.5); of the rows' sizes, added up, in a gradient (measured below 2).
+_GRAM, _DIRECT = 20.0, 3.0
+# Rows 64 times larger than their sum leave rounding errors in every sum they take part in; from
+# there on they are scaled down by their sizes.
+_HEAVY = 64.0**2
+_TINY = 1e-36  # below it squares underflow
 _DIRECT_ELEMENTS = 1 << 22  # per-example gradients held at once
 
 
@@ -42,6 +49,7 @@ class Call:
     inputs: tuple[Tensor, ...]
     grad: Tensor
     rows: Rows | None
+    gathered: Tensor | None = None
 
 
 class Rule(Protocol):
@@ -63,66 +71,83 @@ class LinearRule:
         self.layer, self.calls, self.count = layer, calls, count
         self.with_weight = layer.weight.requires_grad
         self.with_bias = layer.bias is not None and layer.bias.requires_grad
-        self._per_example: Tensor | None = None  # kept if the norm needed them anyway
+        self._held: dict[str, Tensor] = {}  # per-example gradients, if the norm needed them anyway
 
     def rows(self, call: Call) -> Tensor:
         """What went in, with the rows as the gradient has them."""
         return call.inputs[0]
 
     def squared_norms(self) -> Tensor:
-        first = self.calls[0]
-        if len(self.calls) == 1 and first.rows is not None:
-            out = first.grad.new_zeros(self.count)
-            inputs, grads = _flat(self.rows(first)), _flat(first.grad)
-            for ids, table in first.rows.buckets:
-                padded = (first.rows.padded(values, table) for values in (inputs, grads))
-                out[ids] = self._norms(*padded, keep=False)
-            return out
-        inputs = torch.cat([_joined(self.rows(c), c.rows, self.count) for c in self.calls], 1)
-        grads = torch.cat([_joined(c.grad, c.rows, self.count) for c in self.calls], 1)
-        return self._norms(inputs, grads, keep=True)
+        calls = self.calls
+        if all(call.rows is None for call in calls):
+            inputs = _side_by_side([_table(self.rows(c), self.count) for c in calls], 1)
+            grads = _side_by_side([_table(c.grad, self.count) for c in calls], 1)
+            return self._norms(inputs, grads, hold=True)
+        rows = _owned(calls, self.count)
+        inputs = _side_by_side([_flat(self.rows(c)) for c in calls], 0)
+        grads = _side_by_side([_flat(c.grad) for c in calls], 0)
+        out = grads.new_zeros(self.count)
+        for ids, table in rows.buckets:
+            padded = (rows.padded(values, table) for values in (inputs, grads))
+            out[ids] = self._norms(*padded, hold=False)
+        return out
 
-    def _norms(self, a: Tensor, b: Tensor, *, keep: bool) -> Tensor:
+    def _norms(self, a: Tensor, b: Tensor, *, hold: bool) -> Tensor:
         """Squared norms from rows (examples, T, d) and output gradients (examples, T, p)."""
         examples, width, d = a.shape
         p = b.shape[2]
         if width == 1:
             of_inputs = (a * a).sum((1, 2)) * self.with_weight + float(self.with_bias)
-            return of_inputs * (b * b).sum((1, 2)) * _ENLARGE
-        if self.with_weight and width * (d + p) >= d * p:
-            return self._direct(a, b, keep and examples * d * p <= _DIRECT_ELEMENTS)
-        gram = torch.bmm(a, a.transpose(1, 2)) * self.with_weight + float(self.with_bias)
-        terms = gram * torch.bmm(b, b.transpose(1, 2))
-        return (terms.sum((1, 2)) + _CANCELLATION * terms.abs().sum((1, 2))) * _ENLARGE
+            return (of_inputs + _TINY) * ((b * b).sum((1, 2)) + _TINY) * ENLARGE
+        if not self.with_weight or width * (d + p) >= d * p:
+            return self._direct(a, b, hold and examples * d * p <= _DIRECT_ELEMENTS)
+        terms = (_product(a, a, 128) + float(self.with_bias)) * _product(b, b, 128)
+        hidden = _GRAM * torch.finfo(a.dtype).eps * terms.abs().sum((1, 2))
+        return (terms.sum((1, 2)).clamp_min(0) + hidden) * ENLARGE
 
-    def _direct(self, a: Tensor, b: Tensor, keep: bool) -> Tensor:
+    def _direct(self, a: Tensor, b: Tensor, hold: bool) -> Tensor:
         """By the per-example gradients themselves, a slice of the examples at a time."""
-        at_once = max(1, _DIRECT_ELEMENTS // (a.shape[2] * b.shape[2]))
-        norms = []
-        for start in range(0, len(a), at_once):
-            part = slice(start, start + at_once)
-            gradient = torch.bmm(b[part].transpose(1, 2), a[part])
-            norms.append((gradient * gradient).sum((1, 2)))
-        if keep:
-            self._per_example = gradient
-        squares = torch.cat(norms) if norms else a.new_zeros(0)
+        gradients = {}
+        squares = b.new_zeros(len(b))
+        if self.with_weight:
+            at_once = max(1, _DIRECT_ELEMENTS // (a.shape[2] * b.shape[2]))
+            short = 64 if hold else 32
+            for start in range(0, len(a), at_once):
+                part = slice(start, start + at_once)
+                each = _product(b[part].transpose(1, 2), a[part].transpose(1, 2), short)
+                squares[part] = (each * each).sum((1, 2))
+            gradients["weight"] = each
         if self.with_bias:
-            bias = b.sum(1)
-            squares = squares + (bias * bias).sum(1)
-        return squares * _ENLARGE
+            gradients["bias"] = b.sum(1)
+            squares += gradients["bias"].square().sum(1)
+        if hold:
+            self._held = gradients
+        else:
+            squares = self._doubted(squares, a, b)
+        return squares * ENLARGE
+
+    def _doubted(self, squares: Tensor, a: Tensor, b: Tensor) -> Tensor:
+        """Squared norms, enlarged by what rounding may have hidden."""
+        of_inputs = torch.linalg.vector_norm(a, dim=2).square() * self.with_weight
+        of_inputs = (of_inputs + float(self.with_bias)).sqrt()
+        sizes = (of_inputs * torch.linalg.vector_norm(b, dim=2)).sum(1)
+        eps = torch.finfo(a.dtype).eps
+        heavy = (sizes.square() - _HEAVY * squares).clamp_min(0)
+        return (squares.sqrt() + _DIRECT * eps * sizes).square() + eps * heavy
 
     def weighted_sum(self, weights: Tensor) -> dict[str, Tensor]:
-        out = {}
-        scaled = [_weighted(call.grad, call.rows, weights) for call in self.calls]
-        if self.with_weight and self._per_example is not None:
-            gradients = self._per_example
-            out["weight"] = (weights @ gradients.flatten(1)).view_as(self.layer.weight)
-        elif self.with_weight:
-            parts = zip(self.calls, scaled, strict=True)
-            products = [grads.t() @ _flat(self.rows(call)) for call, grads in parts]
-            out["weight"] = torch.stack(products).sum(0) if len(products) > 1 else products[0]
-        if self.with_bias:
-            out["bias"] = torch.cat(scaled).sum(0) if len(scaled) > 1 else scaled[0].sum(0)
+        if self._held:
+            return {name: combined(each, weights) for name, each in self._held.items()}
+        out: dict[str, Tensor] = {}
+        for call in self.calls:
+            grads = _weighted(call, weights)
+            parts = {"bias": grads.sum(0)} if self.with_bias else {}
+            if self.with_weight:
+                inputs = _flat(self.rows(call))
+                inputs = inputs if _all(weights) else _finite(inputs)
+                parts["weight"] = _long_product(grads.t(), inputs.t())
+            for name, value in parts.items():
+                out[name] = out[name] + value if name in out else value
         return out
 
 
@@ -131,31 +156,35 @@ class TableLinearRule(LinearRule):
 
     def rows(self, call: Call) -> Tensor:
         table, index = call.inputs
-        return table[index]
+        if call.gathered is None:
+            call.gathered = F.embedding(index, table)
+        return call.gathered
 
 
 class EmbeddingRule:
-    """``nn.Embedding``: rows with the same id share a gradient row."""
+    """``nn.Embedding``: rows of one example with the same id share a gradient row."""
 
     def __init__(self, layer: Any, calls: Sequence[Call], count: int) -> None:
-        self.layer, self.calls, self.count = layer, calls, count
-        for call in calls:
-            if layer.padding_idx is not None:
-                real = torch.ne(call.inputs[0], layer.padding_idx)
-                call.grad = call.grad * real.unsqueeze(-1)
+        self.layer, self.count = layer, count
+        ids = torch.cat([call.inputs[0].flatten() for call in calls])
+        grads = torch.cat([_flat(call.grad) for call in calls])
+        if layer.padding_idx is not None:
+            grads = grads * (ids != layer.padding_idx).unsqueeze(1)
+        owner = _owned(calls, count).owner.long()
+        keys, place = torch.unique(owner * layer.num_embeddings + ids, return_inverse=True)
+        self.owner, self.ids = keys // layer.num_embeddings, keys % layer.num_embeddings
+        self.gradients = grads.new_zeros(len(keys), grads.shape[1]).index_add_(0, place, grads)
 
     def squared_norms(self) -> Tensor:
-        ids = torch.cat([_joined_ids(c.inputs[0], c.rows, self.count) for c in self.calls], 1)
-        grads = torch.cat([_joined(c.grad, c.rows, self.count) for c in self.calls], 1)
-        same = ids.unsqueeze(1) == ids.unsqueeze(2)
-        terms = torch.bmm(grads, grads.transpose(1, 2)) * same
-        return (terms.sum((1, 2)) + _CANCELLATION * terms.abs().sum((1, 2))) * _ENLARGE
+        # A long running sum: in float32 it would drift.
+        squares = self.gradients.square().sum(1).double()
+        out = squares.new_zeros(self.count).index_add_(0, self.owner, squares)
+        return out.to(self.gradients.dtype) * ENLARGE
 
     def weighted_sum(self, weights: Tensor) -> dict[str, Tensor]:
+        rows = self.gradients * weights[self.owner].unsqueeze(1)
         out = torch.zeros_like(self.layer.weight)
-        for call in self.calls:
-            out.index_add_(0, call.inputs[0].flatten(), _weighted(call.grad, call.rows, weights))
-        return {"weight": out}
+        return {"weight": out.index_add_(0, self.ids, rows if _all(weights) else _finite(rows))}
 
 
 Local = Callable[[Any, Tensor, Tensor], dict[str, Tensor]]
@@ -173,18 +202,15 @@ def small(local: Local) -> type:
             for call in calls:
                 for name, rows in local(layer, call.inputs[0], call.grad).items():
                     shape = getattr(layer, name).shape
-                    total = _summed(rows, call.rows, count, shape)
+                    total = _summed(rows, call.rows, shape)
                     self.gradients[name] = self.gradients.get(name, 0) + total
 
         def squared_norms(self) -> Tensor:
             flat = torch.cat([each.flatten(1) for each in self.gradients.values()], 1)
-            return (flat * flat).sum(1) * _ENLARGE
+            return (flat * flat).sum(1) * ENLARGE
 
         def weighted_sum(self, weights: Tensor) -> dict[str, Tensor]:
-            return {
-                name: torch.tensordot(weights, each, dims=1)
-                for name, each in self.gradients.items()
-            }
+            return {name: combined(each, weights) for name, each in self.gradients.items()}
 
     return SmallRule
 
@@ -216,43 +242,83 @@ RULES: dict[type[nn.Module], type[Rule]] = {
     nn.InstanceNorm1d: small(_instance_norm),
     Affine: small(_affine),
     HeadDot: small(lambda layer, x, grad: {"weight": x * grad.unsqueeze(-1)}),
-    SelfWeight: small(lambda layer, x, grad: {"eps": (x * grad).sum(-1, keepdim=True)}),
+    SelfWeight: small(lambda layer, x, grad: {"eps": (x * grad).unsqueeze(-1)}),
 }
+
+
+def combined(gradients: Tensor, weights: Tensor) -> Tensor:
+    r"""\sum_i weights_i gradients_i. A weight of 0 drops a gradient, even one that is NaN."""
+    if not _all(weights):
+        gradients, weights = gradients[weights > 0], weights[weights > 0]
+    flat = gradients.reshape(len(gradients), math.prod(gradients.shape[1:]))
+    return _long_product(weights.unsqueeze(0), flat.t()).view(gradients.shape[1:])
+
+
+def _all(weights: Tensor) -> bool:
+    return bool((weights > 0).all())
+
+
+def _finite(values: Tensor) -> Tensor:
+    """With zeros for what is not finite: that is in rows of weight 0 only."""
+    return values.nan_to_num(0.0, 0.0, 0.0)
+
+
+def _product(x: Tensor, y: Tensor, short: int) -> Tensor:
+    """``x y^T`` for each example, long sums by halves: plain ones drift, by 1e-8 a term."""
+    half = x.shape[2] // 2
+    if half < short:
+        return torch.bmm(x, y.transpose(1, 2))
+    first = _product(x[..., :half], y[..., :half], short)
+    return first.add_(_product(x[..., half:], y[..., half:], short))
+
+
+def _long_product(x: Tensor, y: Tensor) -> Tensor:
+    """``x y^T`` over the rows of a batch. Matrix products block their sums, but not narrow ones."""
+    if min(len(x), len(y)) >= 16:
+        return x @ y.t()
+    return _product(x.unsqueeze(0), y.unsqueeze(0), 512).squeeze(0)
+
+
+def _side_by_side(parts: list[Tensor], dim: int) -> Tensor:
+    """Rows of several calls as one; a single one is not copied."""
+    return parts[0] if len(parts) == 1 else torch.cat(parts, dim)
 
 
 def _flat(values: Tensor) -> Tensor:
     return values.reshape(-1, values.shape[-1])
 
 
-def _joined(values: Tensor, rows: Rows | None, count: int) -> Tensor:
-    """Rows as (examples, T, channels), padded with zeros if they are ragged."""
-    if rows is None:
-        return values.reshape(count, -1, values.shape[-1])
-    width = max((table.shape[1] for _, table in rows.buckets), default=0)
-    flat = _flat(values)
-    out = values.new_zeros(count, width, flat.shape[1])
-    for ids, table in rows.buckets:
-        out[ids, : table.shape[1]] = rows.padded(flat, table)
-    return out
+def _table(values: Tensor, count: int) -> Tensor:
+    """Rows as (examples, T, channels)."""
+    return values.reshape(count, -1, values.shape[-1])
 
 
-def _joined_ids(ids: Tensor, rows: Rows | None, count: int) -> Tensor:
-    """Ids as (examples, T); padding gets an id of its own for each place."""
-    if rows is None:
-        return ids.reshape(count, -1)
-    shifted = _joined((ids + 1).unsqueeze(-1), rows, count).squeeze(-1)
-    return shifted - 1
+def _owned(calls: Sequence[Call], count: int) -> Rows:
+    """Whose the rows of all calls are, one call after the other."""
+    first = calls[0]
+    if len(calls) == 1 and first.rows is not None and first.grad.dim() == 2:
+        return first.rows  # its buckets may be at hand
+    return Rows(torch.cat([_owner(call, count) for call in calls]), count)
 
 
-def _weighted(grad: Tensor, rows: Rows | None, weights: Tensor) -> Tensor:
+def _owner(call: Call, count: int) -> Tensor:
+    """The example of each row of a call, when all dimensions but the last are flattened."""
+    if call.rows is None:
+        leading = torch.arange(count, device=call.grad.device)
+    else:
+        leading = call.rows.owner
+    return leading.repeat_interleave(math.prod(call.grad.shape[1:-1]))
+
+
+def _weighted(call: Call, weights: Tensor) -> Tensor:
     """Output gradients times their examples' weights, as (rows, channels)."""
-    if rows is None:
-        return _flat(grad * weights.view(-1, *[1] * (grad.dim() - 1)))
-    return _flat(grad) * weights[rows.owner].unsqueeze(1)
+    leading = weights if call.rows is None else weights[call.rows.owner]
+    out = _flat(call.grad * leading.view(-1, *[1] * (call.grad.dim() - 1)))
+    return out if _all(weights) else _finite(out)
 
 
-def _summed(values: Tensor, rows: Rows | None, count: int, shape: torch.Size) -> Tensor:
+def _summed(values: Tensor, rows: Rows | None, shape: torch.Size) -> Tensor:
     """What rows contribute, added up for each example: (examples, *shape)."""
-    if rows is None:
-        return values.reshape(count, -1, *shape).sum(1)
-    return rows.sum(values.reshape(-1, *shape))
+    between = math.prod(values.shape[1 : values.dim() - len(shape)])
+    total = values.reshape(len(values), between, *shape).sum(1)
+    return total if rows is None else rows.sum(total)

@@ -38,6 +38,7 @@ from graphveil.privacy.events import (
 )
 
 _TOLERANCE = 3e-4  # of epsilon, what rounding losses up to the grid may cost
+_CELLS = 100  # of the grid of losses between 0 and epsilon, at least
 _LEAST_RATE = 1e-12  # below this one plus a loss is hardly more than one
 _MAX_STEPS = 10_000_000  # beyond this the Fourier transform's rounding eats the advantage of PLD
 
@@ -376,8 +377,17 @@ def _by_pld(
     leaves = _leaves(event)
     if not leaves:
         return 0.0, None
-    directions = _composed(leaves, interval, lambda direction: direction.chernoff(delta), delta)
+
+    def priced(direction: _pld.Composition) -> tuple[float, float]:
+        value = direction.epsilon(delta)
+        return value, direction.tilt_for(value) if math.isfinite(value) else 0.0
+
+    directions = _composed(leaves, interval, lambda direction: direction.chernoff(delta))
     value = max(direction.epsilon(delta) for direction in directions)
+    bound = max(direction.chernoff(delta)[0] for direction in directions)
+    if interval is None and value < 0.7 * bound:  # the grid that suits the bound is too coarse
+        directions = _composed(leaves, None, priced)
+        value = max(direction.epsilon(delta) for direction in directions)
     if math.isinf(value):
         return None, f"PLD: losses above {_pld.MAX_LOSS:g} are likelier than delta."
     return value, None
@@ -391,7 +401,7 @@ def _delta_by_pld(event: dpa.DpEvent, epsilon: float) -> float:
     def likely(direction: _pld.Composition) -> tuple[float, float]:
         return max(epsilon, 1e-3), direction.tilt_for(epsilon)
 
-    directions = _composed(leaves, None, likely, 1.0)
+    directions = _composed(leaves, None, likely)
     return max(direction.delta(epsilon) for direction in directions)
 
 
@@ -399,7 +409,6 @@ def _composed(
     leaves: list[tuple[dpa.DpEvent, int]],
     interval: float | None,
     scale: Callable[[_pld.Composition], tuple[float, float]],
-    delta: float,
 ) -> list[_pld.Composition]:
     r"""Both directions' losses on a grid fine enough for what is asked of them.
 
@@ -418,9 +427,9 @@ def _composed(
         if interval is not None:
             break
         value, tilt = max(scale(direction) for direction in directions)
-        if not math.isfinite(value):
+        if not 0 < value < math.inf:
             break
-        wanted = min(math.sqrt(12 * _TOLERANCE * value / ((1 + tilt) * steps)), value / 300)
+        wanted = min(math.sqrt(12 * _TOLERANCE * value / ((1 + tilt) * steps)), value / _CELLS)
         wanted = max(wanted, widest / _pld.MAX_POINTS)
         if width <= 1.5 * wanted:
             break

@@ -1,0 +1,138 @@
+r"""Classification of whole graphs, many side by side in one ragged batch.
+
+Each graph is one loss term. Nothing here lets one graph see another: convolutions follow edges,
+pools and norms add up the nodes of a graph, and :func:`graphveil.grads.ragged` tells the engine
+which rows are whose.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from graphveil import _validate
+from graphveil._errors import InvalidInputError
+from graphveil.grads.layers import Affine
+from graphveil.grads.rows import ragged
+from graphveil.nn.convs import make_conv
+from graphveil.nn.messages import NORMALISATIONS, normalised
+from graphveil.nn.mlp import MLP, Activated
+
+
+class InstanceNorm(nn.Module):
+    """Every channel of every graph to mean 0 and variance 1 over the graph's nodes; scale, shift.
+
+    The variance is the biased one. A graph of a single node becomes zeros, then the shift.
+    """
+
+    def __init__(self, channels: int, eps: float = 1e-5) -> None:
+        super().__init__()
+        self.eps = eps
+        self.affine = Affine(channels)
+
+    def forward(self, x: Tensor, batch: Tensor, num_graphs: int) -> Tensor:
+        """Rows of ``x`` (nodes, channels), row r a node of graph ``batch[r]``."""
+        centred = x - pooled(x, batch, num_graphs, "mean")[batch]
+        variance = pooled(centred * centred, batch, num_graphs, "mean")
+        return self.affine(centred * torch.rsqrt(variance + self.eps)[batch])
+
+
+def pooled(x: Tensor, batch: Tensor, num_graphs: int, how: str) -> Tensor:
+    """``sum``, ``mean`` or ``max`` over each graph's nodes; zeros for a graph without nodes."""
+    zeros = x.new_zeros(num_graphs, x.shape[1])
+    if how == "max":
+        places = batch.unsqueeze(1).expand_as(x)
+        return zeros.scatter_reduce(0, places, x, "amax", include_self=False)
+    total = zeros.index_add(0, batch, x)
+    if how == "sum":
+        return total
+    return total / torch.bincount(batch, minlength=num_graphs).clamp_min(1).unsqueeze(1)
+
+
+class GraphClassifier(nn.Module):
+    """Convolutions on the nodes, a pool over each graph, an MLP on what it gives.
+
+    ``hidden_channels`` is one width for all of ``num_layers`` convolutions (2 unless told), or a
+    list with one for each. ``normalisation`` says what weights the messages have; by default
+    ``symmetric``, and ``none`` for the ``sum`` convolution. The head's hidden layers are
+    ``head_channels`` wide, by default as wide as the last convolution.
+
+    *Guarantee conditions* (unit ``graph``): a graph's logits are a function of that graph alone.
+    """
+
+    def __init__(
+        self,
+        in_channels: int,
+        hidden_channels: int | Sequence[int],
+        out_channels: int,
+        conv: str = "gcn",
+        num_layers: int | None = None,
+        pool: str = "mean",
+        norm: str | None = None,
+        head_layers: int = 1,
+        activation: str = "tanh",
+        dropout: float = 0.0,
+        *,
+        head_channels: int | None = None,
+        normalisation: str | None = None,
+        heads: int = 1,
+        attention: str = "additive",
+        aggregation: str = "mean",
+        scale: float = 1.0,
+    ) -> None:
+        super().__init__()
+        self.pool = _validate.choice("pool", pool, ("mean", "max", "sum"))
+        if norm is not None:
+            _validate.choice("norm", norm, ("instance",))
+        how = normalisation or ("none" if conv == "sum" else "symmetric")
+        self.normalisation = _validate.choice("normalisation", how, NORMALISATIONS)
+        _validate.integer("head_layers", head_layers, "[1, inf)")
+        hidden = _widths(hidden_channels, num_layers)
+        widths = [in_channels, *hidden]
+        self.convs = nn.ModuleList(
+            make_conv(
+                conv, before, after, heads=heads, attention=attention, activation=activation,
+                aggregation=aggregation, scale=scale,
+            )
+            for before, after in zip(widths, hidden, strict=False)
+        )  # fmt: skip
+        self.norms = nn.ModuleList(InstanceNorm(width) for width in hidden if norm)
+        self.after = nn.ModuleList(Activated(width, activation, dropout) for width in hidden)
+        self.head = MLP(
+            widths[-1], head_channels or widths[-1], out_channels, head_layers, activation, dropout
+        )
+
+    def forward(self, x: Tensor, edge_index: Tensor, batch: Tensor, num_graphs: int) -> Tensor:
+        """Logits (num_graphs, out) of graphs whose nodes are the rows of ``x``.
+
+        Row r is a node of graph ``batch[r]``, in any order; edges stay inside a graph. Graphs may
+        have a single node, no edges, or no nodes at all: these pool to zeros.
+        """
+        messages = normalised(edge_index, len(x), self.normalisation)
+        h = x
+        with ragged(batch, num_graphs):
+            for place, (conv, after) in enumerate(zip(self.convs, self.after, strict=True)):
+                h = conv(h, messages)
+                if len(self.norms):
+                    h = self.norms[place](h, batch, num_graphs)
+                h = after(h)
+        return self.head(pooled(h, batch, num_graphs, self.pool))
+
+
+def _widths(hidden_channels: int | Sequence[int], num_layers: int | None) -> list[int]:
+    """The widths of the convolutions, one for each."""
+    if isinstance(hidden_channels, Sequence):
+        widths = list(hidden_channels)
+        if num_layers not in (None, len(widths)):
+            raise InvalidInputError(
+                f"'hidden_channels' must have one width for each of the {num_layers} layers. Got "
+                f"{widths} instead."
+            )
+    else:
+        layers = (
+            2 if num_layers is None else _validate.integer("num_layers", num_layers, "[0, inf)")
+        )
+        widths = [hidden_channels] * layers
+    return [_validate.integer("hidden_channels", width, "[1, inf)") for width in widths]

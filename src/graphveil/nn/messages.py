@@ -1,0 +1,257 @@
+r"""Who sends to whom, and with what weight: the two layouts every convolution runs on.
+
+A private step works on *rooted neighbourhoods*: each loss term has its own copy of the nodes it
+may read, so that its gradient can be bounded by itself. Prediction, and training on whole graphs,
+work on *edges*. A convolution is written once, against :class:`Neighbourhoods`; what differs
+between the two layouts is how states are added up, and that is what this file holds::
+
+    Fan        (b, M, T, channels): b examples, M receivers each, T senders each, the receiver
+               itself at place 0; False in the mask is padding, and what stands there never matters
+    Messages   (nodes, channels) and a list of edges without self-loops
+
+*Guarantee conditions* (unit ``node``, senders capped at K, L layers: at most 1 + K + ... + K^L loss
+terms read a row). The weight of a message u -> w may depend on the states of u and w, on the number
+of messages u sends after its cap, and on the messages that reach w after all caps; never on how
+many messages reach u, nor on a degree counted before the caps. So the edges here are the kept
+messages, the same for every layer.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Protocol
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from graphveil import _validate
+
+NORMALISATIONS = ("inverse-degree", "symmetric", "none")
+
+
+class Neighbourhoods(Protocol):
+    """What a convolution asks of a layout. ``h`` holds the states of senders."""
+
+    def weighted(self, h: Tensor) -> Tensor:
+        """Own state and messages, each times its weight, added up for each receiver."""
+
+    def apart(self, h: Tensor) -> tuple[Tensor, Tensor]:
+        """The receivers' own states, and what the three sums below take."""
+
+    def total(self, rest: Tensor, *, weighted: bool = False) -> Tensor:
+        """Messages added up, without the receiver's own state."""
+
+    def mean(self, rest: Tensor) -> Tensor:
+        """Mean of the messages, zero where there are none."""
+
+    def largest(self, rest: Tensor) -> Tensor:
+        """Largest of the messages in every channel, zero where there are none."""
+
+    def pairs(self, senders: Tensor, receivers: Tensor) -> Tensor:
+        """Sender's and receiver's (..., heads) added for each message, own state included."""
+
+    def products(self, senders: Tensor, receivers: Tensor) -> Tensor:
+        """Dot products of (..., heads, channels) for each message, own state included."""
+
+    def attend(self, scores: Tensor, values: Tensor) -> Tensor:
+        """Mean of (..., heads, channels) weighted by the softmax of each receiver's scores."""
+
+
+@dataclass(frozen=True, eq=False)
+class Fan:
+    """Senders in a padded table: ``weight`` and ``mask`` are (b, M, T), place 0 is the receiver."""
+
+    weight: Tensor
+    mask: Tensor
+
+    def weighted(self, h: Tensor) -> Tensor:
+        """Own state and messages, each times its weight: (b, M, channels)."""
+        return _contract(self.weight.to(h.dtype).masked_fill(~self.mask, 0.0), h)
+
+    def apart(self, h: Tensor) -> tuple[Tensor, Tensor]:
+        """Place 0, and the other places."""
+        # A split, since the gradient of two slices would be two tables full of zeros.
+        own, rest = h.split([1, h.shape[2] - 1], 2)
+        return own.squeeze(2), rest
+
+    def total(self, rest: Tensor, *, weighted: bool = False) -> Tensor:
+        """Real places from 1 on, added up."""
+        inside = self.mask[..., 1:]
+        if not weighted:
+            return _contract(inside.to(rest.dtype), rest)
+        return _contract(self.weight[..., 1:].to(rest.dtype).masked_fill(~inside, 0.0), rest)
+
+    def mean(self, rest: Tensor) -> Tensor:
+        """Mean over real places from 1 on."""
+        inside = self.mask[..., 1:].to(rest.dtype)
+        return _contract(inside / inside.sum(-1, keepdim=True).clamp_min(1.0), rest)
+
+    def largest(self, rest: Tensor) -> Tensor:
+        """Largest over real places from 1 on."""
+        inside = self.mask[..., 1:]
+        if not rest.shape[2]:
+            return rest.new_zeros(*rest.shape[:2], *rest.shape[3:])
+        top = rest.masked_fill(~inside.unsqueeze(-1), -torch.inf).amax(2)
+        return torch.where(inside.any(-1, keepdim=True), top, 0.0)
+
+    def pairs(self, senders: Tensor, receivers: Tensor) -> Tensor:
+        """(b, M, T, heads)."""
+        return senders + receivers.unsqueeze(2)
+
+    def products(self, senders: Tensor, receivers: Tensor) -> Tensor:
+        """(b, M, T, heads)."""
+        return (senders * receivers.unsqueeze(2)).sum(-1)
+
+    def attend(self, scores: Tensor, values: Tensor) -> Tensor:
+        """Softmax over real places, the receiver's own included: (b, M, heads, channels)."""
+        hidden = ~self.mask.unsqueeze(-1)
+        share = torch.softmax(scores.masked_fill(hidden, -torch.inf), 2)
+        return (share.unsqueeze(-1) * values).sum(2)
+
+
+@dataclass(frozen=True, eq=False)
+class Messages:
+    """Messages of a graph, or of several side by side: edge e is sent from row 0 to row 1.
+
+    ``weight`` has one entry for each edge, ``self_weight`` one for each node (its own state's). A
+    self-loop among the edges is one more message, added to the node's own state.
+    """
+
+    edge_index: Tensor
+    weight: Tensor
+    self_weight: Tensor
+
+    @property
+    def num_nodes(self) -> int:
+        """Nodes of the graph, those without any edge included."""
+        return len(self.self_weight)
+
+    @cached_property
+    def order(self) -> Tensor:
+        """Edges sorted by receiver."""
+        return torch.argsort(self.edge_index[1].int(), stable=True)
+
+    @cached_property
+    def start(self) -> Tensor:
+        """Node w's messages stand at ``start[w] : start[w + 1]`` of the sorted edges."""
+        return F.pad(torch.cumsum(self.in_degree, 0), (1, 0))
+
+    @cached_property
+    def in_degree(self) -> Tensor:
+        """How many messages reach each node."""
+        return torch.bincount(self.edge_index[1], minlength=self.num_nodes)
+
+    @cached_property
+    def senders(self) -> Tensor:
+        """Senders, sorted by receiver."""
+        return self.edge_index[0][self.order]
+
+    @cached_property
+    def weights(self) -> Tensor:
+        """Weights, sorted by receiver."""
+        return self.weight[self.order]
+
+    @cached_property
+    def _ends(self) -> tuple[Tensor, Tensor]:
+        """Senders and receivers, sorted by receiver, and then every node to itself."""
+        nodes = torch.arange(self.num_nodes, device=self.edge_index.device)
+        receivers = self.edge_index[1][self.order]
+        return torch.cat([self.senders, nodes]), torch.cat([receivers, nodes])
+
+    def weighted(self, h: Tensor) -> Tensor:
+        """Own state and messages, each times its weight: (nodes, channels)."""
+        own = h * self.self_weight.to(h.dtype).unsqueeze(-1)
+        return own + self.total(h, weighted=True)
+
+    def apart(self, h: Tensor) -> tuple[Tensor, Tensor]:
+        """Every node is a receiver, and every node may be a sender."""
+        return h, h
+
+    def total(self, rest: Tensor, *, weighted: bool = False) -> Tensor:
+        """Messages added up for each receiver."""
+        weights = self.weights.to(rest.dtype) if weighted else None
+        return self._bags(rest, "sum", weights)
+
+    def mean(self, rest: Tensor) -> Tensor:
+        """Mean of the messages that reach a node."""
+        return self.total(rest) / self.in_degree.clamp_min(1).unsqueeze(-1)
+
+    def largest(self, rest: Tensor) -> Tensor:
+        """Largest of the messages that reach a node."""
+        return self._bags(rest, "max", None)
+
+    def pairs(self, senders: Tensor, receivers: Tensor) -> Tensor:
+        """(edges + nodes, heads)."""
+        source, target = self._ends
+        return senders[source] + receivers[target]
+
+    def products(self, senders: Tensor, receivers: Tensor) -> Tensor:
+        """(edges + nodes, heads)."""
+        source, target = self._ends
+        # One head at a time: (edges, heads, channels) would be the largest tensor of the network.
+        heads = zip(senders.unbind(1), receivers.unbind(1), strict=True)
+        return torch.stack([(s[source] * r[target]).sum(-1) for s, r in heads], 1)
+
+    def attend(self, scores: Tensor, values: Tensor) -> Tensor:
+        """Softmax over a node's messages and its own state: (nodes, heads, channels)."""
+        _, target = self._ends
+        edges, (nodes, heads, channels) = len(self.senders), values.shape
+        places = target.unsqueeze(1).expand_as(scores)
+        with torch.no_grad():  # any shift gives the same softmax; the largest score never overflows
+            top = scores[edges:].scatter_reduce(0, places, scores, "amax")
+        share = torch.exp(scores - top[target])
+        share = share / torch.zeros_like(top).index_add(0, target, share)[target]
+        # One bag for each head and receiver, over rows (sender, head) of the values.
+        head = torch.arange(heads, device=target.device).unsqueeze(1)
+        summed = F.embedding_bag(
+            (self.senders * heads + head).flatten(),
+            values.reshape(nodes * heads, channels),
+            (self.start[:-1] + edges * head).flatten(),
+            mode="sum",
+            per_sample_weights=share[:edges].t().flatten(),
+        )
+        own = share[edges:].unsqueeze(-1) * values
+        return own + summed.view(heads, nodes, channels).transpose(0, 1)
+
+    def _bags(self, h: Tensor, mode: str, weights: Tensor | None) -> Tensor:
+        # Never gathers the edges' states, as index_add would: ten times faster, edges times leaner.
+        return F.embedding_bag(
+            self.senders,
+            h,
+            self.start,
+            mode=mode,
+            per_sample_weights=weights,
+            include_last_offset=True,
+        )
+
+
+def normalised(edge_index: Tensor, num_nodes: int, how: str = "inverse-degree") -> Messages:
+    """Weights for kept messages, from the kept messages alone.
+
+    ``inverse-degree``: 1 / (1 + in(w)) for every message that reaches w and for w's own state.
+    ``symmetric``: 1 / sqrt((1 + out(u)) (1 + in(w))) for u -> w, and 1 / sqrt((1 + out(w)) (1 +
+    in(w))) for w's own state. The sender counts what it *sends*: the textbook's in-degree of the
+    sender would let a row reach one hop further than the network is deep. ``none``: ones.
+
+    *Guarantee conditions*: under the unit ``edge``, deleting a message of u would change the
+    symmetric weights of u's other messages; use one of the other two there.
+    """
+    _validate.choice("how", how, NORMALISATIONS)
+    source, target = edge_index
+    reached = 1.0 + torch.bincount(target, minlength=num_nodes)
+    if how == "inverse-degree":
+        return Messages(edge_index, 1.0 / reached[target], 1.0 / reached)
+    if how == "symmetric":
+        by_receiver = reached.rsqrt()
+        by_sender = (1.0 + torch.bincount(source, minlength=num_nodes)).rsqrt()
+        weight = by_sender[source] * by_receiver[target]
+        return Messages(edge_index, weight, by_sender * by_receiver)
+    ones = torch.ones_like(reached)
+    return Messages(edge_index, ones[target], ones)
+
+
+def _contract(share: Tensor, values: Tensor) -> Tensor:
+    """(..., T) and (..., T, channels) to (..., channels)."""
+    return torch.matmul(share.unsqueeze(-2), values).squeeze(-2)

@@ -1,0 +1,97 @@
+"""Multi-layer perceptrons: encoders, decoders and heads.
+
+Parameters live in ``nn.Linear``, ``TableLinear`` and ``nn.LayerNorm`` alone, so that the engine in
+:mod:`graphveil.grads` reads their per-example gradients without forming them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import pairwise
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from graphveil import _validate
+from graphveil._errors import InvalidInputError
+from graphveil.grads.layers import TableLinear
+
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
+    "tanh": torch.tanh,  # bounded: what clips least in private training
+    "relu": F.relu,
+    "elu": F.elu,
+    "selu": F.selu,
+    "gelu": F.gelu,
+    "leaky_relu": F.leaky_relu,
+    "softplus": F.softplus,
+}
+NORMS = ("layer",)
+
+
+class Activated(nn.Module):
+    """What follows a hidden layer: normalisation of each row by itself, activation, dropout."""
+
+    def __init__(
+        self, channels: int, activation: str, dropout: float = 0.0, norm: str | None = None
+    ) -> None:
+        super().__init__()
+        _validate.choice("activation", activation, tuple(ACTIVATIONS))
+        if norm is not None:
+            _validate.choice("norm", norm, NORMS)
+        self.norm = nn.LayerNorm(channels) if norm else nn.Identity()
+        self.activation = ACTIVATIONS[activation]
+        self.dropout = nn.Dropout(_validate.number("dropout", dropout, "[0, 1)"))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Works on rows of any arrangement: the last dimension is the channels."""
+        return self.dropout(self.activation(self.norm(x)))
+
+
+class MLP(nn.Module):
+    """``num_layers`` linear layers, all but the last followed by norm, activation and dropout.
+
+    With ``num_layers=0`` it is the identity, and ``in_channels`` must be ``out_channels``. With
+    ``table=True`` the first layer is a :class:`TableLinear`: the network may be called with a table
+    and an index, and a row that many examples look up is multiplied once.
+    """
+
+    def __init__(
+        self,
+        in_channels: int,
+        hidden_channels: int,
+        out_channels: int,
+        num_layers: int,
+        activation: str = "tanh",
+        dropout: float = 0.0,
+        norm: str | None = None,
+        *,
+        table: bool = False,
+    ) -> None:
+        super().__init__()
+        _validate.integer("num_layers", num_layers, "[0, inf)")
+        if num_layers == 0 and in_channels != out_channels:
+            raise InvalidInputError(
+                f"An MLP of 0 layers is the identity: 'out_channels' must be {in_channels}, as "
+                f"'in_channels' is. Got {out_channels} instead."
+            )
+        inner = [hidden_channels] * (num_layers - 1)
+        widths = [in_channels, *inner, out_channels] if num_layers else [in_channels]
+        for width in widths:
+            _validate.integer("channels", width, "[1, inf)")
+        kinds = [TableLinear if table and place == 0 else nn.Linear for place in range(num_layers)]
+        self.linears = nn.ModuleList(
+            kind(*ends) for kind, ends in zip(kinds, pairwise(widths), strict=True)
+        )
+        self.between = nn.ModuleList(Activated(width, activation, dropout, norm) for width in inner)
+
+    def forward(self, x: Tensor, index: Tensor | None = None) -> Tensor:
+        """Rows of any arrangement; of a table ``x``, those of ``index``, or all: (..., out)."""
+        if not len(self.linears):
+            return x if index is None else F.embedding(index, x)
+        if index is None and isinstance(self.linears[0], TableLinear):
+            index = torch.arange(len(x), device=x.device)
+        h = self.linears[0](x) if index is None else self.linears[0](x, index)
+        for activated, linear in zip(self.between, self.linears[1:], strict=True):
+            h = linear(activated(h))
+        return h
