@@ -77,9 +77,7 @@ def rooted_workload(graph, hops, roots, chunk):
     chosen = torch.randperm(NODES, generator=generator)[:roots]
     chosen = chosen[torch.argsort(messages.in_degree[chosen])]  # neighbours in size share a table
     torch.manual_seed(0)
-    module = RootedGNN(
-        FEATURES, HIDDEN, CLASSES, "gcn", hops, encoder_layers=1, decoder_layers=2
-    )
+    module = RootedGNN(FEATURES, HIDDEN, CLASSES, "gcn", hops, encoder_layers=1, decoder_layers=2)
     batches = [(grow_tree(x, messages, part, hops), y[part]) for part in chosen.split(chunk)]
     whole = (grow_tree(x, messages, chosen, hops), y[chosen])
     return {
@@ -233,7 +231,9 @@ def ways(work, quick):
             count / some,
         ),
         "naive": (
-            naive(padded, padded_losses, work["slice"], padded_batch, range(0, count, count // few)),
+            naive(
+                padded, padded_losses, work["slice"], padded_batch, range(0, count, count // few)
+            ),
             count / len(range(0, count, count // few)),
         ),
     }

@@ -34,19 +34,7 @@ def test_norm_and_dropout_stand_between_layers_only():
 def test_no_layers_are_the_identity():
     x = torch.randn(4, 3)
     assert MLP(3, 5, 3, 0)(x) is x
-    index = torch.tensor([[3, 0], [1, 1]])
-    assert torch.equal(MLP(3, 5, 3, 0, table=True)(x, index), x[index])
     assert not list(MLP(3, 5, 3, 0, norm="layer").parameters())
-
-
-@pytest.mark.parametrize("rows", [2, 50])
-def test_a_table_is_looked_up(rows):
-    mlp = MLP(3, 5, 2, 2, table=True)
-    table, index = torch.randn(rows, 3), torch.randint(rows, (4, 6))
-    plain = MLP(3, 5, 2, 2)
-    plain.load_state_dict(mlp.state_dict())
-    torch.testing.assert_close(mlp(table, index), plain(table[index]))
-    torch.testing.assert_close(mlp(table), plain(table))
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,6 @@
 """Multi-layer perceptrons: encoders, decoders and heads.
 
-Parameters live in ``nn.Linear``, ``TableLinear`` and ``nn.LayerNorm`` alone, so that the engine in
+Parameters live in ``nn.Linear`` and ``nn.LayerNorm`` alone, so that the engine in
 :mod:`graphveil.grads` reads their per-example gradients without forming them.
 """
 
@@ -15,7 +15,6 @@ from torch.nn import functional as F
 
 from graphveil import _validate
 from graphveil._errors import InvalidInputError
-from graphveil.grads.layers import TableLinear
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "tanh": torch.tanh,  # bounded: what clips least in private training
@@ -65,8 +64,6 @@ class MLP(nn.Module):
         activation: str = "tanh",
         dropout: float = 0.0,
         norm: str | None = None,
-        *,
-        table: bool = False,
     ) -> None:
         super().__init__()
         _validate.integer("num_layers", num_layers, "[0, inf)")
@@ -79,19 +76,11 @@ class MLP(nn.Module):
         widths = [in_channels, *inner, out_channels] if num_layers else [in_channels]
         for width in widths:
             _validate.integer("channels", width, "[1, inf)")
-        kinds = [TableLinear if table and place == 0 else nn.Linear for place in range(num_layers)]
-        self.linears = nn.ModuleList(
-            kind(*ends) for kind, ends in zip(kinds, pairwise(widths), strict=True)
-        )
+        self.linears = nn.ModuleList(nn.Linear(*ends) for ends in pairwise(widths))
         self.between = nn.ModuleList(Activated(width, activation, dropout, norm) for width in inner)
 
-    def forward(self, x: Tensor, index: Tensor | None = None) -> Tensor:
-        """Rows of any arrangement; of a table ``x``, those of ``index``, or all: (..., out)."""
-        if not len(self.linears):
-            return x if index is None else F.embedding(index, x)
-        if index is None and isinstance(self.linears[0], TableLinear):
-            index = torch.arange(len(x), device=x.device)
-        h = self.linears[0](x) if index is None else self.linears[0](x, index)
-        for activated, linear in zip(self.between, self.linears[1:], strict=True):
-            h = linear(activated(h))
-        return h
+    def forward(self, x: Tensor) -> Tensor:
+        """Rows of any arrangement; the last dimension is the channels."""
+        for place, linear in enumerate(self.linears):
+            x = linear(self.between[place - 1](x) if place else x)
+        return x

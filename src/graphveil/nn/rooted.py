@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from graphveil import _validate
 from graphveil._errors import InvalidInputError
@@ -27,7 +28,7 @@ from graphveil.nn.mlp import MLP, Activated
 class Tree:
     """b rooted neighbourhoods of depth L.
 
-    ``table`` is (U, features) and ``index`` (b, T_1 ... T_L) names its rows at the deepest level;
+    ``table`` is (nodes, features); ``index`` (b, T_1 ... T_L) names its rows at the deepest level;
     ``masks[l]`` and ``weights[l]`` are (b, T_1 ... T_l, T_{l+1}) for l = 0 ... L-1. False in a mask
     is padding; place 0 is the receiver itself, and never padding.
     """
@@ -71,10 +72,7 @@ def grow_tree(x: Tensor, messages: Messages, roots: Tensor, num_layers: int) -> 
         masks.append(torch.cat([torch.ones_like(receivers, dtype=torch.bool), inside], -1))
         weights.append(torch.cat([messages.self_weight[receivers], sent], -1))
         nodes = torch.cat([receivers, senders], -1).flatten(1)
-    met = torch.zeros(len(x), dtype=torch.bool, device=roots.device)
-    met[nodes] = True
-    row = torch.cumsum(met, 0) - 1
-    return Tree(x[met], row[nodes], masks, weights)
+    return Tree(x, nodes, masks, weights)
 
 
 class RootedGNN(nn.Module):
@@ -123,9 +121,7 @@ class RootedGNN(nn.Module):
         for size, more in zip(parts, inner, strict=True):
             widths.append((hidden_channels if more else out_channels) if size else widths[-1])
         options = (activation, dropout, norm)
-        self.encoder = MLP(
-            in_channels, hidden_channels, widths[1], encoder_layers, *options, table=True
-        )
+        self.encoder = MLP(in_channels, hidden_channels, widths[1], encoder_layers, *options)
         self.convs = nn.ModuleList(
             make_conv(
                 conv, widths[place], widths[place + 1], activation=activation, heads=heads,
@@ -147,7 +143,7 @@ class RootedGNN(nn.Module):
                 f"The tree must be as deep as the network, {len(self.convs)} layers. Got "
                 f"{tree.num_layers} instead; grow it with that many."
             )
-        h = self.after[0](self.encoder(tree.table, tree.index))
+        h = self.after[0](self.encoder(F.embedding(tree.index, tree.table)))
         levels = zip(tree.weights[::-1], tree.masks[::-1], strict=True)
         for conv, after, (weight, mask) in zip(self.convs, self.after[1:], levels, strict=True):
             h = after(conv(h.unflatten(1, mask.shape[1:]), Fan(weight, mask)))

@@ -1,0 +1,270 @@
+"""Every rule's norms and weighted sums are those of each example alone."""
+
+import pytest
+import torch
+from grads_cases import (
+    KINDS,
+    Part,
+    Spy,
+    layer_of,
+    layouts_of,
+    losses,
+    middling,
+    norm,
+    one_by_one,
+    part_of,
+    per_example,
+    relative_error,
+)
+from grads_cases import cast as in_dtype
+from hypothesis import event, given, settings
+from hypothesis import strategies as st
+from torch import nn
+
+from graphveil.grads import Automatic, ClippedSum, Flat, PerLayer, rules
+from graphveil.grads.layers import TableLinear
+from graphveil.grads.rows import Rows
+
+quick = settings(deadline=None, max_examples=25)
+# How much larger a norm may be read than it is: 2e-6 on purpose, the rest for rounding.
+SLACK = {torch.float64: 2.1e-6, torch.float32: 9e-6}
+ERROR = {torch.float64: 2.1e-6, torch.float32: 1e-5}
+
+
+@st.composite
+def uses(draw, kind):
+    """A layer of this kind, perhaps partly frozen, and a batch in which it is used 1-3 times."""
+    rng = torch.Generator().manual_seed(draw(st.integers(0, 2**32)))
+    d, p, count = draw(st.integers(2, 9)), draw(st.integers(1, 9)), draw(st.integers(1, 6))
+    layouts = draw(st.lists(st.sampled_from(layouts_of(kind)), min_size=1, max_size=3))
+    layer = layer_of(kind, d, p, rng)
+    parameters = list(layer.parameters())
+    if len(parameters) > 1 and draw(st.booleans()):
+        draw(st.sampled_from(parameters)).requires_grad_(False)
+    return layer, ([part_of(kind, layout, count, d, p, rng) for layout in layouts], count)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+@pytest.mark.parametrize("kind", KINDS)
+def test_norms_and_clipped_sums_are_those_of_each_example_alone(kind, dtype):
+    @quick
+    @given(uses(kind))
+    def law(case):
+        layer, batch = case[0].to(dtype), in_dtype(case[1], dtype)
+        gradients = per_example(layer, batch)
+        clipping = Flat(middling(gradients))
+        spy = Spy(clipping)
+        found = ClippedSum(layer, losses, spy)([batch])
+        for read, gradient in zip(spy.norms[""].tolist(), gradients, strict=True):
+            assert norm(gradient) <= read <= norm(gradient) * (1 + SLACK[dtype]) + 1e-9
+        assert relative_error(found, gradients, clipping) <= ERROR[dtype]
+
+    law()
+
+
+@pytest.mark.parametrize(
+    "layout, width, d, p, ran",
+    [
+        ("rows", 1, 5, 4, []),
+        ("table", 1, 5, 4, []),
+        ("table", 3, 20, 15, ["gram", "gram"]),
+        ("table", 9, 4, 5, ["direct"]),
+        ("table", 200, 4, 5, ["direct"] * 3),  # a long sum, by halves
+        ("table", 3, 300, 20, ["gram"] * 4),
+        ("ragged", 6, 60, 40, None),
+        ("ragged", 60, 4, 3, None),
+    ],
+)
+def test_the_cheaper_of_gram_and_direct_runs_and_both_are_right(
+    monkeypatch, layout, width, d, p, ran
+):
+    rng = torch.Generator().manual_seed(0)
+    layer = layer_of("Linear", d, p, rng)
+    batch = [part_of("Linear", layout, 5, d, p, rng, width)], 5
+    shapes = []
+
+    def product(x, y, short, plain=rules._product):
+        out = plain(x, y, short)
+        shapes.append(tuple(out.shape[1:]))
+        return out
+
+    monkeypatch.setattr(rules, "_product", product)
+    spy = Spy(Flat(1.0))
+    found = ClippedSum(layer, losses, spy)([batch])
+    gradients = per_example(layer, batch)
+    assert relative_error(found, gradients, spy.clipping) <= ERROR[torch.float64]
+    branches = ["direct" if s == (p, d) else "gram" for s in shapes if s[0] == s[1] or s == (p, d)]
+    if ran is not None:
+        assert branches == ran
+    else:  # by the size of an example
+        sizes = torch.bincount(batch[0][0].owner)
+        direct = {int(s) * (d + p) >= d * p for s in sizes if s > 1}
+        assert {branch == "direct" for branch in branches} == direct
+
+
+@pytest.mark.parametrize("rows, looked_up, first", [(30, 6, True), (4, 6, False)])
+def test_a_table_is_multiplied_before_or_after_it_is_looked_up(rows, looked_up, first):
+    rng = torch.Generator().manual_seed(0)
+    layer = layer_of("TableLinear", 3, 2, rng)
+    table = torch.randn(rows, 3, generator=rng, dtype=torch.float64)
+    index = torch.randint(4, (2, looked_up // 2), generator=rng)
+    assert (index.numel() < len(table)) == first
+    target = torch.randn(2, looked_up // 2, 2, generator=rng, dtype=torch.float64)
+    batch = [Part((table, index), target)], 2
+    found = ClippedSum(layer, losses, Flat(0.5))([batch])
+    assert relative_error(found, per_example(layer, batch), Flat(0.5)) <= ERROR[torch.float64]
+
+
+def test_table_linear_is_linear_of_the_rows_looked_up():
+    layer, table = TableLinear(3, 2), torch.randn(5, 3)
+    for index in (torch.tensor([[4, 4], [0, 1]]), torch.tensor([4, 4, 0, 1, 2, 3, 3])):
+        torch.testing.assert_close(
+            layer(table, index), nn.functional.linear(table[index], layer.weight, layer.bias)
+        )
+
+
+def test_ids_of_many_examples_in_a_large_vocabulary_do_not_collide():
+    layer = nn.Embedding(100_000, 1)
+    owner = torch.tensor([29_999, 0, 29_999], dtype=torch.int32)
+    batch = [Part((torch.tensor([99_999, 99_999, 99_999]),), torch.ones(3, 1), owner)], 30_000
+    spy = Spy(Flat(1e9))
+    ClippedSum(layer, losses, spy)([batch])
+    assert spy.norms[""][[0, 1, 29_999]].tolist() == pytest.approx([1.0, 0.0, 2.0], abs=1e-5)
+
+
+@pytest.mark.parametrize("sizes", [[], [0, 0], [1], [3, 0, 1, 17, 2, 16, 1, 5]])
+def test_buckets_hold_every_row_once_and_no_line_is_more_than_half_empty(sizes):
+    owner = torch.arange(len(sizes)).repeat_interleave(torch.tensor(sizes, dtype=torch.long))
+    owner = owner[torch.randperm(len(owner), generator=torch.Generator().manual_seed(1))]
+    rows = Rows(owner, len(sizes))
+    held = [(int(i), int(r)) for ids, table in rows.buckets for i, t in zip(ids, table) for r in t]  # noqa: B905
+    assert sorted(r for _, r in held if r < len(owner)) == list(range(len(owner)))
+    assert all(owner[r] == i for i, r in held if r < len(owner))
+    for _, table in rows.buckets:
+        assert all(2 * (line < len(owner)).sum() >= len(line) for line in table)
+
+
+# --- the safe side, in float32 --------------------------------------------------------------------
+
+
+def ones(*shape):
+    return torch.ones(shape)
+
+
+def cancelling(family, width, d, p, rng):
+    """Rows of three examples whose gradient is much smaller than its terms."""
+
+    def normal(*shape):
+        return torch.randn(shape, generator=rng)
+
+    def uniform(*shape):
+        return torch.rand(shape, generator=rng)
+
+    sign = torch.ones(width, 1)
+    sign[width // 2 :] = -1
+    remainder = 1 - 10 ** (-7 * uniform(3, 1))
+    if family == "nearly equal rows":
+        a = normal(3, 1, d) + 10 ** (-6 * uniform(3, 1, 1)) * normal(3, width, d)
+        b = normal(3, width, p)
+        return a, b - b.mean(1, keepdim=True)
+    if family == "large offset":
+        return normal(3, width, d) + 10 ** (4 * uniform(3, 1, 1)), normal(3, 1, p) * sign
+    a, b = ones(3, width, d) * (0.1 + uniform(3, 1, 1)), ones(3, width, p) * (
+        0.1 + uniform(3, 1, 1)
+    )
+    if family == "equal rows":  # nothing cancels, but rounding errors have one direction
+        return a, b
+    if family == "equal rows against one output":
+        b[:, -1] = -(b[:, :-1].double().sum(1) * remainder).float()
+    elif family == "equal rows against one input":
+        a[:, -1] = -(a[:, :-1].double().sum(1) * remainder).float()
+    elif family == "halves":
+        a, b = a * torch.linspace(0.1, 1, width).unsqueeze(1), b * sign
+    elif family == "many scales":
+        a = normal(3, width, d) * 10 ** (12 * uniform(3, width, 1) - 6)
+        b = normal(3, width, p) * 10 ** (12 * uniform(3, width, 1) - 6)
+    return a, b
+
+
+FAMILIES = (
+    "nearly equal rows", "large offset", "equal rows", "equal rows against one output",
+    "equal rows against one input", "halves", "many scales",
+)  # fmt: skip
+SHAPES = (
+    (1, 40, 9), (2, 3, 3), (2, 64, 64), (4, 3000, 8), (11, 128, 64), (30, 128, 64), (60, 7, 300),
+    (100, 8, 8), (255, 32, 32), (1000, 4, 4),
+)  # fmt: skip
+
+
+@settings(deadline=None, max_examples=150)
+@given(
+    st.sampled_from(FAMILIES), st.sampled_from(SHAPES), st.booleans(), st.booleans(),
+    st.sampled_from([Flat, PerLayer, Automatic]), st.floats(-6, 6), st.floats(-3, 0.1),
+    st.integers(0, 2**32),
+)  # fmt: skip
+def test_no_float32_gradient_exceeds_the_bound(
+    family, shape, bias, in_ragged_rows, mode, scale, ratio, seed
+):
+    width, d, p = shape
+    a, b = cancelling(family, width, d, p, torch.Generator().manual_seed(seed))
+    a = a * 10**scale
+    owner = torch.arange(3).repeat_interleave(width) if in_ragged_rows else None
+    if in_ragged_rows:
+        a, b = a.flatten(0, 1), b.flatten(0, 1)
+    layer, batch = nn.Linear(d, p, bias=bias), ([Part((a,), b, owner)], 3)
+    gradients = per_example(layer, batch)
+    bound = max(norm(gradients[0]) * 10**ratio, 1e-30)
+    spy = Spy(mode(bound))
+    ClippedSum(layer, losses, spy)([batch])
+    held = not in_ragged_rows and width > 1 and width * (d + p) >= d * p
+    event("held" if held else "one row" if width == 1 else "not held")
+    for factor, gradient in zip(spy.said[""].double().tolist(), gradients, strict=True):
+        # Gradients that are held are what is added, rounding errors included.
+        assert held or factor * norm(gradient) <= bound
+    for single in one_by_one(batch):
+        added = norm(ClippedSum(layer, losses, mode(bound))([single]))
+        assert added <= bound * (1 if held or width == 1 else 1 + 1e-4)
+
+
+@settings(deadline=None, max_examples=50)
+@given(
+    st.sampled_from([kind for kind in KINDS if "Linear" not in kind]),
+    st.sampled_from(["rows", "ragged"]),
+    st.sampled_from([Flat, PerLayer, Automatic]),
+    st.floats(-6, 6),
+    st.integers(0, 2**32),
+)
+def test_no_float32_gradient_of_a_small_layer_exceeds_the_bound(kind, layout, mode, scale, seed):
+    rng = torch.Generator().manual_seed(seed)
+    layer = layer_of(kind, 5, 3, rng).float()
+    part = in_dtype(part_of(kind, layout, 4, 5, 3, rng, width=20), torch.float32)
+    part.target *= 10**scale
+    if part.owner is not None and len(part.owner) > 1:  # targets that nearly cancel
+        part.target = part.target[:1] * (-1.0) ** part.owner.new_ones(len(part.owner)).cumsum(0).view(
+            -1, *[1] * (part.target.dim() - 1)
+        ) * (1 + 1e-6 * part.target.sign())
+    bound = middling(per_example(layer, ([part], 4)))
+    for single in one_by_one(([part], 4)):
+        assert norm(ClippedSum(layer, losses, mode(bound))([single])) <= bound
+
+
+@pytest.mark.parametrize("in_ragged_rows", [True, False])
+@pytest.mark.parametrize("width, d, p", [(4000, 4, 4), (5000, 3, 20), (6, 10_000, 8)])
+def test_long_sums_do_not_drift(width, d, p, in_ragged_rows):
+    """Sums of equal numbers in float32 are off by 1e-8 a term if they are added in a row."""
+    a, b = torch.full((width, d), 0.123), torch.full((width, p), 0.3456)
+    layer = nn.Linear(d, p)
+    part = Part((a,), b, torch.zeros(width, dtype=torch.long))
+    if not in_ragged_rows:
+        part = Part((a[None],), b[None])
+    gradients = per_example(layer, ([part], 1))
+    clipping = Flat(norm(gradients[0]) / 3)
+    found = ClippedSum(layer, losses, clipping)([([part], 1)])
+    assert relative_error(found, gradients, clipping) <= 1e-5
+
+
+def test_tiny_inputs_with_huge_gradients_are_clipped():
+    """1e-22 squared is nothing in float32, but the gradient is 1e-3 here."""
+    a, b = torch.full((1, 1), 1e-22), torch.full((1, 1), 1e19)
+    found = ClippedSum(nn.Linear(1, 1, bias=False), losses, Flat(1e-5))([([Part((a,), b)], 1)])
+    assert norm(found) <= 1e-5
