@@ -37,6 +37,7 @@ from graphveil.nn import GraphClassifier, RootedGNN, Tree, grow_tree, normalised
 
 NODES, FEATURES, CLASSES, HIDDEN, CAP = 169_343, 128, 40, 64, 10
 CLIP, NOISE = 0.5, 1.0
+MAIN = ("plain", "private")
 
 
 class Prebuilt:
@@ -392,17 +393,19 @@ def first_examples(work, examples):
 def measure(work, quick):
     error = relative_error(work, 8 if quick else 64)  # before steps move the weights
     steps = ways(work, quick)
-    rounds = {"plain": 4, "private": 4} if quick else {"plain": 11, "private": 11}
     times = {name: [] for name in steps}
     for name, (step, _) in steps.items():
-        if name in rounds or not quick:
+        if name in MAIN or not quick:
             step()  # warm up
-    for turn in range(max(rounds.values())):
+    # The two that matter most get as many turns as fit in a few seconds, an odd number of them.
+    once = sum(cpu_seconds(steps[name][0]) for name in MAIN)
+    turns = 2 * min(7, max(1, int((2 if quick else 12) / once / 2))) + 1
+    for turn in range(turns):
         for name, (step, scale) in steps.items():
-            if turn < rounds.get(name, 1 if quick else 3):
+            if name in MAIN or turn < (1 if quick else 3):
                 times[name].append(scale * cpu_seconds(step))
     seconds = {name: statistics.median(values) for name, values in times.items()}
-    memory = {name: peak_mib(steps[name][0]) for name in ("plain", "private")}
+    memory = {name: peak_mib(steps[name][0]) for name in MAIN}
     return {
         "private_over_plain": seconds["private"] / seconds["plain"],
         "opacus_hooks_over_private": seconds["opacus_hooks"] / seconds["private"],
@@ -433,7 +436,7 @@ def main():
     if options.json:
         print(json.dumps(results))
         return
-    names = [name for name in next(iter(results.values()))]
+    names = list(next(iter(results.values())))
     print(f"{'':28s}" + "".join(f"{workload:>14s}" for workload in results))
     for name in names:
         row = "".join(f"{result[name]:14.3g}" for result in results.values())

@@ -34,6 +34,8 @@ def losses(module, batch):
     parts, count = batch
     total = parts[0].target.new_zeros(count)
     for part in parts:
+        if isinstance(module, nn.InstanceNorm1d) and not len(part.target):
+            continue  # torch refuses no rows
         with nullcontext() if part.owner is None else ragged(part.owner, count):
             values = (module(*part.inputs) * part.target).flatten(1).sum(1)
         total = total + values if part.owner is None else total.index_add(0, part.owner, values)
@@ -48,15 +50,14 @@ def one_by_one(batch):
     return [tuple(x[i : i + 1] for x in batch) for i in range(len(batch[0]))]
 
 
-def cast(value, dtype):
-    """Every float in a batch, as another."""
+def mapped(function, value):
+    """A batch with every float replaced by a function of it."""
     if isinstance(value, Tensor):
-        return value.to(dtype) if value.is_floating_point() else value
+        return function(value) if value.is_floating_point() else value
     if isinstance(value, Part):
-        inputs = tuple(cast(x, dtype) for x in value.inputs)
-        return replace(value, inputs=inputs, target=value.target.to(dtype))
+        return replace(value, inputs=mapped(function, value.inputs), target=function(value.target))
     if isinstance(value, (tuple, list)):
-        return type(value)(cast(each, dtype) for each in value)
+        return type(value)(mapped(function, each) for each in value)
     return value
 
 
@@ -68,7 +69,7 @@ def per_example(module, batch, losses=losses):
     exact = copy.deepcopy(module).double()
     trained = {name: p for name, p in exact.named_parameters() if p.requires_grad}
     out = []
-    for single in one_by_one(cast(batch, torch.float64)):
+    for single in one_by_one(mapped(Tensor.double, batch)):
         loss = losses(exact, single).sum()
         grads = [None] * len(trained)
         if loss.requires_grad:
@@ -157,7 +158,7 @@ class Spy:
 
 @dataclass
 class Kind:
-    """A layer, what one row of its input and of its output looks like, and whether it has ids."""
+    """A layer, and what one row of its input (none for ids) and of its output looks like."""
 
     make: object
     row: object

@@ -33,11 +33,11 @@ from graphveil.grads.rows import Rows
 # Of a squared norm: what rounding hides when nothing cancels (measured below 3e-6).
 ENLARGE = 1 + 4e-6
 # What cancellation may hide, in units of the rounding error: of the absolute terms of a Gram norm
-# (measured below 12.5); of the rows' sizes, added up, in a gradient (measured below 2).
-_GRAM, _DIRECT = 20.0, 3.0
-# Rows 64 times larger than their sum leave rounding errors in every sum they take part in; from
-# there on they are scaled down by their sizes.
-_HEAVY = 64.0**2
+# (measured below 12.5), of the sizes of the rows of a gradient (measured below 3.7).
+_GRAM, _DIRECT = 20.0, 5.0
+# Rows 32 times as large as their sum leave rounding errors wherever they are added; from there on
+# they are scaled down by their sizes.
+_HEAVY = 32.0**2
 _TINY = 1e-36  # below it squares underflow
 _DIRECT_ELEMENTS = 1 << 22  # per-example gradients held at once
 
@@ -50,6 +50,10 @@ class Call:
     grad: Tensor
     rows: Rows | None
     gathered: Tensor | None = None
+
+    def absolute(self) -> Call:
+        """The same call with everything positive."""
+        return Call(tuple(x.abs() for x in self.inputs), self.grad.abs(), self.rows)
 
 
 class Rule(Protocol):
@@ -78,62 +82,66 @@ class LinearRule:
         return call.inputs[0]
 
     def squared_norms(self) -> Tensor:
-        calls = self.calls
+        calls, count = self.calls, self.count
         if all(call.rows is None for call in calls):
-            inputs = _side_by_side([_table(self.rows(c), self.count) for c in calls], 1)
-            grads = _side_by_side([_table(c.grad, self.count) for c in calls], 1)
-            return self._norms(inputs, grads, hold=True)
-        rows = _owned(calls, self.count)
-        inputs = _side_by_side([_flat(self.rows(c)) for c in calls], 0)
-        grads = _side_by_side([_flat(c.grad) for c in calls], 0)
-        out = grads.new_zeros(self.count)
+            a = _side_by_side([_table(self.rows(call), count) for call in calls], 1)
+            b = _side_by_side([_table(call.grad, count) for call in calls], 1)
+            if a.shape[1] == 1 or not self._holds(a, b):
+                return self._norms(a, b)
+            self._held = self._gradients(a, b, 64)
+            return squares(self._held)
+        rows = _owned(calls, count)
+        a = _side_by_side([_flat(self.rows(call)) for call in calls], 0)
+        b = _side_by_side([_flat(call.grad) for call in calls], 0)
+        hold, out = self._holds(a, b), b.new_zeros(count)
         for ids, table in rows.buckets:
-            padded = (rows.padded(values, table) for values in (inputs, grads))
-            out[ids] = self._norms(*padded, hold=False)
+            part = rows.padded(a, table), rows.padded(b, table)
+            if not hold:
+                out[ids] = self._norms(*part)
+                continue
+            for name, each in self._gradients(*part, 64).items():
+                held = self._held.setdefault(name, each.new_zeros(count, *each.shape[1:]))
+                held[ids] = each
+        return squares(self._held) if self._held else out
+
+    def _holds(self, a: Tensor, b: Tensor) -> bool:
+        """Whether the gradients themselves are the cheapest way to their norms, and fit."""
+        d, p, rows = a.shape[-1], b.shape[-1], b.numel() // b.shape[-1]
+        if not self.with_weight:
+            return True
+        return rows * (d + p) >= self.count * d * p <= _DIRECT_ELEMENTS
+
+    def _gradients(self, a: Tensor, b: Tensor, short: int) -> dict[str, Tensor]:
+        """Per-example gradients from rows (examples, T, d), output gradients (examples, T, p)."""
+        out = {}
+        if self.with_weight:
+            out["weight"] = _product(b.transpose(1, 2), a.transpose(1, 2), short)
+        if self.with_bias:
+            out["bias"] = b.sum(1)
         return out
 
-    def _norms(self, a: Tensor, b: Tensor, *, hold: bool) -> Tensor:
-        """Squared norms from rows (examples, T, d) and output gradients (examples, T, p)."""
-        examples, width, d = a.shape
-        p = b.shape[2]
+    def _norms(self, a: Tensor, b: Tensor) -> Tensor:
+        """Squared norms, without holding gradients."""
+        width, d, p = *a.shape[1:], b.shape[2]
         if width == 1:
             of_inputs = (a * a).sum((1, 2)) * self.with_weight + float(self.with_bias)
             return (of_inputs + _TINY) * ((b * b).sum((1, 2)) + _TINY) * ENLARGE
-        if not self.with_weight or width * (d + p) >= d * p:
-            return self._direct(a, b, hold and examples * d * p <= _DIRECT_ELEMENTS)
+        if width * (d + p) >= d * p:
+            return self._direct(a, b)
         terms = (_product(a, a, 128) + float(self.with_bias)) * _product(b, b, 128)
         hidden = _GRAM * torch.finfo(a.dtype).eps * terms.abs().sum((1, 2))
         return (terms.sum((1, 2)).clamp_min(0) + hidden) * ENLARGE
 
-    def _direct(self, a: Tensor, b: Tensor, hold: bool) -> Tensor:
-        """By the per-example gradients themselves, a slice of the examples at a time."""
-        gradients = {}
-        squares = b.new_zeros(len(b))
-        if self.with_weight:
-            at_once = max(1, _DIRECT_ELEMENTS // (a.shape[2] * b.shape[2]))
-            short = 64 if hold else 32
-            for start in range(0, len(a), at_once):
-                part = slice(start, start + at_once)
-                each = _product(b[part].transpose(1, 2), a[part].transpose(1, 2), short)
-                squares[part] = (each * each).sum((1, 2))
-            gradients["weight"] = each
-        if self.with_bias:
-            gradients["bias"] = b.sum(1)
-            squares += gradients["bias"].square().sum(1)
-        if hold:
-            self._held = gradients
-        else:
-            squares = self._doubted(squares, a, b)
-        return squares * ENLARGE
-
-    def _doubted(self, squares: Tensor, a: Tensor, b: Tensor) -> Tensor:
-        """Squared norms, enlarged by what rounding may have hidden."""
-        of_inputs = torch.linalg.vector_norm(a, dim=2).square() * self.with_weight
-        of_inputs = (of_inputs + float(self.with_bias)).sqrt()
-        sizes = (of_inputs * torch.linalg.vector_norm(b, dim=2)).sum(1)
+    def _direct(self, a: Tensor, b: Tensor) -> Tensor:
+        """By the gradients of a few examples at a time, enlarged by what rounding may hide."""
+        at_once = max(1, _DIRECT_ELEMENTS // (a.shape[2] * b.shape[2]))
+        parts = zip(a.split(at_once), b.split(at_once), strict=True)
+        found = torch.cat([squares(self._gradients(*part, 16)) for part in parts])
+        of_inputs = torch.linalg.vector_norm(a, dim=2).square() + float(self.with_bias)
+        sizes = (of_inputs.sqrt() * torch.linalg.vector_norm(b, dim=2)).sum(1)
         eps = torch.finfo(a.dtype).eps
-        heavy = (sizes.square() - _HEAVY * squares).clamp_min(0)
-        return (squares.sqrt() + _DIRECT * eps * sizes).square() + eps * heavy
+        heavy = (sizes.square() - _HEAVY * found).clamp_min(0)
+        return (found.sqrt() + _DIRECT * eps * sizes).square() + 16 * eps * heavy
 
     def weighted_sum(self, weights: Tensor) -> dict[str, Tensor]:
         if self._held:
@@ -177,8 +185,8 @@ class EmbeddingRule:
 
     def squared_norms(self) -> Tensor:
         # A long running sum: in float32 it would drift.
-        squares = self.gradients.square().sum(1).double()
-        out = squares.new_zeros(self.count).index_add_(0, self.owner, squares)
+        of_rows = self.gradients.square().sum(1).double()
+        out = of_rows.new_zeros(self.count).index_add_(0, self.owner, of_rows)
         return out.to(self.gradients.dtype) * ENLARGE
 
     def weighted_sum(self, weights: Tensor) -> dict[str, Tensor]:
@@ -206,8 +214,7 @@ def small(local: Local) -> type:
                     self.gradients[name] = self.gradients.get(name, 0) + total
 
         def squared_norms(self) -> Tensor:
-            flat = torch.cat([each.flatten(1) for each in self.gradients.values()], 1)
-            return (flat * flat).sum(1) * ENLARGE
+            return squares(self.gradients)
 
         def weighted_sum(self, weights: Tensor) -> dict[str, Tensor]:
             return {name: combined(each, weights) for name, each in self.gradients.items()}
@@ -246,6 +253,12 @@ RULES: dict[type[nn.Module], type[Rule]] = {
 }
 
 
+def squares(gradients: dict[str, Tensor]) -> Tensor:
+    """|gradient|^2 of each example, a little enlarged."""
+    parts = [each.reshape(len(each), -1).square().sum(1) for each in gradients.values()]
+    return torch.stack(parts).sum(0) * ENLARGE
+
+
 def combined(gradients: Tensor, weights: Tensor) -> Tensor:
     r"""\sum_i weights_i gradients_i. A weight of 0 drops a gradient, even one that is NaN."""
     if not _all(weights):
@@ -276,7 +289,7 @@ def _long_product(x: Tensor, y: Tensor) -> Tensor:
     """``x y^T`` over the rows of a batch. Matrix products block their sums, but not narrow ones."""
     if min(len(x), len(y)) >= 16:
         return x @ y.t()
-    return _product(x.unsqueeze(0), y.unsqueeze(0), 512).squeeze(0)
+    return _product(x.unsqueeze(0), y.unsqueeze(0), 256).squeeze(0)
 
 
 def _side_by_side(parts: list[Tensor], dim: int) -> Tensor:

@@ -54,6 +54,12 @@ class Losses:
         """The losses themselves."""
         return np.asarray((self.lower + np.arange(len(self.probs))) * self.interval, np.float64)
 
+    @property
+    def variance(self) -> float:
+        """The variance of the finite losses."""
+        mean = float(self.values @ self.probs)
+        return float((self.values - mean) ** 2 @ self.probs)
+
     @cached_property
     def log_probs(self) -> Array:
         """Logarithms of the probabilities, -inf where there is none."""
@@ -156,7 +162,9 @@ def _support(event: SampledGaussianDpEvent) -> tuple[float, float, Array, Array]
         if len(inside) == len(x) or len(inside) == 0:
             break
         low, high = x[max(inside[0] - 1, 0)], x[min(inside[-1] + 1, len(x) - 1)]
-    low, high = np.interp(np.clip([loss[0], loss[-1]], -MAX_LOSS, MAX_LOSS), loss, x)
+    # Not by interpolation where nothing is cut off: a loss may be flat to the last digit.
+    low = np.interp(-MAX_LOSS, loss, x) if loss[0] < -MAX_LOSS else x[0]
+    high = np.interp(MAX_LOSS, loss, x) if loss[-1] > MAX_LOSS else x[-1]
     return float(low), float(high), x, loss
 
 
@@ -264,6 +272,11 @@ class Composition:
         """The probability that any of the losses is infinite."""
         kept = sum(count * math.log1p(-min(part.infinite, 1 - 1e-16)) for part, count in self.parts)
         return -math.expm1(kept)
+
+    @property
+    def spread(self) -> float:
+        """The standard deviation of the total loss, infinite losses aside."""
+        return math.sqrt(sum(count * part.variance for part, count in self.parts))
 
     def log_moment(self, tilt: float) -> float:
         """log E[exp(tilt * total loss)]."""

@@ -377,17 +377,19 @@ def _by_pld(
     leaves = _leaves(event)
     if not leaves:
         return 0.0, None
-
-    def priced(direction: _pld.Composition) -> tuple[float, float]:
-        value = direction.epsilon(delta)
-        return value, direction.tilt_for(value) if math.isfinite(value) else 0.0
-
     directions = _composed(leaves, interval, lambda direction: direction.chernoff(delta))
+    expected = max(direction.chernoff(delta)[0] for direction in directions)
     value = max(direction.epsilon(delta) for direction in directions)
-    bound = max(direction.chernoff(delta)[0] for direction in directions)
-    if interval is None and value < 0.7 * bound:  # the grid that suits the bound is too coarse
-        directions = _composed(leaves, None, priced)
-        value = max(direction.epsilon(delta) for direction in directions)
+    while interval is None and 0 < value < 0.6 * expected:
+        # Where large losses are rare, epsilon is far below what the moments say of it, and a grid
+        # fit for those is too coarse.
+        expected = value
+
+        def likely(direction: _pld.Composition, value: float = value) -> tuple[float, float]:
+            return value, direction.tilt_for(value)
+
+        directions = _composed(leaves, None, likely)
+        value = min(value, max(direction.epsilon(delta) for direction in directions))
     if math.isinf(value):
         return None, f"PLD: losses above {_pld.MAX_LOSS:g} are likelier than delta."
     return value, None
@@ -399,7 +401,8 @@ def _delta_by_pld(event: dpa.DpEvent, epsilon: float) -> float:
         return 0.0
 
     def likely(direction: _pld.Composition) -> tuple[float, float]:
-        return max(epsilon, 1e-3), direction.tilt_for(epsilon)
+        # Far beyond all losses the best tilt is endless, and delta does not depend on the grid.
+        return direction.spread, min(direction.tilt_for(epsilon), 1e3)
 
     directions = _composed(leaves, None, likely)
     return max(direction.delta(epsilon) for direction in directions)
