@@ -8,8 +8,8 @@ hidden width 256 and 1024; without --quick also 512). Every way is given the sam
 looked up, and does everything else of a step: gradients, clipping, noise, optimiser.
 
 The plain step is as fast as we can make one: it encodes every node once, aggregates by
-embedding_bag, and convolves only where a root needs it. Ways take turns, and the median of their CPU
-times (all threads) counts; figures are ratios, since machines differ. Peak memory is what the
+embedding_bag, and convolves only where a root needs it. Ways take turns, and the median of their
+CPU times (all threads) counts; figures are ratios, since machines differ. Peak memory is what the
 process grows by during one step. The naive loop and vmap run on a part of the batch and are scaled
 up. `max_relative_error` compares our clipped sum with per-example autograd in float64.
 """

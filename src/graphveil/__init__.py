@@ -12,6 +12,7 @@ calibrate      the least noise that keeps an event within a given epsilon and de
 Gaussian       adds normal noise, and names the event to charge for it
 Laplace        adds Laplace noise, and names the event to charge for it
 GumbelTopK     picks the k largest scores privately, and names the event to charge for it
+make_private   a private training step for a module, loss and optimiser of your own
 seeded         the reproducible random stream, for weights and splits
 secret         the unpredictable random stream, for noise and batches
 =============  ==========================================================================
@@ -21,6 +22,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from graphveil.grads import make_private
     from graphveil.mechanisms import Gaussian, GumbelTopK, Laplace
     from graphveil.privacy.accounting import calibrate, delta, epsilon
     from graphveil.privacy.guarantee import Certificate, Guarantee
@@ -38,6 +40,7 @@ __all__ = [
     "calibrate",
     "delta",
     "epsilon",
+    "make_private",
     "secret",
     "seeded",
 ]
@@ -51,6 +54,7 @@ _MODULE_OF = {
     "Gaussian": "graphveil.mechanisms",
     "Laplace": "graphveil.mechanisms",
     "GumbelTopK": "graphveil.mechanisms",
+    "make_private": "graphveil.grads",
     "seeded": "graphveil.rng",
     "secret": "graphveil.rng",
 }

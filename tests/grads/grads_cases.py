@@ -146,11 +146,23 @@ class Spy:
 
     def __init__(self, clipping):
         self.clipping, self.scales = clipping, clipping.scales
+        self.norms, self.said = {}, {}
 
     def factors(self, squared_norms):
         self.norms = {name: value.double().sqrt() for name, value in squared_norms.items()}
         self.said = self.clipping.factors(squared_norms)
         return self.said
+
+
+class Pair(nn.Module):
+    """A bilinear layer: one the engine has no rule for."""
+
+    def __init__(self, left, right, out):
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(out, left, right))
+
+    def forward(self, x, z):
+        return torch.einsum("bi,bj,oij->bo", x, z, self.weight)
 
 
 # --- layers and batches of all kinds --------------------------------------------------------------

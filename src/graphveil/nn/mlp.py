@@ -50,9 +50,7 @@ class Activated(nn.Module):
 class MLP(nn.Module):
     """``num_layers`` linear layers, all but the last followed by norm, activation and dropout.
 
-    With ``num_layers=0`` it is the identity, and ``in_channels`` must be ``out_channels``. With
-    ``table=True`` the first layer is a :class:`TableLinear`: the network may be called with a table
-    and an index, and a row that many examples look up is multiplied once.
+    With ``num_layers=0`` it is the identity, and ``in_channels`` must be ``out_channels``.
     """
 
     def __init__(

@@ -34,8 +34,8 @@ from graphveil.privacy.events import RevealedCountGaussianDpEvent, SampledGaussi
 
 TAIL = 1e-25  # probability cut off on either side of one event; the upper side counts as infinite
 MAX_LOSS = 600.0  # larger losses are infinite ones here: exp would leave double precision
-MAX_POINTS = 1 << 20
-_ALLOWANCES = (1e-8, 1e-6, 1e-4, 1e-2, 0.05, 0.3)  # shares of delta for rounding; the least that will do
+MAX_POINTS = 1 << 17
+_ALLOWANCES = (1e-8, 1e-6, 1e-4, 1e-2, 0.05, 0.3)  # shares of delta for rounding: least that does
 _EPS = float(np.finfo(float).eps)
 _TRUNCATION = 1e-15  # of the tilted mass, at every convolution
 
@@ -200,16 +200,21 @@ def _invert(
     cell = np.clip(np.searchsorted(table_loss, losses) - 1, 0, len(table_x) - 2)
     low, high = table_x[cell], table_x[cell + 1]
     x = np.clip(np.interp(losses, table_loss, table_x), low, high)
+    left = np.arange(len(x))  # those not yet close enough
     for _ in range(60):
-        value, slope = _loss(event, x)
-        miss = value - losses
-        low, high = np.where(miss < 0, x, low), np.where(miss > 0, x, high)
-        if np.all(np.abs(miss) <= 1e-8 * interval + 1e-14 * np.abs(losses) + 1e-15):
+        value, slope = _loss(event, x[left])
+        miss = value - losses[left]
+        low[left] = np.where(miss < 0, x[left], low[left])
+        high[left] = np.where(miss > 0, x[left], high[left])
+        far = np.abs(miss) > 1e-8 * interval + 1e-14 * np.abs(losses[left]) + 1e-15
+        left = left[far]
+        if not len(left):
             break
         with np.errstate(divide="ignore", invalid="ignore"):
-            step = x - miss / slope
-        x = np.maximum.accumulate(np.where((step > low) & (step < high), step, (low + high) / 2))
-    return x
+            step = x[left] - miss[far] / slope[far]
+        inside = (step > low[left]) & (step < high[left])
+        x[left] = np.where(inside, step, (low[left] + high[left]) / 2)
+    return np.asarray(np.maximum.accumulate(x))
 
 
 def _connect_the_dots(
@@ -358,7 +363,7 @@ def _power(pmf: pld_pmf.DensePLDPmf, count: int) -> tuple[pld_pmf.DensePLDPmf, f
     index = np.arange(pmf.size)
     mean = float(index @ pmf._probs)
     spread = math.sqrt(max(float((index - mean) ** 2 @ pmf._probs), 1e-12) * count)
-    orders = np.geomspace(0.1, 100, 40) / spread
+    orders = np.geomspace(0.01, 30, 20) / spread
     with np.errstate(over="ignore"):  # orders whose moment overflows are passed over
         low, high = common.compute_self_convolve_bounds(
             pmf._probs, count, _TRUNCATION, np.concatenate([-orders, orders])

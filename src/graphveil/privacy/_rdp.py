@@ -203,7 +203,7 @@ def _log_hypergeometric(population: int, marked: int, batch: int) -> tuple[Array
     return counts, log_weights - special.logsumexp(log_weights)
 
 
-def _log_share(own: Array, drawn: Array, event: RevealedCountGaussianDpEvent) -> Array:
+def _log_share(own: Any, drawn: Any, event: RevealedCountGaussianDpEvent) -> Any:
     """log P(``own`` of the ``drawn`` affected terms are removed ones), -inf where impossible."""
 
     def log_choose(n: Any, r: Any) -> Array:

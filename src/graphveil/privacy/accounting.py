@@ -386,7 +386,8 @@ def _by_pld(
         expected = value
 
         def likely(direction: _pld.Composition, value: float = value) -> tuple[float, float]:
-            return value, direction.tilt_for(value)
+            # Beyond all losses of the cheaper direction the best tilt is endless.
+            return value, min(direction.tilt_for(value), 100 / value)
 
         directions = _composed(leaves, None, likely)
         value = min(value, max(direction.epsilon(delta) for direction in directions))
