@@ -96,6 +96,22 @@ def test_an_event_from_a_file_costs_what_the_options_say(run, tmp_path):
     assert answer(run, f"account --event {path} --delta 1e-6")["epsilon"] == direct["epsilon"]
 
 
+def test_an_event_and_a_step_together_are_refused(run, tmp_path):
+    path = tmp_path / "event.json"
+    path.write_text('{"type": "NoOpDpEvent"}')
+    code, _, err = run(f"account --event {path} --rate 0.5 --delta 1e-5")
+    assert code == 2
+    assert "--event" in err
+
+
+@pytest.mark.parametrize("line", ["", "claims"])
+def test_without_a_command_the_help_is_shown(run, line):
+    code, out, err = run(line)
+    assert (code, out) == (2, "")
+    assert err.startswith("Usage: graphveil")
+    assert err.count("\n") > 5
+
+
 def test_fixed_size_batches_get_the_revealed_count_bound(run):
     fixed = answer(
         run,

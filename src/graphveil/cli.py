@@ -37,6 +37,9 @@ def main(arguments: list[str] | None = None) -> None:
     """Run the command line and leave with its exit code; an error is one line on stderr."""
     try:
         code = cli.main(args=arguments, prog_name="graphveil", standalone_mode=False)
+    except click.exceptions.NoArgsIsHelpError as error:
+        click.echo(error.ctx.get_help() if error.ctx else "", err=True)
+        code = 2
     except click.ClickException as error:
         _say(error.format_message())
         code = 2
@@ -154,7 +157,9 @@ def _finite(value: Any) -> Any:
 
 
 def _figure(value: float | None) -> str:
-    return "none" if value is None else f"{value:.4g}"
+    from graphveil.privacy.guarantee import round_up
+
+    return round_up(value)
 
 
 def _account_rows(account: Account) -> list[tuple[str, str]]:
@@ -213,10 +218,12 @@ def account(
     from graphveil.privacy.events import from_json, repeated, to_json
 
     if event_file is not None:
+        if noise_multiplier is not None or any(step[key] is not None for key in _BATCHES):
+            raise click.UsageError("'--event' takes the place of the options that describe a step.")
         try:
             event = from_json(json.load(event_file))
-        except (json.JSONDecodeError, UnicodeDecodeError) as error:
-            raise InvalidInputError(f"{event_file.name} is not JSON: {error}.") from error
+        except (json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:
+            raise InvalidInputError(f"{event_file.name} holds no event: {error}.") from error
     elif noise_multiplier is None:
         raise click.UsageError("Missing option '--noise-multiplier' (or '--event').")
     else:
@@ -232,6 +239,9 @@ def account(
         "event": to_json(event),
     }
     _print(result, as_json, "What the run costs", _account_rows(priced))
+
+
+_BATCHES = ("rate", "population", "batch")
 
 
 # --- calibrate ------------------------------------------------------------------------------------
@@ -256,7 +266,7 @@ def calibrate(
     as_json: bool,
     **given: float | None,
 ) -> None:
-    """Find the noise, the steps or the rate that spend exactly a budget.
+    """Find the noise, the steps or the rate that fit a budget.
 
     Give two of --noise-multiplier, --steps and --rate; the third is the answer: the least noise,
     the most steps, or the largest rate.
@@ -295,7 +305,10 @@ def calibrate(
         "rdp": priced.rdp,
         "delta": priced.delta,
     }
-    rows = [(sought.replace("_", " "), f"{value:.6g}"), *_account_rows(priced)]
+    shown = f"{value:,}" if sought == "steps" else f"{value:.6g}"
+    rows = [(sought.replace("_", " "), shown), *_account_rows(priced)]
+    if value == risky:
+        rows.append(("note", "This is as far as is searched; the budget leaves room for more."))
     _print(result, as_json, "What fits the budget", rows)
 
 

@@ -65,6 +65,10 @@ def test_clipped_sums_in_float32_are_good_to_five_digits(kind):
     def law(case):
         layer = case[0].float()
         batch = mapped(lambda value: value.abs().float(), case[1])  # so that little cancels
+        if "Norm" in kind:  # of nearly equal numbers has few digits
+            for part in batch[0]:
+                x = part.inputs[0]
+                x.tanh_().mul_(0.3).add_(torch.arange(x.shape[-1]))
         gradients = per_example(layer, batch)
         clipping = Flat(middling(gradients))
         found = ClippedSum(layer, losses, clipping)([batch])
@@ -99,7 +103,7 @@ def test_real_sizes_in_float32_are_good_to_five_digits(layout, width, d, p):
         ("table", 3, 20, 15, ["gram", "gram"]),
         ("table", 9, 4, 5, ["direct"]),
         ("table", 200, 4, 5, ["direct", "direct"]),  # a long sum, by halves
-        ("table", 3, 300, 20, ["gram"] * 3),
+        ("table", 3, 400, 20, ["gram"] * 3),
         ("ragged", 6, 200, 100, {"gram"}),
         ("ragged", 10, 20, 60, {"gram", "direct"}),  # by the size of an example
         ("ragged", 60, 4, 3, {"direct"}),
@@ -222,12 +226,12 @@ SHAPES = (
 
 @settings(deadline=None, max_examples=150)
 @given(
-    st.sampled_from(FAMILIES), st.sampled_from(SHAPES), st.booleans(), st.booleans(),
+    st.sampled_from(FAMILIES), st.sampled_from(SHAPES), st.booleans(), st.booleans(), st.booleans(),
     st.sampled_from([Flat, PerLayer, Automatic]), st.floats(-6, 6), st.floats(-3, 0.1),
     st.integers(0, 2**32),
 )  # fmt: skip
 def test_no_float32_gradient_exceeds_the_bound(
-    family, shape, bias, in_ragged_rows, mode, scale, ratio, seed
+    family, shape, bias, in_ragged_rows, may_hold, mode, scale, ratio, seed
 ):
     width, d, p = shape
     a, b = cancelling(family, width, d, p, torch.Generator().manual_seed(seed))
@@ -238,16 +242,20 @@ def test_no_float32_gradient_exceeds_the_bound(
     layer, batch = nn.Linear(d, p, bias=bias), ([Part((a,), b, owner)], 3)
     gradients = per_example(layer, batch)
     bound = max(norm(gradients[0]) * 10**ratio, 1e-30)
-    spy = Spy(mode(bound))
-    ClippedSum(layer, losses, spy)([batch])
-    held = width * (d + p) >= d * p and (in_ragged_rows or width > 1)
-    event("held" if held else "one row" if width == 1 else "not held")
+    direct = width * (d + p) >= d * p
+    held = may_hold and direct and (in_ragged_rows or width > 1)
+    event("held" if held else "one row" if width == 1 else "direct" if direct else "gram")
+    with pytest.MonkeyPatch.context() as patch:
+        if not may_hold:
+            patch.setattr(rules, "_DIRECT_ELEMENTS", 0)
+        spy = Spy(mode(bound))
+        ClippedSum(layer, losses, spy)([batch])
+        alone = ClippedSum(layer, losses, spy.clipping)
+        added = [norm(alone([single])) for single in one_by_one(batch)]
     for factor, gradient in zip(spy.said[""].double().tolist(), gradients, strict=True):
         # Gradients that are held are what is added, rounding errors included.
         assert held or factor * norm(gradient) <= bound
-    for single in one_by_one(batch):
-        added = norm(ClippedSum(layer, losses, mode(bound))([single]))
-        assert added <= bound * (1 if held or width == 1 else 1 + 1e-4)
+    assert max(added) <= bound * (1 if held or width == 1 else 1 + 1e-4)
 
 
 @settings(deadline=None, max_examples=50)

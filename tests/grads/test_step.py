@@ -14,12 +14,12 @@ from scipy import stats
 from torch import nn
 from torch.nn import functional as F
 
-from graphveil._errors import BudgetError, InvalidInputError, RefusedError
+from graphveil._errors import BudgetError, InvalidInputError, RefusedError, UnprovenError
 from graphveil.grads import Flat, Off, PerLayer, Quantile, TensorExamples, make_private
 from graphveil.grads import step as step_module
 from graphveil.privacy import accounting
 from graphveil.privacy.events import SampledGaussianDpEvent, repeated
-from graphveil.rng import secret
+from graphveil.rng import secret, seeded
 
 FEATURES, CLASSES, COUNT = 4, 3, 60
 
@@ -421,6 +421,24 @@ def test_other_settings_after_a_resume_are_charged_as_what_they_are(tmp_path):
     assert accounting.epsilon(third.event, 1e-4) >= accounting.epsilon(wanted, 1e-4) - 1e-9
 
 
+def test_a_target_holds_across_a_resume_with_other_settings(tmp_path):
+    first = private(
+        noise_multiplier=None, target_epsilon=2.0, target_delta=1e-3, steps=6, directory=tmp_path
+    )
+    for _ in range(3):
+        first()
+    again = private(
+        noise_multiplier=None, target_epsilon=2.0, target_delta=1e-3, steps=6, sample_rate=0.4
+    )
+    again.resume(tmp_path)
+    assert 0 < again.max_steps < 6
+    for _ in range(again.max_steps):
+        again()
+    assert again.certificate(unit="node", delta=1e-3).guarantee.epsilon <= 2.0
+    with pytest.raises(BudgetError):
+        again()
+
+
 def test_noise_and_batches_are_not_repeated_after_a_resume(tmp_path):
     step = private(losses=silent, directory=tmp_path)
     moves = []
@@ -555,6 +573,26 @@ def test_a_wrong_argument_is_named(settings, words):
 def test_an_optimiser_of_another_module_is_refused():
     with pytest.raises(InvalidInputError, match=r"Missing: 0\.weight"):
         private(optimizer=torch.optim.SGD(network().parameters(), lr=1.0))
+
+
+def test_a_seeded_stream_is_refused():
+    with pytest.raises(RefusedError, match="secret stream"):
+        private(rng=seeded(1))
+
+
+@pytest.mark.parametrize("delta", [1 / COUNT, 0.5])
+def test_a_delta_of_one_over_the_examples_is_refused(delta):
+    with pytest.raises(UnprovenError, match="below 1/n"):
+        private(noise_multiplier=None, target_epsilon=2.0, target_delta=delta, steps=2)
+    with pytest.raises(UnprovenError, match="below 1/n"):
+        private().certificate(unit="node", delta=delta)
+
+
+def test_a_single_tensor_is_refused():
+    module = network()
+    optimizer = torch.optim.SGD(module.parameters(), lr=1.0)
+    with pytest.raises(InvalidInputError, match="tuple of tensors"):
+        make_private(module, optimizer, data()[0], sample_rate=0.1, noise_multiplier=1.0)
 
 
 def test_tensors_of_different_lengths_are_refused():

@@ -17,6 +17,7 @@ from graphveil.privacy.guarantee import (
     certify,
     check_delta,
     default_delta,
+    round_up,
 )
 
 TRAINING = repeated(SampledGaussianDpEvent(rate=0.3, noise_multiplier=4.0, altered=2), 20)
@@ -77,7 +78,7 @@ def test_everything_a_privacy_officer_asks_for_is_on_the_page(render):
     certificate = full_certificate()
     page = render(certificate)
     for part in (
-        f"{certificate.guarantee.epsilon:.4g}",
+        round_up(certificate.guarantee.epsilon),
         "1e-05",
         "one node's row",
         "somebody else's list may still name the node",
@@ -103,6 +104,20 @@ def test_a_void_certificate_promises_nothing_and_says_so_first(render):
     assert page.index("VOID: The secret stream was fixed.") < page.index("no guarantee")
     assert "differential privacy for one node" not in page
     assert "the smaller one" not in page
+
+
+@pytest.mark.parametrize("value", [4.27732, 5.270051, 1e-7 / 3, 0.1, 2.0, 99.999, 123456.7, 8.0])
+def test_a_printed_epsilon_is_never_below_the_proven_one(value):
+    shown = float(round_up(value))
+    assert value * (1 - 1e-9) <= shown <= value * 1.0011
+
+
+def test_removal_needs_a_public_degree_and_names_it():
+    with pytest.raises(UnprovenError, match="public_degree"):
+        full_certificate(relation="remove")
+    with pytest.raises(UnprovenError, match="public_degree"):
+        full_certificate(public_degree=5)
+    assert "at most 5 lists" in str(full_certificate(relation="remove", public_degree=5))
 
 
 def test_a_claim_never_changes_what_is_proven():

@@ -109,7 +109,7 @@ class LinearRule:
         d, p, rows = a.shape[-1], b.shape[-1], b.numel() // b.shape[-1]
         if not self.with_weight:
             return True
-        return rows * (d + p) >= self.count * d * p <= _DIRECT_ELEMENTS
+        return self.count * d * p <= min(rows * (d + p), _DIRECT_ELEMENTS)
 
     def _gradients(self, a: Tensor, b: Tensor, short: int) -> dict[str, Tensor]:
         """Per-example gradients from rows (examples, T, d), output gradients (examples, T, p)."""
@@ -128,7 +128,7 @@ class LinearRule:
             return (of_inputs + _TINY) * ((b * b).sum((1, 2)) + _TINY) * ENLARGE
         if width * (d + p) >= d * p:
             return self._direct(a, b)
-        terms = (_product(a, a, 128) + float(self.with_bias)) * _product(b, b, 128)
+        terms = (_product(a, a, 160) + float(self.with_bias)) * _product(b, b, 160)
         hidden = _GRAM * torch.finfo(a.dtype).eps * terms.abs().sum((1, 2))
         return (terms.sum((1, 2)).clamp_min(0) + hidden) * ENLARGE
 

@@ -30,9 +30,9 @@ from graphveil._errors import BudgetError, InvalidInputError, RefusedError
 from graphveil.grads.clipped import ClippedSum, Losses
 from graphveil.grads.clipping import Automatic, Clipping, Flat, Off, PerLayer, Quantile
 from graphveil.mechanisms import Gaussian
-from graphveil.privacy.accounting import calibrate
+from graphveil.privacy.accounting import calibrate, epsilon
 from graphveil.privacy.events import SampledGaussianDpEvent, composed, from_json, repeated, to_json
-from graphveil.privacy.guarantee import Certificate, Charge, certify
+from graphveil.privacy.guarantee import Certificate, Charge, certify, check_delta
 from graphveil.rng import SecretStream, secret
 
 
@@ -93,13 +93,19 @@ class PrivateStep:
         removed: int = 1,
         altered: int = 0,
         max_steps: int | None = None,
+        target: tuple[float, float] | None = None,
         rng: SecretStream | None = None,
     ) -> None:
         self.module, self.optimizer, self.examples = clipped.module, optimizer, examples
         self.clipped = clipped
         self.rng = secret() if rng is None else rng
+        if not isinstance(self.rng, SecretStream):
+            raise RefusedError(
+                "Noise and batches must come from the secret stream. Got "
+                f"{type(self.rng).__name__} instead; pass graphveil.secret(), or nothing."
+            )
         self.sample_rate, self.noise_multiplier = sample_rate, noise_multiplier
-        self.max_steps = max_steps
+        self.max_steps, self.target = max_steps, target
         self.one_step: dpa.DpEvent = (
             SampledGaussianDpEvent(
                 rate=sample_rate,
@@ -132,6 +138,7 @@ class PrivateStep:
 
     def certificate(self, *, unit: str, delta: float, **settings: Any) -> Certificate:
         """The certificate of the weights as they are now; see :func:`certify` for settings."""
+        check_delta(delta, len(self.examples))  # there are at least as many units as examples
         return certify(
             [Charge(paid_for="training of the weights", event=self.event)],
             unit=unit,
@@ -234,7 +241,7 @@ class PrivateStep:
         if self.rng.void_reason is not None:
             raise RefusedError(
                 "A run with a fixed secret stream cannot be resumed, since its noise would repeat. "
-                "Start again, or use graphveil.rng.secret()."
+                "Start again, or use graphveil.secret()."
             )
         try:
             state = torch.load(directory / "checkpoint.pt", weights_only=True)
@@ -262,7 +269,26 @@ class PrivateStep:
             self._earlier, self.taken = composed(earlier, repeated(crashed, spent)), 0
             self._write_checkpoint(directory)
             journal = Journal(directory, 0)
+            self._stay_within_target()
         self._journal = journal
+
+    def _stay_within_target(self) -> None:
+        """Lower ``max_steps`` to what the target leaves after what came before."""
+        if self.target is None or self.max_steps is None:
+            return
+        target_epsilon, target_delta = self.target
+
+        def fits(steps: int) -> bool:
+            whole = composed(self._earlier, repeated(self.one_step, steps))
+            return epsilon(whole, target_delta) <= target_epsilon
+
+        if fits(self.max_steps):
+            return
+        low, high = -1, self.max_steps  # low fits (or nothing does), high does not
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (middle, high) if fits(middle) else (low, middle)
+        self.max_steps = max(low, 0)
 
 
 class Journal:
@@ -330,6 +356,11 @@ def make_private(
     *Guarantee.* See :class:`PrivateStep`. A loss of one example that depends on another example's
     data is outside it, unless ``altered`` says so.
     """
+    if isinstance(examples, Tensor):
+        raise InvalidInputError(
+            "The 'examples' parameter must be a tuple of tensors (inputs and labels) or an object "
+            "with a length and a 'batches' method. Got a single tensor instead."
+        )
     terms = examples if isinstance(examples, Examples) else TensorExamples(*examples)
     count = len(terms)
     _validate.integer("examples", count, "[1, 1e12]")
@@ -347,6 +378,7 @@ def make_private(
             raise InvalidInputError(
                 "A 'target_epsilon' needs a 'target_delta' and the number of 'steps' (or 'epochs')."
             )
+        check_delta(target_delta, count)
         rate, planned = sample_rate, _validate.integer("steps", steps, "[1, 1e9]")
         noise_multiplier = calibrate(
             lambda noise: repeated(
@@ -372,6 +404,9 @@ def make_private(
         removed=removed,
         altered=altered,
         max_steps=steps,
+        target=None
+        if target_epsilon is None or target_delta is None
+        else (target_epsilon, target_delta),
         rng=rng,
     )
     if directory is not None:

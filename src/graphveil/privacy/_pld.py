@@ -34,7 +34,7 @@ from graphveil.privacy.events import RevealedCountGaussianDpEvent, SampledGaussi
 
 TAIL = 1e-25  # probability cut off on either side of one event; the upper side counts as infinite
 MAX_LOSS = 600.0  # larger losses are infinite ones here: exp would leave double precision
-MAX_POINTS = 1 << 17
+MAX_POINTS = 1 << 16
 _ALLOWANCES = (1e-8, 1e-6, 1e-4, 1e-2, 0.05, 0.3)  # shares of delta for rounding: least that does
 _EPS = float(np.finfo(float).eps)
 _TRUNCATION = 1e-15  # of the tilted mass, at every convolution

@@ -23,6 +23,7 @@ from graphveil.privacy.events import (
     GumbelTopKDpEvent,
     RevealedCountGaussianDpEvent,
     SampledGaussianDpEvent,
+    as_sampled_gaussian,
 )
 
 # alpha - 1 from 0.011 (dp_accounting converts no order below 1.01) to 30,000, 8 % apart: epsilon is
@@ -41,12 +42,7 @@ class RdpAccountant(reference.RdpAccountant):
         super().__init__(ORDERS, dpa.NeighboringRelation.REPLACE_SPECIAL)
 
     def _maybe_compose(self, event: dpa.DpEvent, count: int, do_compose: bool) -> Any:
-        if isinstance(event, dpa.PoissonSampledDpEvent) and isinstance(
-            event.event, dpa.GaussianDpEvent
-        ):
-            event = SampledGaussianDpEvent(
-                rate=event.sampling_probability, noise_multiplier=event.event.noise_multiplier
-            )
+        event = as_sampled_gaussian(event) or event
         if isinstance(event, SampledGaussianDpEvent):
             curve = sampled_gaussian
         elif isinstance(event, RevealedCountGaussianDpEvent):

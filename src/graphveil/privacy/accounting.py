@@ -35,6 +35,7 @@ from graphveil.privacy.events import (
     GumbelTopKDpEvent,
     RevealedCountGaussianDpEvent,
     SampledGaussianDpEvent,
+    as_sampled_gaussian,
 )
 
 _TOLERANCE = 3e-4  # of epsilon, what rounding losses up to the grid may cost
@@ -238,6 +239,8 @@ def _check(event: dpa.DpEvent) -> None:
     if not isinstance(event, dpa.DpEvent):
         raise InvalidInputError(f"An event must be a DpEvent. Got {event!r} instead.")
     if isinstance(event, dpa.ComposedDpEvent):
+        if not isinstance(event.events, (list, tuple)):
+            raise InvalidInputError(f"Composed events are a list. Got {event.events!r} instead.")
         for part in event.events:
             _check(part)
     elif isinstance(event, dpa.SelfComposedDpEvent):
@@ -268,7 +271,9 @@ def _outer_sampling(event: dpa.DpEvent) -> tuple[float, dpa.DpEvent] | None:
     """The rate and inner event if the whole of ``event`` runs on a sample of the units."""
     if not isinstance(event, dpa.PoissonSampledDpEvent):
         return None
-    if isinstance(event.event, (dpa.GaussianDpEvent, dpa.LaplaceDpEvent)):
+    if as_sampled_gaussian(event) or isinstance(
+        event.event, (dpa.GaussianDpEvent, dpa.LaplaceDpEvent)
+    ):
         return None
     rate = _validate.number("sampling_probability", event.sampling_probability, "(0, 1]")
     return rate, event.event
@@ -322,12 +327,8 @@ def _leaves(event: dpa.DpEvent) -> list[tuple[dpa.DpEvent, int]]:
             visit(node.event, times * node.count)
         elif isinstance(node, dpa.GaussianDpEvent):
             inverse_square += times / node.noise_multiplier**2
-        elif isinstance(node, dpa.PoissonSampledDpEvent) and isinstance(
-            node.event, dpa.GaussianDpEvent
-        ):
-            noise = node.event.noise_multiplier
-            rate = node.sampling_probability
-            visit(SampledGaussianDpEvent(rate=rate, noise_multiplier=noise), times)
+        elif (one := as_sampled_gaussian(node)) is not None:
+            visit(one, times)
         elif isinstance(node, SampledGaussianDpEvent) and node.rate == 1:
             reach = node.removed + 2 * node.altered
             inverse_square += times * (reach / node.noise_multiplier) ** 2
@@ -358,7 +359,9 @@ def _pld_problem(event: dpa.DpEvent) -> str | None:
         return f"PLD: an event in {type(event).__name__} cannot be composed."
     for leaf, _ in leaves:
         if isinstance(leaf, (SampledGaussianDpEvent, RevealedCountGaussianDpEvent)):
-            continue
+            if _pld.loss_range(leaf) > 0:
+                continue
+            return f"PLD: hardly any loss of {leaf} is below {_pld.MAX_LOSS:g}."
         if isinstance(leaf, (GumbelTopKDpEvent, dpa.ZCDpEvent, dp_event.RepeatAndSelectDpEvent)):
             return f"PLD: {type(leaf).__name__} is bounded by its Renyi divergences only."
         if not PLDAccountant(dpa.NeighboringRelation.REPLACE_SPECIAL).supports(leaf):

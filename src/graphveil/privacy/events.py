@@ -79,7 +79,8 @@ class RevealedCountGaussianDpEvent(dpa.DpEvent):
         elif self.rate is None and self.population is not None and self.batch is not None:
             _validate.integer("population", self.population, "[1, 1e12]")
             _validate.integer("batch", self.batch, f"[0, {self.population}]")
-            _validate.integer("altered", self.removed + self.altered, f"[0, {self.population}]")
+            affected = self.removed + self.altered
+            _validate.integer("removed + altered", affected, f"[0, {self.population}]")
         else:
             raise InvalidInputError(
                 "A revealed-count event needs either 'rate' (Poisson batches) or both 'population' "
@@ -122,6 +123,34 @@ def repeated(event: dpa.DpEvent, count: int) -> dpa.DpEvent:
     if count == 0:
         return dpa.NoOpDpEvent()
     return event if count == 1 else dpa.SelfComposedDpEvent(event, count)
+
+
+def as_sampled_gaussian(event: dpa.DpEvent) -> SampledGaussianDpEvent | None:
+    """A Poisson sample of the units, and nothing but Gaussians on it, as one event; else None.
+
+    Gaussians on one sample are one Gaussian: their squared inverse multipliers add up.
+    """
+    if not isinstance(event, dpa.PoissonSampledDpEvent):
+        return None
+    inverse_square = _inverse_square(event.event)
+    if not inverse_square:
+        return None
+    return SampledGaussianDpEvent(
+        rate=event.sampling_probability, noise_multiplier=inverse_square**-0.5
+    )
+
+
+def _inverse_square(event: dpa.DpEvent) -> float:
+    """The sum of 1 / multiplier^2 over a tree of noisy Gaussians; 0 for any other tree."""
+    if isinstance(event, dpa.GaussianDpEvent):
+        noise = float(event.noise_multiplier)
+        return noise**-2 if noise > 0 else 0.0
+    if isinstance(event, dpa.SelfComposedDpEvent):
+        return int(event.count) * _inverse_square(event.event)
+    if isinstance(event, dpa.ComposedDpEvent):
+        parts = [_inverse_square(part) for part in event.events]
+        return sum(parts) if all(parts) else 0.0
+    return 0.0
 
 
 _OWN = (SampledGaussianDpEvent, RevealedCountGaussianDpEvent, GumbelTopKDpEvent)

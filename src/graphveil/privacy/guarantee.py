@@ -93,9 +93,20 @@ class Guarantee:
         if math.isinf(self.epsilon):
             return f"no guarantee for one {self.unit}"
         return (
-            f"({self.epsilon:.4g}, {self.delta:g})-differential privacy for one {self.unit}, "
+            f"({round_up(self.epsilon)}, {self.delta:g})-differential privacy for one {self.unit}, "
             f"relation {self.relation!r}"
         )
+
+
+def round_up(value: float | None, digits: int = 4) -> str:
+    """A bound as a person reads it: never a smaller number than what is proven."""
+    if value is None:
+        return "none"
+    if value == 0 or math.isinf(value):
+        return f"{value:g}"
+    unit = 10.0 ** (math.floor(math.log10(value)) + 1 - digits)
+    # 1e-9: a value that already has few digits, give or take its last bit, stays what it is
+    return f"{math.ceil(value / unit - 1e-9) * unit:.{digits}g}"
 
 
 def default_delta(units: int) -> float:
@@ -234,18 +245,15 @@ class Certificate:
         return [(title, lines) for title, lines in sections if lines]
 
     def _epsilon_lines(self) -> list[str]:
-        def show(value: float | None) -> str:
-            return "none" if value is None else f"{value:.4g}"
-
         lines = [
-            f"by privacy loss distributions (PLD): {show(self.pld)}",
-            f"by Renyi divergences (RDP): {show(self.rdp)}",
+            f"by privacy loss distributions (PLD): {round_up(self.pld)}",
+            f"by Renyi divergences (RDP): {round_up(self.rdp)}",
         ]
         if not self.void_because:
-            smaller = f"{self.guarantee.epsilon:.4g}"
+            smaller = round_up(self.guarantee.epsilon)
             lines.append(f"the smaller one, at delta {self.guarantee.delta:g}: {smaller}")
         if self.claim is not None:
-            lines.append(f"claimed by {self.claim.source}: {show(self.claim.epsilon)}")
+            lines.append(f"claimed by {self.claim.source}: {round_up(self.claim.epsilon)}")
             if self.claim.why_it_differs:
                 lines.append(f"why it differs: {self.claim.why_it_differs}")
         return lines
@@ -272,6 +280,7 @@ def certify(
     released: str,
     released_to: str = "anybody",
     relation: str = "withhold",
+    public_degree: int | None = None,
     public: Sequence[str] = (),
     inference: Sequence[str] = (),
     voided_by: Sequence[str] = (),
@@ -282,8 +291,19 @@ def certify(
 
     ``void_because`` takes the ``void_reason`` of every random stream used; a reason that is not
     None makes the guarantee infinite and is printed first. The papers' ``claim`` stands beside the
-    proven epsilon and never changes it.
+    proven epsilon and never changes it. The relation ``remove`` rests on a rule that the data
+    obeys, ``public_degree``: a node is named in at most so many lists and names at most as many.
     """
+    if (relation == "remove") != (public_degree is not None):
+        raise UnprovenError(
+            "The relation 'remove' needs a 'public_degree', and no other relation takes one. Got "
+            f"relation {relation!r} with public_degree={public_degree!r} instead."
+        )
+    if public_degree is not None:
+        public = (
+            f"every node is in at most {public_degree} lists and lists at most as many",
+            *public,
+        )
     priced = account(_events.composed(*(charge.event for charge in charges)), delta)
     reasons = tuple(reason for reason in void_because if reason)
     return Certificate(
