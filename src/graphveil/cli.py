@@ -402,7 +402,7 @@ def _claim_command(name: str, summary: str, needed: str, optional: str) -> click
             "proven_note": claim.proven_note,
         }
         rows = [
-            ("claimed epsilon", f"{_figure(claim.claimed_epsilon)}  ({claim.paper})"),
+            ("claimed epsilon", f"{claim.claimed_epsilon:.4g}  ({claim.paper})"),
             ("proven epsilon", _figure(claim.proven_epsilon)),
             ("formula", claim.formula),
             ("flaw", claim.flaw),

@@ -183,7 +183,8 @@ def _noisy(
     # Dividing by a power of two is exact. So is the sum, except for values of 2^16 noise scales and
     # more, where floats are coarser than the grid: there it is the exact sum rounded once, again a
     # function of it alone.
-    return np.rint(array / grid) * grid + np.rint(noise / grid) * grid
+    # Halves go up, not to even: only then is rounding before adding the same as after it.
+    return np.rint(array / grid) * grid + np.floor(noise / grid + 0.5) * grid
 
 
 def _largest(scores: NDArray[np.float64], k: int) -> NDArray[np.int64]:

@@ -7,7 +7,7 @@ only with each other, and likewise back; the larger of the two directions counts
 >>> from graphveil.privacy.events import SampledGaussianDpEvent, repeated
 >>> step = SampledGaussianDpEvent(rate=0.3, noise_multiplier=4.0, removed=1, altered=0)
 >>> round(epsilon(repeated(step, 150), delta=1e-5), 2)
-4.19
+4.13
 """
 
 from __future__ import annotations

@@ -31,6 +31,7 @@ from graphveil.privacy.events import (
     composed,
     repeated,
 )
+from graphveil.privacy.guarantee import round_up
 
 HOLDS = "holds"
 
@@ -113,7 +114,7 @@ def daigavane(
         ),
         proven_note="The same noise, but Poisson batches at rate batch/nodes, and each node sends "
         "at most max_degree messages, chosen from its own list. Fixed-size batches with that cap: "
-        f"epsilon {fixed_epsilon:.4g}. The paper's own sampler has no proven epsilon.",
+        f"epsilon {round_up(fixed_epsilon)}. The paper's own sampler has no proven epsilon.",
     )
 
 
