@@ -206,7 +206,7 @@ def test_fixed_batches_must_fit_their_population(name, value, rule):
 
 def test_no_more_terms_are_affected_than_there_are():
     RevealedCountGaussianDpEvent(noise_multiplier=1.0, altered=4, population=5, batch=2)
-    with pytest.raises(InvalidInputError, match=r"'altered' .* \[0, 5\]"):
+    with pytest.raises(InvalidInputError, match=r"'removed \+ altered' .* \[0, 5\]"):
         RevealedCountGaussianDpEvent(noise_multiplier=1.0, altered=5, population=5, batch=2)
 
 
