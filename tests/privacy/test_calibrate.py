@@ -87,17 +87,18 @@ def test_whole_numbers_may_also_be_risky_when_small():
     just_fits(make_event, 3.0, 1e-5, found, riskier=found - 1)
 
 
-@pytest.mark.parametrize("few", [1, 2, 3, 4])
-def test_small_whole_numbers_are_exact(few):
+def test_whole_numbers_are_exact():
     """A budget made for exactly so many steps buys exactly so many."""
 
     def make_event(steps):
-        return run(noise=3.0, steps=steps)
+        return run(rate=1.0, noise=30.0, steps=steps)
 
-    budget = epsilon(make_event(few), 1e-5)
-    assert calibrate(
-        make_event, epsilon=budget, delta=1e-5, safe=1, risky=1000, integer=True
-    ) == few  # fmt: skip
+    for steps in (*range(1, 40), 100, 101, 999):
+        budget = epsilon(make_event(steps), 1e-5)
+        found = calibrate(
+            make_event, epsilon=budget, delta=1e-5, safe=1, risky=10_000, integer=True
+        )
+        assert found == steps
 
 
 def test_tighter_budgets_need_more_noise():

@@ -162,28 +162,58 @@ def test_convolved_gaussian_steps_stay_above_the_exact_gaussian(total, steps, de
     assert delta <= found.delta(exact) <= 1.02 * delta
 
 
-@pytest.mark.parametrize("count, delta", [(2, 1e-12), (37, 1e-10), (1000, 1e-8)])
-def test_few_rare_losses_are_convolved_without_loss_of_mass(count, delta):
+@pytest.mark.parametrize(
+    "event, steps, delta, interval",
+    [
+        (step(2e-4, 1.0, 0, 7), 2, 1e-12, 0.01),
+        (step(2e-4, 1.0, 0, 7), 37, 1e-10, 0.01),
+        (step(2e-4, 1.0, 0, 7), 1000, 1e-8, 0.01),
+        (step(4e-5, 1.3, 1, 1), 29, 1e-11, 1e-3),
+    ],
+)
+def test_rare_losses_are_not_drowned_by_rounding(event, steps, delta, interval):
     """Hardly ever is a term drawn: a bulk at nothing, and a far tail that delta is made of.
 
-    The bulk's rounding errors would drown the tail; they are charged, so epsilon may be too large,
-    but by a few per cent, not by the factor of 40 that lies between it and the moment bound.
+    The bulk's rounding errors are charged, so epsilon may be too large, but by some per cent, not
+    by the factor of 10 to 50 that lies between it and the moment bound.
     """
-    losses = _pld.discretise(step(2e-4, 1.0, 0, 7), 0.01)[0]
-    # plain Fourier transform: its error is about 1e-17 a point, seen from these deltas small
+    losses = _pld.discretise(event, interval)[0]
+    # A plain Fourier transform: its error is about 1e-17 a point, seen from these deltas small.
     size = 1 << 18
     spectrum = np.fft.rfft(losses.probs, size)
-    probs = np.fft.irfft(spectrum**count, size)
+    probs = np.fft.irfft(spectrum**steps, size)
     index = np.arange(-size // 2, size // 2)
-    probs, values = probs[(index - losses.lower * count) % size], index * losses.interval
+    probs, values = probs[(index - losses.lower * steps) % size], index * losses.interval
 
     def gap(epsilon):
         beyond = values > epsilon
         return probs[beyond] @ -np.expm1(epsilon - values[beyond]) - delta
 
     plain = optimize.brentq(gap, 1e-4, 20)
-    found = _pld.Composition([(losses, count)]).epsilon(delta)
-    assert 0.999 * plain <= found <= 1.1 * plain
+    found = _pld.Composition([(losses, steps)])
+    assert 0.999 * plain <= found.epsilon(delta) <= 1.1 * plain < 0.2 * found.chernoff(delta)[0]
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("mu", [28.0, 33.0, 34.0, 60.0, 400.0])
+def test_epsilons_beyond_the_range_of_exp_are_exact_too(mu):
+    """exp(-745) is the least number there is: losses are counted from near epsilon instead."""
+    (losses,) = _pld.discretise(step(1.0, 200 / mu), 0.003 * mu / 200)
+    found = _pld.Composition([(losses, 40_000)]).epsilon(1e-6)
+    exact = exact_gaussian(mu, 1e-6)
+    assert exact <= found <= 1.001 * exact
+
+
+def test_the_larger_direction_counts_whichever_it_is(monkeypatch):
+    """For these steps it happens to be the first; nothing proves that it always is."""
+    event = repeated(step(0.2, 2.0, 1, 3), 10)
+    as_is = accounting.account(event, 1e-5).pld, accounting.delta(event, 1.0)
+    discretise = _pld.discretise
+    sides = [_pld.Composition([(s, 10)]).epsilon(1e-5) for s in discretise(event.event, 1e-3)]
+    assert sides[0] > 1.0005 * sides[1]
+    monkeypatch.setattr(_pld, "discretise", lambda *args: discretise(*args)[::-1])
+    swapped = accounting.account(event, 1e-5).pld, accounting.delta(event, 1.0)
+    assert swapped == as_is
 
 
 # --- Renyi divergences ----------------------------------------------------------------------------

@@ -324,7 +324,10 @@ class Composition:
                 continue
             final = pmf.untilted(tilt, log_scale, floor, delta)
             final._infinity_mass += self.infinite + allowance * delta
-            found = float(final.get_epsilon_for_delta(delta))
+            # Losses are counted from the floor: exp(-loss) is nothing for losses beyond 745.
+            shift = max(0, math.floor(floor / pmf.interval))
+            final._lower_loss -= shift
+            found = float(final.get_epsilon_for_delta(delta)) + shift * pmf.interval
             if found > floor or floor <= 0:
                 break
         return max(0.0, floor, found)
