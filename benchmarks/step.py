@@ -23,6 +23,7 @@ import os
 import statistics
 import time
 import warnings
+from dataclasses import replace
 from pathlib import Path
 
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # spinning threads would be counted as work
@@ -33,7 +34,9 @@ from torch.func import functional_call, grad, vmap
 from torch.nn import functional as F
 
 from graphveil.grads import ClippedSum, Flat, make_private
-from graphveil.nn import GraphClassifier, RootedGNN, Tree, grow_tree, normalised
+from graphveil.graph.messages import normalised
+from graphveil.graph.rooted import Rooted, RootedTerms, reach, rooted
+from graphveil.nn import GraphClassifier, RootedGNN
 
 NODES, FEATURES, CLASSES, HIDDEN, CAP = 169_343, 128, 40, 64, 10
 CLIP, NOISE = 0.5, 1.0
@@ -66,41 +69,42 @@ def citation_graph():
     source, target = source[order], target[order]
     start = torch.searchsorted(target, torch.arange(NODES))
     kept = torch.arange(len(target)) - start[target] < CAP
-    messages = normalised(torch.stack([source[kept], target[kept]]), NODES)
+    kept &= source != target
+    messages = normalised(torch.stack([source[kept], target[kept]]).unique(dim=1), NODES)
     x = torch.randn(NODES, FEATURES, generator=generator)
     y = torch.randint(0, CLASSES, (NODES,), generator=generator)
     return x, y, messages
 
 
-def rooted_workload(graph, hops, roots, chunk):
+def rooted_workload(graph, hops, roots):
     x, y, messages = graph
     generator = torch.Generator().manual_seed(1)
     chosen = torch.randperm(NODES, generator=generator)[:roots]
-    chosen = chosen[torch.argsort(messages.in_degree[chosen])]  # neighbours in size share a table
+    chosen = chosen[torch.argsort(reach(messages, hops)[chosen])]
     torch.manual_seed(0)
     module = RootedGNN(FEATURES, HIDDEN, CLASSES, "gcn", hops, encoder_layers=1, decoder_layers=2)
-    batches = [(grow_tree(x, messages, part, hops), y[part]) for part in chosen.split(chunk)]
-    whole = (grow_tree(x, messages, chosen, hops), y[chosen])
+    batches = list(RootedTerms(x, y, messages, chosen, hops).batches(torch.arange(roots)))
+    whole = (rooted(x, messages, chosen, hops), y[chosen])
     return {
         "module": module,
         "losses": rooted_losses,
         "batches": batches,
         "whole": whole,
         "plain": plain_rooted(module, x, y, messages, chosen, hops),
-        "slice": slice_tree,
+        "slice": slice_rooted,
         "count": roots,
     }
 
 
 def rooted_losses(module, batch):
-    tree, labels = batch
-    return F.cross_entropy(module(tree), labels, reduction="none")
+    around, labels = batch
+    return F.cross_entropy(module(around), labels, reduction="none")
 
 
-def slice_tree(batch, part):
-    tree, labels = batch
-    masks, weights = ([level[part] for level in levels] for levels in (tree.masks, tree.weights))
-    return Tree(tree.table, tree.index[part], masks, weights), labels[part]
+def slice_rooted(batch, part):
+    around, labels = batch
+    parts = (around.index[part], around.weight[part], around.mask[part])
+    return Rooted(around.table, *parts, around.widths), labels[part]
 
 
 def plain_rooted(module, x, y, messages, roots, hops):
@@ -309,16 +313,15 @@ def by_vmap(module, losses, batch):
 
 def flattened(batch):
     """The tensors of a batch with the examples first, and how to put them together again."""
-    if not isinstance(batch[0], Tree):
+    if not isinstance(batch[0], Rooted):
         return list(batch), lambda values: tuple(values)
-    tree, labels = batch
-    depth = tree.num_layers
+    around, labels = batch
 
     def rebuild(values):
-        index, *levels, labels = values
-        return Tree(tree.table, index, levels[:depth], levels[depth:]), labels
+        *parts, labels = values
+        return Rooted(around.table, *parts, around.widths), labels
 
-    return [tree.index, *tree.masks, *tree.weights, labels], rebuild
+    return [around.index, around.weight, around.mask, labels], rebuild
 
 
 def naive(module, losses, take, batch, indices):
@@ -370,10 +373,10 @@ def relative_error(work, examples):
     padded, padded_losses, padded_batch = work.get("padded", (module, losses, work["whole"]))
     exact = copy.deepcopy(padded).double()
     part = work["slice"](padded_batch, slice(0, examples))
-    if isinstance(part[0], Tree):
-        tree = part[0]
-        weights = [level.double() for level in tree.weights]
-        part = (Tree(tree.table.double(), tree.index, tree.masks, weights), part[1])
+    if isinstance(part[0], Rooted):
+        around = part[0]
+        exactly = replace(around, table=around.table.double(), weight=around.weight.double())
+        part = (exactly, part[1])
     else:
         part = tuple(value.double() if value.is_floating_point() else value for value in part)
     wanted = naive(exact, padded_losses, work["slice"], part, range(examples))()
@@ -428,8 +431,8 @@ def main():
     warnings.filterwarnings("ignore")
     results = {}
     graph = citation_graph()
-    results["one_layer"] = measure(rooted_workload(graph, 1, 10_000, 1_000), options.quick)
-    results["two_hop"] = measure(rooted_workload(graph, 2, 1_000, 100), options.quick)
+    results["one_layer"] = measure(rooted_workload(graph, 1, 10_000), options.quick)
+    results["two_hop"] = measure(rooted_workload(graph, 2, 1_000), options.quick)
     del graph
     for width in (256, 1024) if options.quick else (256, 512, 1024):
         results[f"graphs_{width}"] = measure(graph_workload(width), options.quick)

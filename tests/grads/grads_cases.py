@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from graphveil.grads import Automatic, ClippedSum, Flat, PerLayer, ragged
-from graphveil.grads.layers import Affine, HeadDot, SelfWeight, TableLinear
+from graphveil.grads.layers import Affine, HeadDot, SelfWeight
 
 LAYOUTS = ("rows", "table", "deep table", "ragged", "ragged table")
 
@@ -175,7 +175,6 @@ class Kind:
     make: object
     row: object
     out: object
-    table: object = None  # for inputs that are indices into it
 
 
 KINDS = {
@@ -183,7 +182,6 @@ KINDS = {
     "Linear without bias": Kind(
         lambda d, p: nn.Linear(d, p, bias=False), lambda d, p: (d,), lambda d, p: (p,)
     ),
-    "TableLinear": Kind(TableLinear, None, lambda d, p: (p,), lambda d, p: (6, d)),
     "Embedding": Kind(lambda d, p: nn.Embedding(4, p), None, lambda d, p: (p,)),
     "Embedding with padding": Kind(
         lambda d, p: nn.Embedding(4, p, padding_idx=-1), None, lambda d, p: (p,)
@@ -237,10 +235,7 @@ def part_of(kind, layout, count, d, p, rng, width=None):
     target = normal(*shape, *spec.out(d, p))
     if spec.row is not None:
         return Part((normal(*shape, *spec.row(d, p)),), target, owner)
-    if spec.table is None:
-        return Part((torch.randint(4, shape, generator=rng),), target, owner)
-    table = normal(*spec.table(d, p))
-    return Part((table, torch.randint(len(table), shape, generator=rng)), target, owner)
+    return Part((torch.randint(4, shape, generator=rng),), target, owner)
 
 
 def layouts_of(kind):

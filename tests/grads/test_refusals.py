@@ -8,7 +8,7 @@ from torch.nn import functional as F
 
 from graphveil._errors import InvalidInputError, RefusedError
 from graphveil.grads import ClippedSum, Flat, Off, ragged
-from graphveil.grads.layers import HeadDot, TableLinear
+from graphveil.grads.layers import HeadDot
 
 X = torch.linspace(-2, 2, 24).view(6, 4).sin() * 3
 
@@ -356,11 +356,6 @@ def test_a_frozen_module_has_nothing_to_train():
 )
 def test_honest_modules_are_accepted(module):
     ClippedSum(module, squares, Flat(1.0))([X, X[:1], X[:0]])
-
-
-def test_a_table_as_long_as_the_batch_is_accepted():
-    losses = lambda m, b: m(*b).square().sum(1)  # noqa: E731
-    ClippedSum(TableLinear(4, 2), losses, Flat(1.0))([(X, torch.tensor([0, 0, 1, 2, 5, 5]))])
 
 
 def test_gradients_that_sum_to_nearly_nothing_are_accepted():

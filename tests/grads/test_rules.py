@@ -22,7 +22,6 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from graphveil.grads import Automatic, ClippedSum, Flat, PerLayer, rules
-from graphveil.grads.layers import TableLinear
 from graphveil.grads.rows import Rows
 
 quick = settings(deadline=None, max_examples=25)
@@ -133,27 +132,6 @@ def test_the_cheaper_of_gram_and_direct_runs_and_both_are_right(
     assert relative_error(found, gradients, spy.clipping) <= ERROR
     branches = ["direct" if shape == (p, d) else "gram" for shape in shapes]
     assert (set(branches) if isinstance(ran, set) else branches) == ran
-
-
-@pytest.mark.parametrize("rows, looked_up, first", [(30, 6, True), (4, 6, False)])
-def test_a_table_is_multiplied_before_or_after_it_is_looked_up(rows, looked_up, first):
-    rng = torch.Generator().manual_seed(0)
-    layer = layer_of("TableLinear", 3, 2, rng)
-    table = torch.randn(rows, 3, generator=rng, dtype=torch.float64)
-    index = torch.randint(4, (2, looked_up // 2), generator=rng)
-    assert (index.numel() < len(table)) == first
-    target = torch.randn(2, looked_up // 2, 2, generator=rng, dtype=torch.float64)
-    batch = [Part((table, index), target)], 2
-    found = ClippedSum(layer, losses, Flat(0.5))([batch])
-    assert relative_error(found, per_example(layer, batch), Flat(0.5)) <= ERROR
-
-
-def test_table_linear_is_linear_of_the_rows_looked_up():
-    layer, table = TableLinear(3, 2), torch.randn(5, 3)
-    for index in (torch.tensor([[4, 4], [0, 1]]), torch.tensor([4, 4, 0, 1, 2, 3, 3])):
-        torch.testing.assert_close(
-            layer(table, index), nn.functional.linear(table[index], layer.weight, layer.bias)
-        )
 
 
 def test_ids_of_many_examples_in_a_large_vocabulary_do_not_collide():

@@ -9,7 +9,9 @@ from torch import nn
 from torch_geometric import nn as pyg
 
 from graphveil._errors import InvalidInputError
-from graphveil.nn import GAT, GCN, GIN, SAGE, Messages, Sum, grow_tree, make_conv, normalised
+from graphveil.graph.messages import Fan, Messages, normalised
+from graphveil.graph.rooted import rooted
+from graphveil.nn import GAT, GCN, GIN, SAGE, Sum, make_conv
 
 IN, OUT = 3, 6
 CONVS = {
@@ -40,14 +42,13 @@ def made(name):
 
 
 def fan_of(x, messages, extra=0, junk=0.0):
-    """Every node's fan, (nodes, 1, T): states, weights, mask, with more padding full of junk."""
-    tree = grow_tree(x, messages, torch.arange(len(x)), 1)
-    h, weight, mask = tree.table[tree.index].unsqueeze(1), tree.weights[0], tree.masks[0]
+    """Every node's own small graph: states (nodes, T, channels) and a fan, with junk as padding."""
+    around = rooted(x, messages, torch.arange(len(x)), 1)
     pad = (0, extra)
-    mask = nn.functional.pad(mask, pad)
-    weight = nn.functional.pad(weight, pad).to(h.dtype).masked_fill(~mask, junk)
-    h = nn.functional.pad(h, (0, 0, *pad)).masked_fill(~mask.unsqueeze(-1), junk)
-    return h, weight, mask
+    mask = nn.functional.pad(around.mask, pad)
+    weight = nn.functional.pad(around.weight, pad).to(x.dtype).masked_fill(~mask, junk)
+    h = nn.functional.pad(x[around.index], (0, 0, *pad))
+    return h.masked_fill(~mask[:, 0].unsqueeze(-1), junk), Fan(weight, mask)
 
 
 @every_conv
@@ -56,34 +57,36 @@ def fan_of(x, messages, extra=0, junk=0.0):
 def test_a_fan_gives_what_the_graph_gives_whatever_stands_in_the_padding(name, graph, extra, junk):
     x, messages = graph
     conv = made(name)
-    h, weight, mask = fan_of(x, messages, extra, junk)
-    fan = conv.fan(h, weight, mask)
-    assert fan.shape == (len(x), 1, OUT)
-    torch.testing.assert_close(fan.squeeze(1), conv.graph(x, messages), rtol=0, atol=1e-10)
+    found = conv(*fan_of(x, messages, extra, junk))
+    assert found.shape == (len(x), 1, OUT)
+    torch.testing.assert_close(found.squeeze(1), conv(x, messages), rtol=0, atol=1e-10)
 
 
 @every_conv
-def test_examples_receivers_and_the_order_of_senders_are_a_matter_of_layout(name):
+def test_a_whole_graph_may_be_a_fan_and_the_order_of_senders_does_not_matter(name):
     x, edges = random_graph(1, 12, 40)
     messages = normalised(edges, 12, "symmetric")
     conv = made(name)
-    h, weight, mask = fan_of(x, messages)
-    one_example = conv.fan(h.view(1, 12, -1, IN), weight.view(1, 12, -1), mask.view(1, 12, -1))
-    three = conv.fan(h.view(3, 4, -1, IN), weight.view(3, 4, -1), mask.view(3, 4, -1))
-    order = torch.cat([torch.tensor([0]), 1 + torch.randperm(h.shape[2] - 1)])
-    mixed = conv.fan(h[:, :, order], weight[..., order], mask[..., order])
-    for found in (one_example.view(12, OUT), three.view(12, OUT), mixed.view(12, OUT)):
-        torch.testing.assert_close(found, conv.graph(x, messages), rtol=0, atol=1e-10)
+    mask, weight = torch.eye(12, dtype=torch.bool), torch.diag(messages.self_weight).double()
+    mask[edges[1], edges[0]] = True
+    weight[edges[1], edges[0]] = messages.weight.double()
+    whole = conv(x.unsqueeze(0), Fan(weight.unsqueeze(0), mask.unsqueeze(0)))
+    h, fan = fan_of(x, messages)
+    order = torch.cat([torch.tensor([0]), 1 + torch.randperm(h.shape[1] - 1)])
+    mixed = conv(h[:, order], Fan(fan.weight[..., order], fan.mask[..., order]))
+    for found in (whole.view(12, OUT), mixed.view(12, OUT)):
+        torch.testing.assert_close(found, conv(x, messages), rtol=0, atol=1e-10)
 
 
 @every_conv
 def test_padding_gets_no_gradient(name):
     x, edges = random_graph(2, 6, 12)
-    h, weight, mask = fan_of(x, normalised(edges, 6), extra=2, junk=1e30)
+    h, fan = fan_of(x, normalised(edges, 6), extra=2, junk=1e30)
     h.requires_grad_(True)
-    made(name).fan(h, weight, mask).square().sum().backward()
-    assert mask.logical_not().any()
-    assert h.grad[~mask].abs().max() == 0
+    made(name)(h, fan).square().sum().backward()
+    padding = ~fan.mask[:, 0]
+    assert padding.any()
+    assert h.grad[padding].abs().max() == 0
     assert torch.isfinite(h.grad).all()
 
 
@@ -94,22 +97,22 @@ def test_graphs_without_edges_or_without_nodes(name):
         x, _ = random_graph(0, nodes, 0)
         messages = normalised(torch.empty(2, 0, dtype=torch.long), nodes, "symmetric")
         x.requires_grad_(True)
-        out = conv.graph(x, messages)
+        out = conv(x, messages)
         assert out.shape == (nodes, OUT)
         out.sum().backward()
         assert torch.isfinite(out).all()
-        alone = [conv.graph(row.unsqueeze(0), normalised(messages.edge_index, 1)) for row in x]
+        alone = [conv(row.unsqueeze(0), normalised(messages.edge_index, 1)) for row in x]
         torch.testing.assert_close(out, torch.cat([out[:0], *alone]), rtol=0, atol=1e-10)
 
 
 @every_conv
-def test_a_fan_of_nothing_but_receivers(name):
-    h, ones = torch.randn(2, 5, 1, IN, dtype=torch.float64), torch.ones(2, 5, 1)
+def test_a_fan_without_messages(name):
+    h, own = torch.randn(2, 5, IN, dtype=torch.float64), torch.eye(5).expand(2, 5, 5)
     conv = made(name)
-    wider = torch.cat([h, h + 7], 2), ones.expand(2, 5, 2), torch.tensor([True, False])
-    found = conv.fan(h, ones, ones.bool())
+    found = conv(h, Fan(own, own.bool()))
     assert found.shape == (2, 5, OUT)
-    torch.testing.assert_close(found, conv.fan(*wider[:2], wider[2].expand(2, 5, 2)))
+    alone = conv(h.view(10, 1, IN), Fan(torch.ones(10, 1, 1), torch.ones(10, 1, 1).bool()))
+    torch.testing.assert_close(found, alone.view(2, 5, OUT))
 
 
 # --- weights --------------------------------------------------------------------------------------
@@ -171,7 +174,7 @@ def test_gcn_is_pygs(graph, how):
         bias=ours.lin.bias,
     )
     weight = torch.cat([messages.weight, messages.self_weight]).double()
-    agree(ours.graph(x, messages), theirs(x, with_loops(edges, len(x)), weight))
+    agree(ours(x, messages), theirs(x, with_loops(edges, len(x)), weight))
 
 
 def test_symmetric_weights_are_pygs_on_an_undirected_graph(graph):
@@ -179,7 +182,7 @@ def test_symmetric_weights_are_pygs_on_an_undirected_graph(graph):
     edges = torch.cat([edges, edges.flip(0)], 1).unique(dim=1)
     ours = made("gcn")
     theirs = copied(pyg.GCNConv(IN, OUT), lin__weight=ours.lin.weight, bias=ours.lin.bias)
-    found = ours.graph(x, normalised(edges, len(x), "symmetric"))
+    found = ours(x, normalised(edges, len(x), "symmetric"))
     torch.testing.assert_close(found, theirs(x, edges), rtol=0, atol=1e-6)
 
 
@@ -193,14 +196,14 @@ def test_sage_is_pygs(graph, aggregation):
         lin_l__bias=ours.lin_neighbours.bias,
         lin_r__weight=ours.lin_self.weight,
     )
-    agree(ours.graph(x, normalised(edges, len(x))), theirs(x, edges))
+    agree(ours(x, normalised(edges, len(x))), theirs(x, edges))
 
 
 def test_gin_is_pygs(graph):
     x, edges = graph
     ours = made("gin")
     theirs = copied(pyg.GINConv(ours.mlp, train_eps=True), eps=ours.own.eps)
-    agree(ours.graph(x, normalised(edges, len(x))), theirs(x, edges))
+    agree(ours(x, normalised(edges, len(x))), theirs(x, edges))
 
 
 @pytest.mark.parametrize("name", ["gat", "gat-3", "gat-3-mean"])
@@ -214,7 +217,7 @@ def test_additive_attention_is_pygs(graph, name):
         att_dst=ours.att_receiver.weight,
         bias=ours.bias.bias,
     )
-    agree(ours.graph(x, normalised(edges, len(x))), theirs(x, edges))
+    agree(ours(x, normalised(edges, len(x))), theirs(x, edges))
 
 
 @pytest.mark.parametrize("name", ["dot", "dot-3", "dot-3-mean"])
@@ -229,7 +232,7 @@ def test_dot_attention_is_pygs(graph, name):
         **{f"lin_{part}__weight": linear.weight for part, linear in parts.items()},
         **{f"lin_{part}__bias": linear.bias for part, linear in parts.items()},
     )
-    agree(ours.graph(x, normalised(edges, len(x))), theirs(x, with_loops(edges, len(x))))
+    agree(ours(x, normalised(edges, len(x))), theirs(x, with_loops(edges, len(x))))
 
 
 def test_sum_by_hand(graph):
@@ -238,7 +241,7 @@ def test_sum_by_hand(graph):
     weight = torch.rand(edges.shape[1], dtype=torch.float64)
     adjacency = torch.eye(len(x), dtype=torch.float64)
     adjacency.index_put_((edges[1], edges[0]), weight, accumulate=True)
-    found = ours.graph(x, Messages(edges, weight, torch.zeros(len(x))))
+    found = ours(x, Messages(edges, weight, torch.zeros(len(x))))
     agree(found, 0.3 * adjacency @ x @ ours.lin.weight.t() + ours.lin.bias)
 
 

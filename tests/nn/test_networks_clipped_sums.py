@@ -20,7 +20,9 @@ from test_rooted_gnn import network
 
 from graphveil._errors import UnprovenError
 from graphveil.grads import ClippedSum, Flat, ragged
-from graphveil.nn import RootedGNN, grow_tree, normalised
+from graphveil.graph.messages import normalised
+from graphveil.graph.rooted import rooted
+from graphveil.nn import RootedGNN
 
 
 def labels_of(count):
@@ -28,11 +30,11 @@ def labels_of(count):
 
 
 def check_rooted(model, x, messages, roots, depth):
-    """Each example has a tree of its own, with its own padding and its own table."""
+    """Each example has a neighbourhood of its own, with its own padding."""
     labels = labels_of(len(roots))
-    whole = (grow_tree(x, messages, roots, depth),), labels
+    whole = (rooted(x, messages, roots, depth),), labels
     single = [
-        ((grow_tree(x, messages, root, depth),), label)
+        ((rooted(x, messages, root, depth),), label)
         for root, label in zip(roots.split(1), labels.split(1), strict=True)
     ]
     assert_clipped_sums_are_right(model, whole, single)
@@ -136,11 +138,11 @@ def test_a_broken_row_spoils_no_term_but_those_that_read_it(name):
     edges = torch.tensor([[1, 2, 4, 5, 0], [0, 1, 3, 4, 3]])  # 2 -> 1 -> 0 -> 3, 5 -> 4 -> 3
     messages, model = normalised(edges, 6, "symmetric"), network(name, 2)
     clipped = ClippedSum(model, losses, Flat(0.5))
-    sound = (grow_tree(x, messages, torch.tensor([0, 1]), 2),), torch.tensor([1, 2])
+    sound = (rooted(x, messages, torch.tensor([0, 1]), 2),), torch.tensor([1, 2])
     expected = clipped([sound])
     x[3:] = torch.nan
     some_broken = (
-        (grow_tree(x, messages, torch.tensor([0, 3, 1, 4]), 2),),
+        (rooted(x, messages, torch.tensor([0, 3, 1, 4]), 2),),
         torch.tensor([1, 0, 2, 0]),
     )
     assert_same(clipped([some_broken]), expected, 1e-12)
@@ -172,6 +174,6 @@ def test_a_graph_taken_for_a_batch_of_nodes_is_refused():
 def test_dropout_does_not_disturb_the_bound():
     x, edges = random_graph(11, 8, 16)
     model = RootedGNN(FEATURES, 4, CLASSES, dropout=0.5, norm="layer").double()
-    tree = grow_tree(x, normalised(edges, 8), torch.tensor([4]), 1)
+    tree = rooted(x, normalised(edges, 8), torch.tensor([4]), 1)
     total = ClippedSum(model, losses, Flat(1e-3))([((tree,), labels_of(1))])
     assert sum(float((v * v).sum()) for v in total.values()) <= 1e-6

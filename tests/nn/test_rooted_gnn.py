@@ -1,7 +1,6 @@
-"""Trees hold what they should; networks on trees and on graphs are one network."""
+"""Neighbourhoods hold what they should; networks on them and on graphs are one network."""
 
-import itertools
-import time
+from dataclasses import replace
 
 import pytest
 import torch
@@ -10,7 +9,9 @@ from hypothesis import strategies as st
 from nn_cases import CLASSES, FEATURES, graphs, random_graph
 
 from graphveil._errors import InvalidInputError
-from graphveil.nn import RootedGNN, Tree, grow_tree, normalised
+from graphveil.graph.messages import normalised
+from graphveil.graph.rooted import RootedTerms, reach, rooted
+from graphveil.nn import RootedGNN
 
 ARCHITECTURES = {
     "gcn": {"conv": "gcn"},
@@ -34,79 +35,87 @@ def network(name, num_layers):
     return RootedGNN(FEATURES, 4, CLASSES, num_layers=num_layers, **options).double()
 
 
-def walked(messages, node, depth):
-    """The tree of a node by recursion: (node, weight from it to its parent, ..., subtrees)."""
-    if depth == 0:
-        return node
-    sent = [
-        (walked(messages, int(u), depth - 1), round(float(w), 6))
-        for (u, v), w in zip(messages.edge_index.t(), messages.weight, strict=True)
-        if int(v) == node
-    ]
-    own = (walked(messages, node, depth - 1), round(float(messages.self_weight[node]), 6))
-    return [own, *sorted(sent, key=repr)]
+def walked(messages, root, depth):
+    """Distances from a root against the direction of messages, by plain search."""
+    found, ring = {root: 0}, {root}
+    for distance in range(1, depth + 1):
+        pairs = messages.edge_index.t().tolist()
+        ring = {u for u, v in pairs if v in ring and u not in found}
+        found |= dict.fromkeys(ring, distance)
+    return found
 
 
-def unpacked(tree, example, level, receiver):
-    """The same from the padded tables; features of the table's rows are the nodes' own numbers."""
-    if level == tree.num_layers:
-        return int(tree.table[tree.index[example, receiver], 0])
-    width = tree.masks[level].shape[2]
-    places = [
-        (
-            unpacked(tree, example, level + 1, receiver * width + place),
-            round(float(tree.weights[level][example, receiver, place]), 6),
-        )
-        for place in range(width)
-        if tree.masks[level][example, receiver, place]
-    ]
-    return [places[0], *sorted(places[1:], key=repr)]
+@settings(deadline=None, max_examples=60)
+@given(graph=graphs(6, 12), depth=st.integers(0, 3), data=st.data())
+def test_a_neighbourhood_holds_what_its_root_may_read_and_nothing_else(graph, depth, data):
+    x, messages = graph
+    roots = data.draw(st.lists(st.integers(0, len(x) - 1), min_size=1, max_size=3))
+    around = rooted(x, messages, torch.tensor(roots), depth)
+    assert (len(around), around.num_layers) == (len(roots), depth)
+    weight_of = dict(zip(map(tuple, messages.edge_index.t().tolist()), messages.weight.tolist()))  # noqa: B905
+    for example, root in enumerate(roots):
+        distance = walked(messages, root, depth)
+        nodes = around.index[example].tolist()
+        real, padding = nodes[: len(distance)], nodes[len(distance) :]
+        assert sorted(real) == sorted(distance)
+        assert [distance[v] for v in real] == sorted(distance.values())
+        assert set(padding) <= {root}
+        for i, receiver in enumerate(real[: around.mask.shape[1]]):
+            if distance[receiver] == depth:
+                continue  # read for its features alone
+            senders = {real[j] for j in around.mask[example, i].nonzero().flatten().tolist()}
+            assert senders == {u for u, v in weight_of if v == receiver} | {receiver}
+            for j in around.mask[example, i].nonzero().flatten().tolist():
+                own = float(messages.self_weight[receiver])
+                expected = own if i == j else weight_of[real[j], receiver]
+                assert float(around.weight[example, i, j]) == pytest.approx(expected)
+
+
+def test_layers_work_on_those_who_can_still_reach_the_root():
+    edges = torch.tensor([[1, 2, 3, 4, 5], [0, 0, 1, 1, 1]])
+    messages = normalised(edges, 7)
+    around = rooted(torch.eye(7), messages, torch.tensor([0, 6]), 2)
+    assert around.widths == (6, 3, 1)
+    assert [fan.mask.shape for fan in around.fans()] == [(2, 3, 6), (2, 1, 3)]
+    assert around.mask[1].equal(torch.eye(3, 6, dtype=torch.bool))
+    assert rooted(torch.eye(7), messages, torch.tensor([4]), 2).index.tolist() == [[4]]
+
+
+@pytest.mark.parametrize("edges", [[[1, 1], [0, 0]], [[0, 1], [0, 0]], [[2, 1, 1], [1, 0, 1]]])
+def test_repeated_edges_and_self_loops_are_refused(edges):
+    messages = normalised(torch.tensor(edges), 3)
+    with pytest.raises(InvalidInputError, match="at most once, and no self-loop"):
+        rooted(torch.eye(3), messages, torch.tensor([0]), 2)
 
 
 @settings(deadline=None, max_examples=40)
-@given(graph=graphs(6, 10), depth=st.integers(0, 3), data=st.data())
-def test_a_tree_holds_the_walks_to_its_root_and_nothing_else(graph, depth, data):
+@given(graph=graphs(8, 20), depth=st.integers(0, 3), rows=st.integers(1, 30), data=st.data())
+def test_every_term_drawn_is_in_one_batch(graph, depth, rows, data):
     x, messages = graph
-    ids = torch.arange(len(x)).unsqueeze(1)
-    roots = data.draw(st.lists(st.integers(0, len(x) - 1), min_size=1, max_size=3))
-    tree = grow_tree(ids, messages, torch.tensor(roots), depth)
-    assert len(tree) == len(roots)
-    assert tree.num_layers == depth
-    assert all(mask[..., 0].all() for mask in tree.masks)
-    for example, root in enumerate(roots):
-        assert unpacked(tree, example, 0, 0) == walked(messages, root, depth)
-        # Also in the padding: no row that this root may not read.
-        met = set(tree.table[tree.index[example]].flatten().tolist())
-        assert met <= set(numbers(walked(messages, root, depth)))
-
-
-def numbers(tree):
-    return [tree] if isinstance(tree, int) else itertools.chain(*(numbers(t) for t, _ in tree))
-
-
-def test_levels_are_as_wide_as_the_largest_in_degree_met_there():
-    edges = torch.tensor([[1, 2, 3, 4, 5, 6], [0, 0, 1, 1, 1, 6]])[:, :5]
-    messages = normalised(edges, 7)
-    tree = grow_tree(torch.eye(7), messages, torch.tensor([0, 6]), 2)
-    assert [mask.shape for mask in tree.masks] == [(2, 1, 3), (2, 3, 4)]
-    assert tree.index.shape == (2, 12)
-    assert tree.masks[0][1, 0].tolist() == [True, False, False]
-    assert grow_tree(torch.eye(7), messages, torch.tensor([4]), 2).index.tolist() == [[4]]
+    roots = torch.tensor(data.draw(st.permutations(range(len(x)))))[: 1 + len(x) // 2]
+    terms = RootedTerms(x, torch.arange(len(x)) * 10, messages, roots, depth, rows)
+    drawn = torch.tensor(list(data.draw(st.sets(st.integers(0, len(terms) - 1)))), dtype=torch.long)
+    found = [(around.index[:, 0], y) for around, y in terms.batches(drawn)]
+    met = torch.cat([torch.arange(0), *(nodes for nodes, _ in found)])
+    assert sorted(met.tolist()) == sorted(roots[drawn].tolist())
+    assert all(torch.equal(nodes * 10, labels) for nodes, labels in found)
+    sizes = reach(messages, depth)
+    assert all(len(walked(messages, v, depth)) <= sizes[v] for v in range(len(x)))
 
 
 def test_no_roots():
-    tree = grow_tree(torch.eye(3), normalised(torch.tensor([[0], [1]]), 3), torch.arange(0), 2)
-    assert RootedGNN(3, 4, 2, num_layers=2)(tree).shape == (0, 2)
+    around = rooted(torch.eye(3), normalised(torch.tensor([[0], [1]]), 3), torch.arange(0), 2)
+    assert RootedGNN(3, 4, 2, num_layers=2)(around).shape == (0, 2)
 
 
 @pytest.mark.parametrize("name", ARCHITECTURES)
 @settings(deadline=None, max_examples=15)
 @given(graph=graphs(), depth=st.integers(0, 3), data=st.data())
-def test_trees_and_the_graph_give_the_same_logits(name, graph, depth, data):
+def test_neighbourhoods_and_the_graph_give_the_same_logits(name, graph, depth, data):
     x, messages = graph
     roots = torch.tensor(data.draw(st.lists(st.integers(0, len(x) - 1), min_size=1, max_size=4)))
     model = network(name, depth)
-    found = model(grow_tree(x, messages, roots, depth))
+    found = model(rooted(x, messages, roots, depth))
     assert found.shape == (len(roots), CLASSES)
     expected = model.on_graph(x, messages)[roots]
     torch.testing.assert_close(found, expected, rtol=0, atol=1e-10)
@@ -117,69 +126,58 @@ def test_trees_and_the_graph_give_the_same_logits(name, graph, depth, data):
 def test_what_stands_in_the_padding_never_matters(name, depth):
     x, edges = random_graph(3, 9, 20)
     model = network(name, depth)
-    tree = grow_tree(x, normalised(edges, 9, "symmetric"), torch.arange(9), depth)
-    expected = model(tree)
-    # Rows of junk behind the table, junk for weights, and all places below a padded one.
-    table = torch.cat([tree.table, torch.full_like(tree.table[:1], 1e30)])
-    real = torch.ones(9, 1, dtype=torch.bool)
-    weights = []
-    for mask, weight in zip(tree.masks, tree.weights, strict=True):
-        weights.append(weight.double().masked_fill(~mask, -1e30))
-        real = (real.unsqueeze(-1) & mask).flatten(1)
-    index = torch.where(real, tree.index, len(tree.table))
-    assert not real.all()
-    found = model(Tree(table, index, tree.masks, weights))
-    torch.testing.assert_close(found, expected, rtol=0, atol=1e-10)
+    around = rooted(x, normalised(edges, 9, "symmetric"), torch.arange(9), depth)
+    expected = model(around)
+    # A row of junk behind the table for every place that is not a node's, and junk for weights.
+    table = torch.cat([x, torch.full_like(x[:1], 1e30)])
+    root = around.index[:, :1]
+    padding = (around.index == root) & (torch.arange(around.index.shape[1]) > 0)
+    assert padding.any()
+    junk = replace(
+        around,
+        table=table,
+        index=around.index.masked_fill(padding, len(x)),
+        weight=around.weight.double().masked_fill(~around.mask, -1e30),
+    )
+    torch.testing.assert_close(model(junk), expected, rtol=0, atol=1e-10)
 
 
 @pytest.mark.parametrize("name", ARCHITECTURES)
-def test_a_root_reads_its_own_tree_alone(name):
-    """Not even a NaN elsewhere, in another root's tree of the same batch, may show."""
+def test_a_root_reads_its_own_neighbourhood_alone(name):
+    """Not even a NaN elsewhere, in another root's part of the same batch, may show."""
     x, _ = random_graph(4, 6, 0)
     edges = torch.tensor([[1, 2, 4, 5, 0], [0, 1, 3, 4, 3]])  # 2 -> 1 -> 0 -> 3, 5 -> 4 -> 3
     messages = normalised(edges, 6, "symmetric")
     model = network(name, 2)
-    expected = model(grow_tree(x, messages, torch.tensor([0, 1]), 2))
+    expected = model(rooted(x, messages, torch.tensor([0, 1]), 2))
     x[3:] = torch.nan
-    found = model(grow_tree(x, messages, torch.tensor([0, 3, 1, 4]), 2))
+    found = model(rooted(x, messages, torch.tensor([0, 3, 1, 4]), 2))
     torch.testing.assert_close(found[[0, 2]], expected, rtol=0, atol=1e-12)
     assert found[[1, 3]].isnan().all()
 
 
 def test_dropout_is_drawn_in_training_only():
     x, edges = random_graph(5, 8, 16)
-    tree = grow_tree(x.float(), normalised(edges, 8), torch.arange(8), 1)
+    around = rooted(x.float(), normalised(edges, 8), torch.arange(8), 1)
     model = RootedGNN(FEATURES, 8, CLASSES, dropout=0.5)
-    assert not torch.equal(model(tree), model(tree))
+    assert not torch.equal(model(around), model(around))
     model.eval()
-    assert torch.equal(model(tree), model(tree))
+    assert torch.equal(model(around), model(around))
 
 
 def test_depth_zero_is_an_mlp_on_the_root():
     x, edges = random_graph(6, 8, 16)
     model = network("gcn-deep", 0)
-    found = model(grow_tree(x, normalised(edges, 8), torch.tensor([5, 5, 2]), 0))
+    found = model(rooted(x, normalised(edges, 8), torch.tensor([5, 5, 2]), 0))
     h = model.after[0](model.encoder(x[[5, 5, 2]]))
     torch.testing.assert_close(found, model.decoder(h))
 
 
-def test_networks_and_trees_that_do_not_fit_are_refused():
-    tree = grow_tree(torch.eye(3), normalised(torch.tensor([[0], [1]]), 3), torch.arange(3), 1)
+def test_networks_and_neighbourhoods_that_do_not_fit_are_refused():
+    around = rooted(torch.eye(3), normalised(torch.tensor([[0], [1]]), 3), torch.arange(3), 1)
     with pytest.raises(InvalidInputError, match=r"as deep as the network, 2 layers. Got 1"):
-        RootedGNN(3, 4, 2, num_layers=2)(tree)
+        RootedGNN(3, 4, 2, num_layers=2)(around)
     with pytest.raises(InvalidInputError, match="must have a layer"):
         RootedGNN(3, 4, 2, num_layers=0, encoder_layers=0, decoder_layers=0)
     with pytest.raises(InvalidInputError, match="'num_layers'"):
         RootedGNN(3, 4, 2, num_layers=-1)
-
-
-def test_ten_thousand_roots_of_a_large_graph_are_a_matter_of_milliseconds():
-    nodes, kept = 169_000, 7
-    source = torch.arange(nodes).repeat_interleave(kept)
-    messages = normalised(torch.stack([source, torch.randint(nodes, source.shape)]), nodes)
-    x, roots = torch.zeros(nodes, 32), torch.randperm(nodes)[:10_000]
-    grow_tree(x, messages, roots[:1], 1)  # sorts the messages, once for each kept list
-    start = time.process_time()
-    tree = grow_tree(x, messages, roots, 1)
-    assert time.process_time() - start < 0.5  # takes 0.04 s; a loop over nodes takes 10
-    assert len(tree) == 10_000

@@ -9,20 +9,6 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
-
-
-class TableLinear(nn.Linear):
-    """A Linear applied to rows of a table, ``linear(table)[index]``.
-
-    Several examples may look up the same row: it is multiplied once. ``table`` gets no gradient.
-    """
-
-    def forward(self, table: Tensor, index: Tensor) -> Tensor:  # type: ignore[override]
-        """Transformed rows, of shape ``(*index.shape, out_features)``."""
-        if index.numel() < len(table):
-            return F.linear(F.embedding(index, table), self.weight, self.bias)
-        return F.embedding(index, F.linear(table, self.weight, self.bias))
 
 
 class Affine(nn.Module):

@@ -27,7 +27,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from graphveil.grads.layers import Affine, HeadDot, SelfWeight, TableLinear
+from graphveil.grads.layers import Affine, HeadDot, SelfWeight
 from graphveil.grads.rows import Rows
 
 # Of a squared norm: what rounding hides when nothing cancels (measured below 3e-6).
@@ -49,7 +49,6 @@ class Call:
     inputs: tuple[Tensor, ...]
     grad: Tensor
     rows: Rows | None
-    gathered: Tensor | None = None
 
     def absolute(self) -> Call:
         """The same call with everything positive."""
@@ -77,21 +76,17 @@ class LinearRule:
         self.with_bias = layer.bias is not None and layer.bias.requires_grad
         self._held: dict[str, Tensor] = {}  # per-example gradients, if the norm needed them anyway
 
-    def rows(self, call: Call) -> Tensor:
-        """What went in, with the rows as the gradient has them."""
-        return call.inputs[0]
-
     def squared_norms(self) -> Tensor:
         calls, count = self.calls, self.count
         if all(call.rows is None for call in calls):
-            a = _side_by_side([_table(self.rows(call), count) for call in calls], 1)
+            a = _side_by_side([_table(call.inputs[0], count) for call in calls], 1)
             b = _side_by_side([_table(call.grad, count) for call in calls], 1)
             if a.shape[1] == 1 or not self._holds(a, b):
                 return self._norms(a, b)
             self._held = self._gradients(a, b, 64)
             return squares(self._held)
         rows = _owned(calls, count)
-        a = _side_by_side([_flat(self.rows(call)) for call in calls], 0)
+        a = _side_by_side([_flat(call.inputs[0]) for call in calls], 0)
         b = _side_by_side([_flat(call.grad) for call in calls], 0)
         hold, out = self._holds(a, b), b.new_zeros(count)
         for ids, table in rows.buckets:
@@ -151,22 +146,12 @@ class LinearRule:
             grads = _weighted(call, weights)
             parts = {"bias": grads.sum(0)} if self.with_bias else {}
             if self.with_weight:
-                inputs = _flat(self.rows(call))
+                inputs = _flat(call.inputs[0])
                 inputs = inputs if _all(weights) else _finite(inputs)
                 parts["weight"] = _long_product(grads.t(), inputs.t())
             for name, value in parts.items():
                 out[name] = out[name] + value if name in out else value
         return out
-
-
-class TableLinearRule(LinearRule):
-    """A Linear on rows looked up in a table: they are gathered only when they are needed."""
-
-    def rows(self, call: Call) -> Tensor:
-        table, index = call.inputs
-        if call.gathered is None:
-            call.gathered = F.embedding(index, table)
-        return call.gathered
 
 
 class EmbeddingRule:
@@ -243,7 +228,6 @@ def _instance_norm(layer: Any, x: Tensor, grad: Tensor) -> dict[str, Tensor]:
 
 RULES: dict[type[nn.Module], type[Rule]] = {
     nn.Linear: LinearRule,
-    TableLinear: TableLinearRule,
     nn.Embedding: EmbeddingRule,
     nn.LayerNorm: small(_layer_norm),
     nn.InstanceNorm1d: small(_instance_norm),

@@ -7,9 +7,8 @@ neighbourhood, or its own graph, and nothing else.
 
 from graphveil.nn.batched import GraphClassifier, InstanceNorm
 from graphveil.nn.convs import CONVS, GAT, GCN, GIN, SAGE, Conv, Sum, make_conv
-from graphveil.nn.messages import Fan, Messages, normalised
 from graphveil.nn.mlp import ACTIVATIONS, MLP
-from graphveil.nn.rooted import RootedGNN, Tree, grow_tree
+from graphveil.nn.rooted import RootedGNN
 
 __all__ = [
     "ACTIVATIONS",
@@ -20,14 +19,9 @@ __all__ = [
     "MLP",
     "SAGE",
     "Conv",
-    "Fan",
     "GraphClassifier",
     "InstanceNorm",
-    "Messages",
     "RootedGNN",
     "Sum",
-    "Tree",
-    "grow_tree",
     "make_conv",
-    "normalised",
 ]

@@ -16,8 +16,8 @@ from graphveil import _validate
 from graphveil._errors import InvalidInputError
 from graphveil.grads.layers import Affine
 from graphveil.grads.rows import ragged
+from graphveil.graph.messages import NORMALISATIONS, normalised
 from graphveil.nn.convs import make_conv
-from graphveil.nn.messages import NORMALISATIONS, normalised
 from graphveil.nn.mlp import MLP, Activated
 
 

@@ -1,9 +1,8 @@
 r"""Convolutions: how a node's new state comes from its own and from the messages that reach it.
 
-Each is written once and called in two ways, which give the same numbers::
-
-    conv.fan(h, weight, mask)   rooted neighbourhoods: h (b, M, T, channels), receiver at place 0
-    conv.graph(h, messages)     a whole graph, or a batch of graphs: h (nodes, channels)
+Each is written once, as a map of states ``h`` and of who hears whom, a
+:class:`~graphveil.graph.messages.Fan` of small graphs or the
+:class:`~graphveil.graph.messages.Messages` of a large one; both give the same numbers.
 
 All of them are local: a receiver's new state is a function of the messages that reach it and of its
 own state, so that L of them read the L-hop kept sub-graph and nothing else. Sums come before linear
@@ -21,26 +20,12 @@ from torch.nn import functional as F
 from graphveil import _validate
 from graphveil._errors import InvalidInputError
 from graphveil.grads.layers import Affine, HeadDot, SelfWeight
-from graphveil.nn.messages import Fan, Messages, Neighbourhoods
+from graphveil.graph.messages import Neighbourhoods
 from graphveil.nn.mlp import MLP
 
 
 class Conv(nn.Module, ABC):
-    """A convolution. ``forward`` is its one definition, for either layout."""
-
-    @final
-    def fan(self, h: Tensor, weight: Tensor, mask: Tensor) -> Tensor:
-        """(b, M, T, in) to (b, M, out); ``weight`` and ``mask`` are (b, M, T).
-
-        ``mask`` is True at place 0 everywhere; where it is False, states and weights do not matter
-        as long as they are finite.
-        """
-        return self(h, Fan(weight, mask))
-
-    @final
-    def graph(self, h: Tensor, messages: Messages) -> Tensor:
-        """(nodes, in) to (nodes, out)."""
-        return self(h, messages)
+    """A convolution: (..., senders, in) to (..., receivers, out), for either layout."""
 
     @abstractmethod
     def forward(self, h: Tensor, via: Neighbourhoods) -> Tensor:

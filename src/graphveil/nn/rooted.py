@@ -1,78 +1,16 @@
-r"""Networks whose loss terms each read one root's neighbourhood, and nothing else.
-
-A :class:`Tree` is a batch of rooted neighbourhoods as padded tables. A node that several roots can
-reach, or one root in several ways, stands in several places: every loss term has its own copies,
-and so its own gradient. Level l holds the senders of each node of level l - 1, that node first::
-
-    roots (b, 1) -> level 1 (b, T_1) -> level 2 (b, T_1 T_2) -> ... -> level L, rows of a table
-
-:class:`RootedGNN` runs from the deepest level up, or over a whole graph with the same weights.
-"""
+"""Networks whose loss terms each read one root's neighbourhood, and nothing else."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-
-import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from graphveil import _validate
 from graphveil._errors import InvalidInputError
+from graphveil.graph.messages import Messages
+from graphveil.graph.rooted import Rooted
 from graphveil.nn.convs import make_conv
-from graphveil.nn.messages import Fan, Messages
 from graphveil.nn.mlp import MLP, Activated
-
-
-@dataclass(frozen=True, eq=False)
-class Tree:
-    """b rooted neighbourhoods of depth L.
-
-    ``table`` is (nodes, features); ``index`` (b, T_1 ... T_L) names its rows at the deepest level;
-    ``masks[l]`` and ``weights[l]`` are (b, T_1 ... T_l, T_{l+1}) for l = 0 ... L-1. False in a mask
-    is padding; place 0 is the receiver itself, and never padding.
-    """
-
-    table: Tensor
-    index: Tensor
-    masks: list[Tensor] = field(default_factory=list)
-    weights: list[Tensor] = field(default_factory=list)
-
-    def __len__(self) -> int:
-        """How many roots there are."""
-        return len(self.index)
-
-    @property
-    def num_layers(self) -> int:
-        """The depth L."""
-        return len(self.masks)
-
-
-def grow_tree(x: Tensor, messages: Messages, roots: Tensor, num_layers: int) -> Tree:
-    """The neighbourhoods of ``roots``, ``num_layers`` deep, with the weights of ``messages``.
-
-    Every level is as wide as the largest number of messages that reach a node met there, and one
-    more. Padding repeats the receiver: a neighbourhood holds no row that its root may not read, be
-    it to multiply it by zero.
-
-    *Guarantee conditions*: ``messages`` are the kept ones, the same list at every level. How many
-    reach one node has no bound unless receivers were capped, too: a hub makes a wide table.
-    """
-    _validate.integer("num_layers", num_layers, "[0, inf)")
-    nodes = roots.unsqueeze(1)
-    masks, weights = [], []
-    for _ in range(num_layers):
-        reached = messages.in_degree[nodes]
-        place = torch.arange(int(reached.max()) if reached.numel() else 0, device=roots.device)
-        inside = place < reached.unsqueeze(-1)
-        position = (messages.start[nodes].unsqueeze(-1) + place) * inside
-        receivers = nodes.unsqueeze(-1)
-        senders = torch.where(inside, messages.senders[position], receivers)
-        sent = torch.where(inside, messages.weights[position], 0.0)
-        masks.append(torch.cat([torch.ones_like(receivers, dtype=torch.bool), inside], -1))
-        weights.append(torch.cat([messages.self_weight[receivers], sent], -1))
-        nodes = torch.cat([receivers, senders], -1).flatten(1)
-    return Tree(x, nodes, masks, weights)
 
 
 class RootedGNN(nn.Module):
@@ -82,8 +20,8 @@ class RootedGNN(nn.Module):
     layers: without convolutions it is an MLP on the root's own row, without a decoder the last
     convolution gives the logits (the mean over its heads, for GAT).
 
-    *Guarantee conditions*: a root's logits are a function of the tree of that root alone. ``norm``
-    is a LayerNorm of one row at a time.
+    *Guarantee conditions*: a root's logits are a function of that root's neighbourhood alone.
+    ``norm`` is a LayerNorm of one row at a time.
     """
 
     def __init__(
@@ -136,21 +74,20 @@ class RootedGNN(nn.Module):
             for width, size, more in zip(widths[1:-1], parts, inner, strict=False)
         )
 
-    def forward(self, tree: Tree) -> Tensor:
+    def forward(self, around: Rooted) -> Tensor:
         """Logits of the roots: (b, out)."""
-        if tree.num_layers != len(self.convs):
+        if around.num_layers != len(self.convs):
             raise InvalidInputError(
-                f"The tree must be as deep as the network, {len(self.convs)} layers. Got "
-                f"{tree.num_layers} instead; grow it with that many."
+                f"The neighbourhoods must be as deep as the network, {len(self.convs)} layers. Got "
+                f"{around.num_layers} instead."
             )
-        h = self.after[0](self.encoder(F.embedding(tree.index, tree.table)))
-        levels = zip(tree.weights[::-1], tree.masks[::-1], strict=True)
-        for conv, after, (weight, mask) in zip(self.convs, self.after[1:], levels, strict=True):
-            h = after(conv(h.unflatten(1, mask.shape[1:]), Fan(weight, mask)))
+        h = self.after[0](self.encoder(F.embedding(around.index, around.table)))
+        for conv, after, fan in zip(self.convs, self.after[1:], around.fans(), strict=True):
+            h = after(conv(h, fan))
         return self.decoder(h.squeeze(1))
 
     def on_graph(self, x: Tensor, messages: Messages) -> Tensor:
-        """Logits of every node of a graph: (nodes, out), the same as from their whole trees."""
+        """Logits of every node of a graph: (nodes, out), the same as from their neighbourhoods."""
         h = self.after[0](self.encoder(x))
         for conv, after in zip(self.convs, self.after[1:], strict=True):
             h = after(conv(h, messages))

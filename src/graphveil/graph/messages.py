@@ -5,8 +5,8 @@ may read, so that its gradient can be bounded by itself. Prediction, and trainin
 work on *edges*. A convolution is written once, against :class:`Neighbourhoods`; what differs
 between the two layouts is how states are added up, and that is what this file holds::
 
-    Fan        (b, M, T, channels): b examples, M receivers each, T senders each, the receiver
-               itself at place 0; False in the mask is padding, and what stands there never matters
+    Fan        (b, T, channels): b examples of T nodes each, the first M of which are receivers;
+               who sends to whom stands in a table (b, M, T)
     Messages   (nodes, channels) and a list of edges without self-loops
 
 *Guarantee conditions* (unit ``node``, senders capped at K, L layers: at most 1 + K + ... + K^L loss
@@ -61,54 +61,62 @@ class Neighbourhoods(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class Fan:
-    """Senders in a padded table: ``weight`` and ``mask`` are (b, M, T), place 0 is the receiver."""
+    """A small graph for each example, as a table: receiver i, the i-th node, hears from node j.
+
+    ``weight`` and ``mask`` are (b, M, T) for M receivers among T nodes. The mask is True on the
+    diagonal (a node's own state) and where there is a message; what stands elsewhere never matters.
+    Tables are dense: neighbourhoods are small, and one matrix product beats a list of edges.
+    """
 
     weight: Tensor
     mask: Tensor
 
+    @cached_property
+    def sent(self) -> Tensor:
+        """The mask without the diagonal."""
+        own = torch.eye(*self.mask.shape[1:], dtype=torch.bool, device=self.mask.device)
+        return self.mask & ~own
+
     def weighted(self, h: Tensor) -> Tensor:
         """Own state and messages, each times its weight: (b, M, channels)."""
-        return _contract(self.weight.to(h.dtype).masked_fill(~self.mask, 0.0), h)
+        return _mix(self._shares(self.mask, h), h)
 
     def apart(self, h: Tensor) -> tuple[Tensor, Tensor]:
-        """Place 0, and the other places."""
-        # A split, since the gradient of two slices would be two tables full of zeros.
-        own, rest = h.split([1, h.shape[2] - 1], 2)
-        return own.squeeze(2), rest
+        """The first nodes are the receivers; any may be a sender."""
+        return h[:, : self.mask.shape[1]], h
 
     def total(self, rest: Tensor, *, weighted: bool = False) -> Tensor:
-        """Real places from 1 on, added up."""
-        inside = self.mask[..., 1:]
-        if not weighted:
-            return _contract(inside.to(rest.dtype), rest)
-        return _contract(self.weight[..., 1:].to(rest.dtype).masked_fill(~inside, 0.0), rest)
+        """Messages added up for each receiver."""
+        share = self._shares(self.sent, rest) if weighted else self.sent.to(rest.dtype)
+        return _mix(share, rest)
 
     def mean(self, rest: Tensor) -> Tensor:
-        """Mean over real places from 1 on."""
-        inside = self.mask[..., 1:].to(rest.dtype)
-        return _contract(inside / inside.sum(-1, keepdim=True).clamp_min(1.0), rest)
+        """Mean of the messages that reach a node."""
+        inside = self.sent.to(rest.dtype)
+        return _mix(inside / inside.sum(-1, keepdim=True).clamp_min(1.0), rest)
 
     def largest(self, rest: Tensor) -> Tensor:
-        """Largest over real places from 1 on."""
-        inside = self.mask[..., 1:]
-        if not rest.shape[2]:
-            return rest.new_zeros(*rest.shape[:2], *rest.shape[3:])
-        top = rest.masked_fill(~inside.unsqueeze(-1), -torch.inf).amax(2)
-        return torch.where(inside.any(-1, keepdim=True), top, 0.0)
+        """Largest of the messages that reach a node."""
+        hidden = ~self.sent.unsqueeze(-1)
+        top = rest.unsqueeze(1).masked_fill(hidden, -torch.inf).amax(2)
+        return torch.where(self.sent.any(-1, keepdim=True), top, 0.0)
 
     def pairs(self, senders: Tensor, receivers: Tensor) -> Tensor:
         """(b, M, T, heads)."""
-        return senders + receivers.unsqueeze(2)
+        return senders.unsqueeze(1) + receivers.unsqueeze(2)
 
     def products(self, senders: Tensor, receivers: Tensor) -> Tensor:
         """(b, M, T, heads)."""
-        return (senders * receivers.unsqueeze(2)).sum(-1)
+        return torch.einsum("bthc,bmhc->bmth", senders, receivers)
 
     def attend(self, scores: Tensor, values: Tensor) -> Tensor:
-        """Softmax over real places, the receiver's own included: (b, M, heads, channels)."""
+        """Softmax over a node's messages and its own state: (b, M, heads, channels)."""
         hidden = ~self.mask.unsqueeze(-1)
         share = torch.softmax(scores.masked_fill(hidden, -torch.inf), 2)
-        return (share.unsqueeze(-1) * values).sum(2)
+        return torch.einsum("bmth,bthc->bmhc", share, values)
+
+    def _shares(self, where: Tensor, h: Tensor) -> Tensor:
+        return self.weight.to(h.dtype).masked_fill(~where, 0.0)
 
 
 @dataclass(frozen=True, eq=False)
@@ -116,7 +124,8 @@ class Messages:
     """Messages of a graph, or of several side by side: edge e is sent from row 0 to row 1.
 
     ``weight`` has one entry for each edge, ``self_weight`` one for each node (its own state's). A
-    self-loop among the edges is one more message, added to the node's own state.
+    self-loop among the edges is one more message, added to the node's own state; a repeated edge is
+    two messages.
     """
 
     edge_index: Tensor
@@ -252,6 +261,8 @@ def normalised(edge_index: Tensor, num_nodes: int, how: str = "inverse-degree") 
     return Messages(edge_index, ones[target], ones)
 
 
-def _contract(share: Tensor, values: Tensor) -> Tensor:
-    """(..., T) and (..., T, channels) to (..., channels)."""
-    return torch.matmul(share.unsqueeze(-2), values).squeeze(-2)
+def _mix(share: Tensor, h: Tensor) -> Tensor:
+    """``share @ h`` for each example."""
+    if share.shape[1] == 1:  # the gradient would be a product with one column, slow as a matrix
+        return (share.transpose(1, 2) * h).sum(1, keepdim=True)
+    return share @ h

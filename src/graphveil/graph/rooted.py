@@ -1,0 +1,163 @@
+r"""Rooted neighbourhoods: what one loss term may read, as a small graph of its own.
+
+A node that several roots can reach stands in the neighbourhood of each: every loss term has its own
+copies, and so its own gradient. Within one neighbourhood a node stands once. Nodes are ordered by
+their distance from the root, so that the receivers of a layer are always the first ones::
+
+    layer 1 of L   all nodes within L of the root   ->  those within L - 1
+    ...
+    layer L        the root and who sends to it     ->  the root
+
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from graphveil import _validate
+from graphveil._errors import InvalidInputError
+from graphveil.graph.messages import Fan, Messages
+
+
+@dataclass(frozen=True, eq=False)
+class Rooted:
+    """b rooted neighbourhoods of depth L, padded to one size.
+
+    ``table`` is (nodes, features), and ``index`` (b, T) names its rows: the root first, then those
+    one message away, and so on; padding repeats the root, so that a neighbourhood holds no row that
+    its root may not read. ``weight`` and ``mask`` (b, M, T) say who hears whom, see
+    :class:`~graphveil.graph.messages.Fan`. ``widths`` are the sizes T = R_0 >= M = R_1 ... >= R_L =
+    1: layer l makes the states of the first R_l nodes out of those of the first R_(l-1).
+    """
+
+    table: Tensor
+    index: Tensor
+    weight: Tensor
+    mask: Tensor
+    widths: tuple[int, ...]
+
+    def __len__(self) -> int:
+        """How many roots there are."""
+        return len(self.index)
+
+    @property
+    def num_layers(self) -> int:
+        """The depth L."""
+        return len(self.widths) - 1
+
+    def fans(self) -> Iterator[Fan]:
+        """Who hears whom in each layer, the first layer first."""
+        for senders, receivers in zip(self.widths, self.widths[1:], strict=False):
+            yield Fan(self.weight[:, :receivers, :senders], self.mask[:, :receivers, :senders])
+
+
+def rooted(x: Tensor, messages: Messages, roots: Tensor, num_layers: int) -> Rooted:
+    """The neighbourhoods of ``roots``, ``num_layers`` deep, with the weights of ``messages``.
+
+    *Guarantee conditions*: ``messages`` are the kept ones, the same list in every layer. How many
+    reach one node has no bound unless receivers were capped, too: a hub makes a wide table.
+    """
+    _validate.integer("num_layers", num_layers, "[0, inf)")
+    b, n, device = len(roots), max(messages.num_nodes, 1), roots.device
+    # A member is a pair of an example and a node, as one number; it is met once, at its distance.
+    members = torch.arange(b, device=device) * n + roots
+    rings, sent = [members], []
+    for _ in range(num_layers):
+        receivers, senders, weights = _arriving(messages, rings[-1], n)
+        sent.append((receivers, senders, weights))
+        found = torch.unique(senders)
+        known = torch.searchsorted(members, found).clamp(max=max(len(members) - 1, 0))
+        rings.append(found[members[known] != found] if len(members) else found)
+        members = torch.cat([members, rings[-1]]).sort().values
+
+    # Places: members of one example in the order of their distance, then of their ids.
+    every = torch.cat(rings)
+    sizes = torch.stack([torch.bincount(ring // n, minlength=b) for ring in rings]).cumsum(0)
+    order = torch.argsort(every // n, stable=True)
+    ahead = torch.cumsum(sizes[-1], 0) - sizes[-1]
+    place = torch.empty_like(every)
+    place[order] = torch.arange(len(every), device=device) - ahead[every[order] // n]
+    widths = tuple(int(ring.max()) if b else 1 for ring in sizes.flip(0))
+    by_id = torch.argsort(every)
+
+    def place_of(wanted: Tensor) -> Tensor:
+        return place[by_id][torch.searchsorted(members, wanted)]
+
+    index = roots.unsqueeze(1).repeat(1, widths[0])
+    index[every // n, place] = every % n
+    receivers, senders, weights = (
+        torch.cat([part[k] for part in sent] or [messages.weights[:0] if k == 2 else every[:0]])
+        for k in range(3)
+    )
+    width = widths[min(1, num_layers)]
+    weight = messages.self_weight.new_zeros(b, width, widths[0])
+    mask = torch.eye(width, widths[0], dtype=torch.bool, device=device).repeat(b, 1, 1)
+    inner = place < width
+    weight[every[inner] // n, place[inner], place[inner]] = messages.self_weight[every[inner] % n]
+    cell = receivers // n, place_of(receivers), place_of(senders)
+    weight[cell] = weights
+    mask[cell] = True
+    if int(mask.sum()) != b * width + len(receivers):
+        raise InvalidInputError(
+            "The messages must hold every pair of sender and receiver at most once, and no "
+            "self-loop: every layer reads a node's own state anyway. Merge repeated edges first."
+        )
+    return Rooted(x, index, weight, mask, widths)
+
+
+def reach(messages: Messages, num_layers: int) -> Tensor:
+    """At most how many nodes each node's neighbourhood holds, itself included (float64)."""
+    found = torch.ones(messages.num_nodes, 1, dtype=torch.float64)
+    for _ in range(num_layers):
+        found = 1 + messages.total(found)
+    return found.squeeze(1)
+
+
+class RootedTerms:
+    """Loss terms to draw from, one for each root: its neighbourhood and its label.
+
+    A batch holds neighbourhoods of similar size, about ``rows_at_once`` rows in all: enough to keep
+    two threads busy, little enough to stay in the cache. How terms are batched changes no sum.
+    """
+
+    def __init__(
+        self,
+        x: Tensor,
+        y: Tensor,
+        messages: Messages,
+        roots: Tensor,
+        num_layers: int,
+        rows_at_once: int = 12_000,
+    ) -> None:
+        self.x, self.y, self.messages, self.roots = x, y, messages, roots
+        self.num_layers, self.rows_at_once = num_layers, rows_at_once
+        self.reach = reach(messages, num_layers)[roots]
+
+    def __len__(self) -> int:
+        return len(self.roots)
+
+    def batches(self, drawn: Tensor) -> Iterator[tuple[Rooted, Tensor]]:
+        """Neighbourhoods and labels of the terms drawn, the largest first."""
+        drawn = drawn[torch.argsort(self.reach[drawn], descending=True)]
+        start = 0
+        while start < len(drawn):
+            together = max(1, int(self.rows_at_once // self.reach[drawn[start]]))
+            roots = self.roots[drawn[start : start + together]]
+            yield rooted(self.x, self.messages, roots, self.num_layers), self.y[roots]
+            start += together
+
+
+def _arriving(messages: Messages, ring: Tensor, n: int) -> tuple[Tensor, Tensor, Tensor]:
+    """All messages that reach the members of a ring: receivers, senders (members), weights."""
+    node = ring % n
+    reached = messages.in_degree[node]
+    before = torch.cumsum(reached, 0) - reached
+    edge = torch.arange(int(reached.sum()), device=ring.device)
+    edge = edge + torch.repeat_interleave(messages.start[node] - before, reached)
+    receivers = torch.repeat_interleave(ring, reached)
+    senders = torch.repeat_interleave(ring - node, reached) + messages.senders[edge]
+    return receivers, senders, messages.weights[edge]
