@@ -1,0 +1,313 @@
+"""The data sets graphveil knows by name: what they are, how they load, on what terms.
+
+    data = load("pubmed", root="/data")     # raw files as PyG lays them out; only read, see raw.py
+    data = load("facebook100:Berkeley13")   # one school of many
+    data = load("my-graph/")                # a graph of your own, see files.py
+
+``root`` defaults to the environment's ``GRAPHVEIL_DATA``, and that to the cache.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from graphveil._errors import InvalidInputError
+from graphveil.data import raw
+
+if TYPE_CHECKING:
+    from torch_geometric.data import Data
+
+Loader = Callable[[str, Path, str], "Data"]  # the name as written, the root, the variant
+
+
+@dataclass(frozen=True, kw_only=True)
+class Entry:
+    """What is known of a data set before it is loaded. None: it depends on the files.
+
+    ``unit`` is what a node is, hence what a node-level guarantee protects.
+    """
+
+    name: str
+    title: str
+    load: Loader
+    unit: str
+    num_nodes: int | None
+    num_features: int | None
+    num_classes: int
+    directed: bool = False
+    own_split: bool = False
+    licence: str
+    citation: str
+    url: str
+    note: str = ""
+
+
+def names() -> list[str]:
+    """The names that :func:`load` knows."""
+    return list(CATALOG)
+
+
+def load(source: str | Path, root: str | Path | None = None, *, undirected: bool = True) -> Data:
+    """The graph called ``source``, or the one at the path ``source``.
+
+    A data set of the catalog has ``x`` (float32), ``edge_index``, ``y``, ``num_classes``, and the
+    three masks if it brings a split of its own; undirected graphs have each edge in both
+    directions. A name goes before a path: write ``./cora`` for a folder called cora. ``undirected``
+    is for tables of your own, see :func:`graphveil.data.files.read`.
+
+    *Guarantee*: none; loading is not releasing.
+    """
+    name, _, variant = str(source).partition(":")
+    entry = CATALOG.get(name) if isinstance(source, str) else None
+    if entry is None:
+        return _load_path(source, undirected)
+    if variant and name != "facebook100":
+        raise InvalidInputError(
+            f"The data set {name!r} has no variants. Got {source!r} instead; write {name!r}."
+        )
+    data = entry.load(str(source), _root(root), variant)
+    data.num_classes = entry.num_classes
+    from graphveil.graph.checks import checked
+
+    try:
+        return checked(data, labels=False, masks=False)
+    except InvalidInputError as error:
+        raise InvalidInputError(f"The files of {str(source)!r} are damaged: {error}") from None
+
+
+def _load_path(source: str | Path, undirected: bool) -> Data:
+    if not Path(source).expanduser().exists():
+        raise InvalidInputError(
+            f"The 'data' parameter must be a path or one of {', '.join(CATALOG)}. "
+            f"Got {str(source)!r} instead; there is no such file or directory."
+        )
+    from graphveil.data import files
+
+    return files.read(source, undirected=undirected)
+
+
+def _root(root: str | Path | None) -> Path:
+    if root is None:
+        return Path(os.environ.get("GRAPHVEIL_DATA") or raw.cache()).expanduser()
+    path = Path(root).expanduser()
+    if not path.is_dir():
+        raise InvalidInputError(
+            f"The 'root' parameter must be a folder with data. Got {str(root)!r} instead; leave it "
+            "out to use GRAPHVEIL_DATA or the cache."
+        )
+    return path
+
+
+def _pyg(kind: str, member: str | None, folder: str, *files: str) -> Loader:
+    return lambda name, root, variant: raw.pyg(name, root, kind, member, folder, list(files))
+
+
+def _planetoid(folder: str) -> Loader:
+    parts = ("x", "tx", "allx", "y", "ty", "ally", "graph", "test.index")
+    files = [f"ind.{folder.lower()}.{part}" for part in parts]
+    return _pyg("Planetoid", folder, folder, *files)
+
+
+def _ogb(split: str, **options: bool) -> Loader:
+    return lambda name, root, variant: raw.ogb(name, root, split, **options)
+
+
+def _social(name: str, root: Path, variant: str) -> Data:
+    from graphveil.data.synthetic import social_network
+
+    return social_network()
+
+
+_YANG = (
+    "Yang, Cohen, Salakhutdinov (2016), Revisiting semi-supervised learning with graph embeddings"
+)
+_SHCHUR = "Shchur et al. (2018), Pitfalls of graph neural network evaluation"
+_HAMILTON = "Hamilton, Ying, Leskovec (2017), Inductive representation learning on large graphs"
+_HU = "Hu et al. (2020), Open Graph Benchmark"
+_NOT_STATED = "not stated by its authors"
+
+_planetoid_entry = partial(
+    Entry,
+    unit="a paper",
+    own_split=True,
+    licence=_NOT_STATED,
+    citation=_YANG,
+    url="https://github.com/kimiyoung/planetoid",
+    note="The raw files are pickles, which PyG unpickles: use files you trust.",
+)
+_shchur_entry = partial(
+    Entry,
+    licence="MIT (the benchmark's repository)",
+    citation=_SHCHUR,
+    url="https://github.com/shchur/gnn-benchmark",
+)
+_ogb_entry = partial(Entry, own_split=True, citation=_HU, url="https://ogb.stanford.edu")
+
+_ENTRIES = (
+    Entry(
+        name="social",
+        title="Synthetic social network",
+        load=_social,
+        unit="a person",
+        num_nodes=20_000,
+        num_features=64,
+        num_classes=6,
+        licence="Apache-2.0 (generated by graphveil)",
+        citation="none",
+        url="",
+        note="Synthetic: nobody in it is real. Needs no download.",
+    ),
+    _planetoid_entry(
+        name="cora",
+        title="Cora citations",
+        load=_planetoid("Cora"),
+        num_nodes=2708,
+        num_features=1433,
+        num_classes=7,
+    ),
+    _planetoid_entry(
+        name="citeseer",
+        title="CiteSeer citations",
+        load=_planetoid("CiteSeer"),
+        num_nodes=3327,
+        num_features=3703,
+        num_classes=6,
+    ),
+    _planetoid_entry(
+        name="pubmed",
+        title="PubMed diabetes citations",
+        load=_planetoid("PubMed"),
+        num_nodes=19717,
+        num_features=500,
+        num_classes=3,
+    ),
+    Entry(
+        name="cora-ml",
+        title="Cora, machine learning papers",
+        load=_pyg("CitationFull", "Cora_ML", "cora_ml", "cora_ml.npz"),
+        unit="a paper",
+        num_nodes=2995,
+        num_features=2879,
+        num_classes=7,
+        licence="MIT (the authors' repository)",
+        citation="Bojchevski, Günnemann (2018), Deep Gaussian embedding of graphs",
+        url="https://github.com/abojchevski/graph2gauss",
+        note="Citations are read as undirected, as PyG does.",
+    ),
+    _shchur_entry(
+        name="cs",
+        title="Coauthor CS",
+        load=_pyg("Coauthor", "CS", "CS", "ms_academic_cs.npz"),
+        unit="an author",
+        num_nodes=18333,
+        num_features=6805,
+        num_classes=15,
+    ),
+    _shchur_entry(
+        name="physics",
+        title="Coauthor Physics",
+        load=_pyg("Coauthor", "Physics", "Physics", "ms_academic_phy.npz"),
+        unit="an author",
+        num_nodes=34493,
+        num_features=8415,
+        num_classes=5,
+    ),
+    _shchur_entry(
+        name="computers",
+        title="Amazon Computers, bought together",
+        load=_pyg("Amazon", "Computers", "Computers", "amazon_electronics_computers.npz"),
+        unit="a product",
+        num_nodes=13752,
+        num_features=767,
+        num_classes=10,
+    ),
+    _shchur_entry(
+        name="photo",
+        title="Amazon Photo, bought together",
+        load=_pyg("Amazon", "Photo", "Photo", "amazon_electronics_photo.npz"),
+        unit="a product",
+        num_nodes=7650,
+        num_features=745,
+        num_classes=8,
+    ),
+    Entry(
+        name="facebook-pages",
+        title="Facebook page-page likes (MUSAE)",
+        load=_pyg("FacebookPagePage", None, "FacebookPagePage", "facebook.npz"),
+        unit="a page",
+        num_nodes=22470,
+        num_features=None,
+        num_classes=4,
+        licence=_NOT_STATED,
+        citation="Rozemberczki, Allen, Sarkar (2021), Multi-scale attributed node embedding",
+        url="https://snap.stanford.edu/data/facebook-large-page-page-network.html",
+        note="128 features as PyG downloads it, 4714 in the original.",
+    ),
+    Entry(
+        name="facebook100",
+        title="Facebook100, one school of 2005",
+        load=lambda name, root, variant: raw.facebook100(name, root, variant),
+        unit="a person",
+        num_nodes=None,
+        num_features=522,
+        num_classes=6,
+        licence="none; research use, real people",
+        citation="Traud, Mucha, Porter (2012), Social structure of Facebook networks",
+        url="https://archive.org/details/oxford-2005-facebook-matrix",
+        note="Write facebook100:SCHOOL. Predicts the class year, 2004-2009; others are unlabelled. "
+        "Not downloaded: get the .mat files yourself.",
+    ),
+    Entry(
+        name="reddit",
+        title="Reddit posts with common commenters",
+        load=_pyg("Reddit", None, "Reddit", "reddit_data.npz", "reddit_graph.npz"),
+        unit="a post",
+        num_nodes=232_965,
+        num_features=602,
+        num_classes=41,
+        own_split=True,
+        licence=_NOT_STATED,
+        citation=_HAMILTON,
+        url="https://snap.stanford.edu/graphsage/",
+    ),
+    _ogb_entry(
+        name="ogbn-arxiv",
+        title="arXiv computer science citations",
+        load=_ogb("time"),
+        unit="a paper",
+        num_nodes=169_343,
+        num_features=128,
+        num_classes=40,
+        directed=True,
+        licence="ODC-BY",
+    ),
+    _ogb_entry(
+        name="ogbn-products",
+        title="Amazon products, bought together",
+        load=_ogb("sales_ranking", mirror=True),
+        unit="a product",
+        num_nodes=2_449_029,
+        num_features=100,
+        num_classes=47,
+        licence="Amazon licence",
+    ),
+    _ogb_entry(
+        name="ogbn-mag",
+        title="Microsoft Academic Graph, papers only",
+        load=_ogb("time", papers=True),
+        unit="a paper",
+        num_nodes=736_389,
+        num_features=128,
+        num_classes=349,
+        directed=True,
+        licence="ODC-BY",
+        note="Reduced to papers and the citations between them, as Daigavane et al. do.",
+    ),
+)
+
+CATALOG: dict[str, Entry] = {entry.name: entry for entry in _ENTRIES}

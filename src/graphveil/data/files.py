@@ -1,0 +1,314 @@
+"""A user's own graph: two tables, a ``.npz``, or a saved PyG ``Data``. No file can run code.
+
+**A directory** with ``nodes.csv`` and ``edges.csv`` (or ``.parquet``)::
+
+    nodes.csv                          edges.csv
+    id,label,split,age,posts           source,target
+    ann,red,train,31,12                ann,bob
+    bob,blue,test,27,3
+
+``id`` may be text or number. ``label`` and ``split`` may be missing; every other column is a
+feature and holds numbers. Whole numbers as labels are class numbers from 0; anything else is a
+name, and the sorted names are the classes (``data.class_names``: the list counts as public). An
+empty label means unlabelled, an empty split neither trained on nor tested. Each line of ``edges``
+is a friendship unless ``undirected=False``; then messages go from ``source`` to ``target`` only.
+
+**A .npz** with the arrays ``x`` and ``edge_index``, perhaps ``y``, ``train_mask``, ``val_mask``,
+``test_mask``, ``edge_attr`` and ``num_classes``: named and shaped as in PyG, taken as they are.
+
+**A .pt** written by ``torch.save(data, path)``, with the same names, taken as they are.
+"""
+
+from __future__ import annotations
+
+import csv
+import warnings
+from pathlib import Path
+from typing import Any, NoReturn
+
+import numpy as np
+import pandas as pd
+import torch
+from numpy.typing import NDArray
+from torch_geometric.data import Data
+from torch_geometric.data.data import DataEdgeAttr, DataTensorAttr
+from torch_geometric.data.storage import GlobalStorage
+from torch_geometric.utils import coalesce
+
+from graphveil._errors import InvalidInputError
+from graphveil.graph.checks import MASKS, checked
+
+_TEXT = ("id", "label", "split", "source", "target")  # read as written: "01" is not "1"
+_PARTS = ("train", "val", "test")
+_NAMES = ("x", "edge_index", "y", *MASKS, "edge_attr", "num_classes", "class_names")
+
+
+def read(path: str | Path, *, undirected: bool = True) -> Data:
+    """Read the graph at ``path``; ``undirected`` is for tables only.
+
+    Refused, in one line: absent, empty, truncated or garbled files, missing columns, duplicate ids,
+    edges to absent nodes, features that are no numbers, and every file that would run code.
+
+    *Guarantee*: none; reading is not releasing. Feature columns, class names and ids count as
+    public.
+    """
+    path = Path(path).expanduser()
+    if path.is_dir():
+        data = _read_tables(path, undirected)
+    elif not path.exists():
+        raise InvalidInputError(f"There is no file or directory {path}; check the path.")
+    elif path.suffix == ".npz":
+        data = _read_npz(path)
+    elif path.suffix in (".pt", ".pth"):
+        data = _read_pt(path)
+    else:
+        raise InvalidInputError(
+            f"The file {path} must be a .npz, a .pt, or a directory with nodes.csv and edges.csv. "
+            f"Got {path.suffix or 'no ending'!r} instead; convert it to one of them."
+        )
+    try:
+        return checked(data, labels=False, masks=False)
+    except InvalidInputError as error:
+        raise InvalidInputError(f"{path}: {error}") from None
+
+
+def _read_tables(folder: Path, undirected: bool) -> Data:
+    nodes_path, edges_path = _table_path(folder, "nodes"), _table_path(folder, "edges")
+    nodes = _read_table(nodes_path, required=("id",))
+    edges = _read_table(edges_path, required=("source", "target"))
+    if len(nodes) == 0:
+        raise InvalidInputError(f"{nodes_path} has no rows; give each node one.")
+
+    data = Data(x=torch.from_numpy(_features(nodes_path, nodes)))
+    data.edge_index = _edge_index(nodes_path, nodes["id"], edges_path, edges)
+    if undirected:
+        both = torch.cat([data.edge_index, data.edge_index.flip(0)], dim=1)
+        data.edge_index = coalesce(both, num_nodes=len(nodes))
+    if "label" in nodes:
+        y, names = _classes(nodes_path, nodes["label"])
+        data.y = torch.from_numpy(y)
+        if names:
+            data.class_names, data.num_classes = names, len(names)
+    if "split" in nodes:
+        parts = nodes["split"]
+        wrong = parts.notna() & ~parts.isin(_PARTS)
+        if wrong.any():
+            way_out = "write train, val, test, or leave it empty"
+            _bad_cell(nodes_path, parts, wrong, "train, val or test", way_out)
+        for part in _PARTS:
+            data[f"{part}_mask"] = torch.tensor((parts == part).to_numpy(bool, na_value=False))
+    return data
+
+
+def _table_path(folder: Path, stem: str) -> Path:
+    found = [path for end in ("csv", "parquet") if (path := folder / f"{stem}.{end}").is_file()]
+    if len(found) != 1:
+        got = "both" if found else "neither"
+        raise InvalidInputError(
+            f"The directory {folder} must hold either {stem}.csv or {stem}.parquet. Got {got} "
+            "instead; see graphveil.data.files for the columns."
+        )
+    return found[0]
+
+
+def _read_table(path: Path, required: tuple[str, ...]) -> pd.DataFrame:
+    try:
+        if path.suffix == ".csv":
+            with path.open(newline="", encoding="utf-8-sig") as file:
+                columns = next(csv.reader(file), [])
+        else:
+            import pyarrow.parquet
+
+            columns = list(pyarrow.parquet.read_schema(path).names)
+        _check_columns(path, columns, required)
+        if path.suffix == ".csv":
+            table = _read_csv(path, columns)
+        else:
+            table = pd.read_parquet(path, engine="pyarrow")
+    except InvalidInputError:
+        raise
+    except ImportError:
+        raise InvalidInputError(
+            f"Reading {path} needs pyarrow; pip install 'graphveil[data]', or save it as csv."
+        ) from None
+    except Exception as error:  # the readers raise a dozen kinds
+        _unreadable(path, error)
+    for name in ("id", "source", "target"):
+        if name in table and (missing := table[name].isna()).any():
+            _bad_cell(path, table[name], missing, "filled in", "every row needs one")
+    return table
+
+
+def _check_columns(path: Path, columns: list[str], required: tuple[str, ...]) -> None:
+    missing = [name for name in required if name not in columns]
+    if missing:
+        got = ", ".join(map(repr, columns[:8])) or "an empty file"
+        raise InvalidInputError(
+            f"{path} must have the column(s) {', '.join(map(repr, missing))}. Got {got} instead; "
+            "name them in the first line."
+        )
+    twice = sorted({name for name in columns if columns.count(name) > 1})
+    if twice:
+        raise InvalidInputError(f"{path} has the column {twice[0]!r} more than once; rename one.")
+
+
+def _read_csv(path: Path, columns: list[str]) -> pd.DataFrame:
+    with warnings.catch_warnings():
+        # Otherwise a line that is too long loses its last cell with no more than a warning.
+        warnings.simplefilter("error", pd.errors.ParserWarning)
+        warnings.simplefilter("ignore", pd.errors.DtypeWarning)
+        return pd.read_csv(
+            path,
+            dtype={name: "str" for name in _TEXT if name in columns},
+            usecols=["source", "target"] if "source" in columns else None,
+            index_col=False,
+            encoding="utf-8-sig",
+            # A class may be called "NA" or "None": only an empty cell is missing.
+            keep_default_na=False,
+            na_values=[""],
+        )
+
+
+def _features(path: Path, nodes: pd.DataFrame) -> NDArray[np.float32]:
+    columns = [name for name in nodes.columns if name not in ("id", "label", "split")]
+    if not columns:
+        raise InvalidInputError(
+            f"{path} must have a feature column. Got only {', '.join(map(repr, nodes.columns))} "
+            "instead; where there are no features, add a column of ones."
+        )
+    for name in columns:
+        column = nodes[name]
+        if not pd.api.types.is_numeric_dtype(column):
+            wrong = pd.to_numeric(column, errors="coerce").isna()
+        elif pd.api.types.is_complex_dtype(column):
+            wrong = pd.Series(True, index=column.index)
+        else:
+            wrong = ~np.isfinite(column.astype("float64"))
+        if wrong.any():
+            way_out = "fill it in, or turn categories into columns of 0 and 1"
+            _bad_cell(path, column, wrong, "a finite number", way_out)
+        if not pd.api.types.is_numeric_dtype(column):
+            nodes[name] = pd.to_numeric(column)
+    return np.array(nodes[columns].to_numpy(np.float32), order="C")
+
+
+def _edge_index(
+    nodes_path: Path, ids: pd.Series, edges_path: Path, edges: pd.DataFrame
+) -> torch.Tensor:
+    columns = _comparable([ids, edges["source"], edges["target"]])
+    index = pd.Index(columns[0])
+    twice = pd.Series(index.duplicated())
+    if twice.any():
+        _bad_cell(nodes_path, ids, twice, "unlike all other ids", "keep one row for each node")
+    ends = []
+    for column in columns[1:]:
+        positions = index.get_indexer(pd.Index(column))
+        absent = pd.Series(positions < 0)
+        if absent.any():
+            rule, way_out = f"an id in {nodes_path.name}", "add the node or drop the edge"
+            _bad_cell(edges_path, column, absent, rule, way_out)
+        ends.append(torch.from_numpy(positions.astype(np.int64)))
+    return torch.stack(ends)
+
+
+def _comparable(columns: list[pd.Series]) -> list[pd.Series]:
+    """All as whole numbers if all are written plainly, which is faster to look up; else as text."""
+    plain = r"0|[1-9][0-9]{0,17}"  # "01" and "+1" are not 1, and 18 digits fit
+    texts = [None if pd.api.types.is_integer_dtype(c) else c.astype("str") for c in columns]
+    if all(text is None or text.str.fullmatch(plain).all() for text in texts):
+        return [column.astype("int64") for column in columns]
+    return [column.astype("str") for column in columns]
+
+
+def _classes(path: Path, labels: pd.Series) -> tuple[NDArray[np.int64], list[str]]:
+    """The class numbers, -1 for unlabelled, and the names if the labels are names."""
+    known = labels.dropna()
+    numbers = pd.to_numeric(known, errors="coerce")
+    if pd.api.types.is_bool_dtype(known) or numbers.isna().any() or (numbers % 1 != 0).any():
+        codes, names = pd.factorize(labels.astype("str").where(labels.notna()), sort=True)
+        return codes.astype(np.int64), [str(name) for name in names]
+    y = np.full(len(labels), -1, dtype=np.int64)
+    y[labels.notna().to_numpy()] = np.maximum(numbers.to_numpy(np.int64), -1)
+    if (y >= len(labels)).any():
+        rule = f"a class number below the number of nodes, {len(labels)}"
+        way_out = "number the classes from 0, or write names such as 'year 2004'"
+        _bad_cell(path, labels, pd.Series(y >= len(labels)), rule, way_out)
+    return y, []
+
+
+def _read_npz(path: Path) -> Data:
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            if not isinstance(file, np.lib.npyio.NpzFile):
+                raise ValueError("one array, not an archive of named ones")
+            _check_names(path, file.files)
+            arrays = {name: file[name] for name in file.files}
+    except InvalidInputError:
+        raise
+    except Exception as error:  # zip, zlib, header and pickle errors are of many kinds
+        _unreadable(path, error)
+    data = Data()
+    for name, array in arrays.items():
+        if name == "num_classes":
+            data.num_classes = array.item() if array.ndim == 0 else array.tolist()
+        elif name == "class_names":
+            data.class_names = [str(word) for word in array.tolist()]
+        elif array.dtype.kind not in "biuf":
+            raise InvalidInputError(f"{path}: {name!r} must hold numbers, got {array.dtype}.")
+        else:
+            data[name] = torch.from_numpy(_as_pyg_has_it(name, array))
+    return data
+
+
+def _as_pyg_has_it(name: str, array: NDArray[Any]) -> NDArray[Any]:
+    """Features as float32, ids and labels as int64. What is neither is left to the checks."""
+    if name in ("x", "edge_attr"):
+        return array.astype(np.float32)
+    if name in ("edge_index", "y") and array.dtype.kind in "iu":
+        return array.astype(np.int64)
+    return np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("="))
+
+
+def _read_pt(path: Path) -> Data:
+    allowed = [Data, DataEdgeAttr, DataTensorAttr, GlobalStorage]
+    try:
+        with torch.serialization.safe_globals(allowed):
+            saved = torch.load(path, map_location="cpu", weights_only=True)
+        if not isinstance(saved, Data):
+            raise ValueError(f"a {type(saved).__name__}, not a torch_geometric.data.Data")
+        found = {name: saved[name] for name in saved.keys() if saved[name] is not None}  # noqa: SIM118
+    except Exception as error:
+        _unreadable(path, error)
+    _check_names(path, list(found))
+    # A fresh Data: whatever else the file hung on its own is left behind.
+    return Data.from_dict(found)
+
+
+def _check_names(path: Path, names: list[str]) -> None:
+    unknown = [name for name in names if name not in _NAMES]
+    missing = [name for name in ("x", "edge_index") if name not in names]
+    if unknown or missing:
+        fault = f"has the unknown {unknown[0]!r}" if unknown else f"has no {missing[0]!r}"
+        raise InvalidInputError(f"{path} {fault}; it may hold {', '.join(_NAMES)}.")
+
+
+def _bad_cell(path: Path, column: pd.Series, wrong: pd.Series, rule: str, way_out: str) -> NoReturn:
+    """Name the first wrong cell; rows count from 1, below the header."""
+    row = int(np.argmax(wrong.to_numpy(bool)))
+    value = column.iloc[row]
+    got = "an empty cell" if pd.isna(value) else repr(getattr(value, "item", lambda: value)())
+    raise InvalidInputError(
+        f"{path}: column {column.name!r} must be {rule}. Got {got} in row {row + 1} instead; "
+        f"{way_out}."
+    )
+
+
+def _unreadable(path: Path, error: Exception) -> NoReturn:
+    reason = " ".join(str(error).split())
+    if "Weights only load failed" in reason or "allow_pickle" in reason:
+        reason = "it holds more than plain arrays, and loading that could run its code"
+        way_out = "save a plain Data with torch.save, or arrays with numpy.savez"
+    else:
+        reason = f"{type(error).__name__}: {reason[:160].rstrip('.')}"
+        way_out = "it may be cut short, empty or of another format; write it again"
+    raise InvalidInputError(f"{path} cannot be read ({reason}); {way_out}.") from None

@@ -1,0 +1,243 @@
+"""From a data set's original files to a PyG ``Data``.
+
+Files are looked for below ``root`` and then in the cache, in the folders PyG and OGB give them.
+What is in neither place is downloaded into the cache. **Nothing is ever written below** ``root``:
+PyG's loaders keep their processed files beside the raw ones, so they run in a temporary folder that
+links to the raw files. What they build is not cached: two roots may hold two versions of a name.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import re
+import shutil
+import tempfile
+import urllib.request
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import numpy as np
+import pandas as pd
+
+from graphveil._errors import InvalidInputError
+
+if TYPE_CHECKING:
+    from torch_geometric.data import Data
+
+_OGB = "https://snap.stanford.edu/ogb/data/nodeproppred/{}.zip"
+_TIMEOUT = 30  # seconds without an answer
+
+
+def cache() -> Path:
+    """Where downloads go: ``$XDG_CACHE_HOME/graphveil`` or ``~/.cache/graphveil``."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "graphveil"
+
+
+def pyg(
+    name: str, root: Path, kind: str, member: str | None, folder: str, files: list[str]
+) -> Data:
+    """Load ``member`` of PyG's data set class ``kind``; its raw ``files`` are in ``folder``."""
+    import torch_geometric.datasets
+
+    raw = _find(root, Path(folder, "raw"), files)
+    # The class reads and builds the graph as always, but hands it over instead of saving it.
+    built: list[Data] = []
+    hand_over = {
+        "save": staticmethod(lambda graphs, path: built.extend(graphs)),
+        "load": lambda self, path: None,
+    }
+    dataset = type(kind, (getattr(torch_geometric.datasets, kind),), hand_over)
+    with _workplace(None if raw else cache()) as work:
+        if raw:
+            (work / folder / "raw").mkdir(parents=True)
+            for file in files:
+                _link(work / folder / "raw" / file, (raw / file).resolve())
+        try:
+            with contextlib.redirect_stderr(io.StringIO()):
+                # A class of one data set takes the folder itself as its root.
+                dataset(str(work), member) if member else dataset(str(work / folder))
+            (data,) = built
+        except Exception as error:  # pickle, zip, value, network: PyG passes all of them on
+            if raw:
+                _unreadable(name, raw, error)
+            _absent(name, root, f"{folder}/raw/{files[0]}", error)
+        if not raw:
+            _keep(work / folder, cache() / folder)
+    return data
+
+
+def facebook100(name: str, root: Path, school: str) -> Data:
+    """One school of Facebook100: people, friendships, and the class year to predict.
+
+    Columns do not depend on who is in the file: status, gender, major, second major and dorm are
+    codes, and a code c sets column (c - 1) modulo 8, 2, 128, 128 and 256. A school's codes are
+    consecutive, so that they collide only where there are more of them than columns. The code 0
+    (not given) sets none. High school is left out, as in GAP. Classes are the years 2004 to 2009;
+    any other year, or none, is unlabelled (-1).
+    """
+    import torch
+    from scipy.io import loadmat
+    from torch_geometric.data import Data
+
+    folders = [place / part for place in (root, cache()) for part in _FACEBOOK_FOLDERS]
+    found = {path.stem: path for folder in folders[::-1] for path in folder.glob("*.mat")}
+    if not school and len(found) == 1:
+        school = next(iter(found))
+    if school not in found:
+        listed = ", ".join(sorted(found)) or "none"
+        raise InvalidInputError(
+            f"The data set 'facebook100:SCHOOL' must name a school whose .mat file is in "
+            f"{folders[0]}. Got {name!r} instead, and found there: {listed}; get the files from "
+            "https://archive.org/details/oxford-2005-facebook-matrix."
+        )
+    try:
+        file = loadmat(found[school], variable_names=["A", "local_info"])
+        info, friends = np.asarray(file["local_info"]).astype(np.int64), file["A"].tocoo()
+        if info.ndim != 2 or info.shape[1] != 7 or friends.shape != (len(info), len(info)):
+            raise ValueError(f"A is {friends.shape}, local_info {info.shape}, not (n, n), (n, 7)")
+    except Exception as error:  # loadmat and odd contents raise many kinds
+        _unreadable(name, found[school], error)
+
+    blocks = []
+    for column, width in _FACEBOOK_COLUMNS.items():
+        codes = info[:, column]
+        block = np.zeros((len(info), width), dtype=np.float32)
+        given = np.flatnonzero(codes > 0)
+        block[given, (codes[given] - 1) % width] = 1
+        blocks.append(block)
+    year = info[:, 5]
+    y = np.where((year >= 2004) & (year <= 2009), year - 2004, -1)
+    edge_index = torch.from_numpy(np.stack([friends.row, friends.col]).astype(np.int64))
+    return Data(
+        x=torch.from_numpy(np.concatenate(blocks, axis=1)),
+        edge_index=edge_index,
+        y=torch.from_numpy(y),
+    )
+
+
+_FACEBOOK_FOLDERS = ("facebook100/raw", "facebook100")
+_FACEBOOK_COLUMNS = {0: 8, 1: 2, 2: 128, 3: 128, 4: 256}  # column of local_info: features
+
+
+def ogb(name: str, root: Path, split: str, *, papers: bool = False, mirror: bool = False) -> Data:
+    """A node property prediction set of OGB, from its own csv.gz files, with OGB's split.
+
+    ``papers`` reduces ogbn-mag to its papers and the citations between them; ``mirror`` adds each
+    edge's other direction, for the undirected sets. OGB's loader is not used: it keeps a pickle,
+    reads it with a bare ``torch.load`` and asks the network for its own newest version.
+    """
+    import torch
+    from torch_geometric.data import Data
+
+    folder = name.replace("-", "_")
+    of_papers = "/paper" if papers else ""
+    files = {
+        "x": f"raw/node-feat{of_papers}/node-feat.csv.gz" if papers else "raw/node-feat.csv.gz",
+        "y": f"raw/node-label{of_papers}/node-label.csv.gz" if papers else "raw/node-label.csv.gz",
+        "edges": f"raw/{'relations/paper___cites___paper/' if papers else ''}edge.csv.gz",
+        **{part: f"split/{split}{of_papers}/{part}.csv.gz" for part in ("train", "valid", "test")},
+    }
+    base = _find(root, Path(folder), list(files.values()))
+    if base is None:
+        base = _download_ogb(name, root, folder, files["edges"])
+    try:
+        x = _csv(base / files["x"], np.float32)
+        y = _csv(base / files["y"], np.float64)[:, 0]
+        edges = _csv(base / files["edges"], np.int64)
+        if len(x) != len(y) or edges.shape[1] != 2:
+            raise ValueError(f"features {x.shape}, labels {y.shape}, edges {edges.shape}")
+        data = Data(x=torch.from_numpy(x), y=torch.from_numpy(np.nan_to_num(y, nan=-1.0)).long())
+        for part, mask in (("train", "train_mask"), ("valid", "val_mask"), ("test", "test_mask")):
+            data[mask] = torch.zeros(len(x), dtype=torch.bool)
+            data[mask][torch.from_numpy(_csv(base / files[part], np.int64)[:, 0])] = True
+    except Exception as error:  # gzip, parser, index errors
+        _unreadable(name, base, error)
+    if mirror:
+        edges = np.concatenate([edges, edges[:, ::-1]])
+    data.edge_index = torch.from_numpy(np.ascontiguousarray(edges.T))
+    return data
+
+
+def _csv(path: Path, dtype: Any) -> np.ndarray:
+    # A copy, row by row: what pandas hands out is read-only and lies column by column.
+    table = pd.read_csv(path, header=None, dtype=dtype, compression="gzip")
+    return np.array(table.to_numpy(), order="C")
+
+
+def _download_ogb(name: str, root: Path, folder: str, wanted: str) -> Path:
+    with _workplace(cache()) as work:
+        try:
+            url = _OGB.format(name.removeprefix("ogbn-"))
+            with (
+                urllib.request.urlopen(url, timeout=_TIMEOUT) as answer,
+                (work / "file.zip").open("wb") as file,
+            ):
+                shutil.copyfileobj(answer, file)
+            with zipfile.ZipFile(work / "file.zip") as archive:
+                archive.extractall(work / "out")
+            (unpacked,) = (work / "out").iterdir()
+        except Exception as error:
+            _absent(name, root, f"{folder}/{wanted}", error)
+        _keep(unpacked, cache() / folder)
+    return cache() / folder
+
+
+def _find(root: Path, folder: Path, files: list[str]) -> Path | None:
+    for place in (root / folder, cache() / folder):
+        if all((place / file).is_file() for file in files):
+            return place
+    return None
+
+
+@contextlib.contextmanager
+def _workplace(near: Path | None) -> Iterator[Path]:
+    """A temporary folder, ``near`` the place its contents are to be moved to."""
+    if near:
+        try:
+            near.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise InvalidInputError(
+                f"The cache {near} cannot be made ({error.strerror}); set XDG_CACHE_HOME to a "
+                "folder that can be written to."
+            ) from None
+    with tempfile.TemporaryDirectory(prefix="graphveil-", dir=near) as work:
+        yield Path(work)
+
+
+def _link(link: Path, file: Path) -> None:
+    try:
+        link.symlink_to(file)
+    except OSError:  # Windows without the right to make links
+        shutil.copyfile(file, link)
+
+
+def _keep(source: Path, target: Path) -> None:
+    """Move a finished download into the cache: half a file never gets there."""
+    shutil.rmtree(source / "processed", ignore_errors=True)
+    if target.exists():
+        shutil.rmtree(target)
+    source.rename(target)
+
+
+def _unreadable(name: str, place: Path, error: Exception) -> NoReturn:
+    raise InvalidInputError(
+        f"The files of {name!r} in {place} cannot be read ({_reason(error)}); they may be cut "
+        "short or of another version: get them again."
+    ) from None
+
+
+def _absent(name: str, root: Path, file: str, error: Exception) -> NoReturn:
+    places = f"{root}" if root == cache() else f"{root} or {cache()}"
+    raise InvalidInputError(
+        f"The data set {name!r} is not in {places} (looked for {file}) and could not be downloaded "
+        f"({_reason(error)}); connect to the network, or pass the root folder that holds it."
+    ) from None
+
+
+def _reason(error: Exception) -> str:
+    text = re.sub(r"\s+", " ", str(error)).strip().rstrip(".")[:120]
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__

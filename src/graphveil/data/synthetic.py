@@ -1,0 +1,165 @@
+"""Generated graphs: an example that needs no download, and one of the size of ogbn-arxiv.
+
+Nothing here describes real people or papers. Nodes belong to communities (the classes); a few have
+many contacts and most have few, and contacts are mostly within the community. Features are yes/no
+answers that each community gives a little more or less often, so that one node's own answers say
+little and those of its neighbours together say much.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch_geometric.data import Data
+
+from graphveil import _validate
+from graphveil.rng import seeded
+
+_SIZES = "[10, 1e8]"
+_ROUNDS = 20  # attempts to find enough different pairs; only tiny dense graphs need them all
+
+
+def social_network(
+    num_nodes: int = 20_000,
+    num_classes: int = 6,
+    num_features: int = 64,
+    *,
+    mean_degree: float = 12.0,
+    homophily: float = 0.75,
+    tilt: float = 0.4,
+    seed: int = 0,
+) -> Data:
+    """A synthetic social network: people, friendships, interests, and a community to predict.
+
+    ``homophily`` is the share of friendships that look for somebody of the same community; the rest
+    take anybody. ``tilt`` is how far a community's interests lie from the average, in log-odds.
+    Friendships stand in ``edge_index`` in both directions. The same seed gives the same network.
+
+    *Guarantee*: none needed, nobody in it is real.
+    """
+    pairs, y, x = _generate(
+        "social",
+        num_nodes,
+        round(_validate.number("mean_degree", mean_degree, "(0, 1e4]") * num_nodes / 2),
+        num_classes,
+        num_features,
+        homophily=homophily,
+        tilt=tilt,
+        seed=seed,
+    )
+    edges = torch.from_numpy(np.concatenate([pairs, pairs[::-1]], axis=1))
+    return _graph(x, edges, y, num_classes)
+
+
+def citation_like(
+    num_nodes: int = 169_343,
+    num_edges: int = 1_170_000,
+    num_features: int = 128,
+    num_classes: int = 40,
+    *,
+    homophily: float = 0.75,
+    tilt: float = 0.4,
+    seed: int = 0,
+) -> Data:
+    """A synthetic directed graph of the size of ogbn-arxiv, for measuring speed and memory.
+
+    Made as :func:`social_network`, each pair once and in a random direction.
+
+    *Guarantee*: none needed, nothing in it is real.
+    """
+    pairs, y, x = _generate(
+        "citations",
+        num_nodes,
+        _validate.integer("num_edges", num_edges, "[1, 1e10]"),
+        num_classes,
+        num_features,
+        homophily=homophily,
+        tilt=tilt,
+        seed=seed,
+    )
+    swap = seeded(seed, "citations directions").generator().random(pairs.shape[1]) < 0.5
+    edges = torch.from_numpy(np.where(swap, pairs[::-1], pairs))
+    return _graph(x, edges, y, num_classes)
+
+
+def _graph(x: NDArray, edge_index: torch.Tensor, y: NDArray, num_classes: int) -> Data:
+    data = Data(x=torch.from_numpy(x), edge_index=edge_index, y=torch.from_numpy(y))
+    data.num_classes = int(num_classes)
+    return data
+
+
+def _generate(
+    purpose: str,
+    num_nodes: int,
+    num_pairs: int,
+    num_classes: int,
+    num_features: int,
+    *,
+    homophily: float,
+    tilt: float,
+    seed: int,
+) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float32]]:
+    num_nodes = _validate.integer("num_nodes", num_nodes, _SIZES)
+    num_classes = _validate.integer("num_classes", num_classes, f"[2, {num_nodes // 2}]")
+    num_features = _validate.integer("num_features", num_features, "[1, 1e5]")
+    homophily = _validate.number("homophily", homophily, "[0, 1]")
+    tilt = _validate.number("tilt", tilt, "[0, 10]")
+    rng = seeded(seed, purpose).generator()
+
+    # The k-th class has a share proportional to 1/sqrt(k): some are rarer, none is tiny.
+    share = 1 / np.sqrt(np.arange(1, num_classes + 1))
+    y = rng.choice(num_classes, size=num_nodes, p=share / share.sum())
+    # Expected degrees: Pareto with exponent 2, cut at 30 times the least.
+    weight = np.minimum((1 - rng.random(num_nodes)) ** -0.5, 30.0)
+    pairs = _pairs(rng, y, weight, num_pairs, homophily)
+    return pairs, y, _answers(rng, y, num_classes, num_features, tilt)
+
+
+def _pairs(
+    rng: np.random.Generator,
+    y: NDArray[np.int64],
+    weight: NDArray[np.float64],
+    count: int,
+    homophily: float,
+) -> NDArray[np.int64]:
+    """About ``count`` different pairs (2, count), the smaller id first."""
+    # Sorted by class, the weights of each class are one stretch of a running sum, so that a node of
+    # a class is found by one uniform number within the stretch.
+    by_class = np.argsort(y, kind="stable")
+    running = np.cumsum(weight[by_class])
+    ends = running[np.cumsum(np.bincount(y)) - 1]
+    starts = np.concatenate([[0.0], ends[:-1]])
+
+    def draw(low: NDArray, high: NDArray) -> NDArray[np.int64]:
+        at = np.searchsorted(running, low + (high - low) * rng.random(len(low)), side="right")
+        return by_class[np.minimum(at, len(y) - 1)]
+
+    count = min(count, len(y) * (len(y) - 1) // 2)
+    keys = np.empty(0, dtype=np.int64)
+    for _ in range(_ROUNDS):
+        wanted = int(1.1 * (count - len(keys))) + 16
+        one = draw(np.zeros(wanted), np.full(wanted, running[-1]))
+        alike = rng.random(wanted) < homophily
+        other = draw(
+            np.where(alike, starts[y[one]], 0.0), np.where(alike, ends[y[one]], running[-1])
+        )
+        low, high = np.minimum(one, other), np.maximum(one, other)
+        keys = np.concatenate([keys, (low * len(y) + high)[low != high]])
+        # First occurrences in the order of drawing: cutting a sorted list would drop the last ids.
+        keys = keys[np.sort(np.unique(keys, return_index=True)[1])][:count]
+        if len(keys) == count:
+            break
+    return np.stack([keys // len(y), keys % len(y)])
+
+
+def _answers(
+    rng: np.random.Generator, y: NDArray[np.int64], num_classes: int, num_features: int, tilt: float
+) -> NDArray[np.float32]:
+    """Yes (1) or no (0) to each question, more or less often according to the class."""
+    average = rng.normal(-1.0, 0.5, size=num_features)
+    log_odds = average + tilt * rng.normal(size=(num_classes, num_features))
+    probability = (1 / (1 + np.exp(-log_odds))).astype(np.float32)
+    return (rng.random((len(y), num_features), dtype=np.float32) < probability[y]).astype(
+        np.float32
+    )

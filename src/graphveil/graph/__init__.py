@@ -1,0 +1,1 @@
+"""Graphs: caps on messages, what they bound, splits and checks."""

@@ -1,0 +1,108 @@
+"""Who is trained on, who is tested: splits drawn from public ids alone.
+
+A split that looks at the labels, to have each class in each part, is a function of private data and
+would have to be paid for. :func:`split` draws from the ids 0..n-1 and a seed, both public.
+
+*Transductive*: one graph, and the masks say who is in which part::
+
+    data = split(data, seed=1)
+
+*Inductive*: two graphs without an edge between them, so that nothing about the tested nodes is seen
+in training::
+
+    training, testing = separate(split(data, seed=1))
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch_geometric.data import Data
+
+from graphveil import _validate
+from graphveil._errors import InvalidInputError
+from graphveil.graph.checks import MASKS, checked
+from graphveil.rng import seeded
+
+# Attributes that speak of the whole graph. PyG takes a list as long as the graph for a node's own.
+_OF_THE_GRAPH = ("num_classes", "class_names")
+
+
+def split(data: Data, fractions: Sequence[float] = (0.75, 0.1, 0.15), seed: int = 0) -> Data:
+    """A copy of ``data`` with random ``train_mask``, ``val_mask`` and ``test_mask``.
+
+    ``fractions`` are the three parts' shares of the nodes; what they leave of 1 is in no part. The
+    part of a node depends on its id, the number of nodes and ``seed``. Afterwards each unlabelled
+    node (negative ``y``) is taken out of its part, which moves no other node.
+
+    *Guarantee*: no cost. The split is a function of public values; *who is unlabelled* counts as
+    public too where there are such nodes.
+    """
+    train, val, test = _checked_fractions(fractions)
+    num_nodes = len(checked(data, labels=False, masks=False).x)
+    order = torch.from_numpy(seeded(seed, "split").generator().permutation(num_nodes))
+    ends = [math.floor(share * num_nodes + 0.5) for share in np.cumsum([train, val, test])]
+
+    result = copy.copy(data)
+    start = 0
+    for name, end in zip(MASKS, ends, strict=True):
+        mask = torch.zeros(num_nodes, dtype=torch.bool)
+        mask[order[start:end]] = True
+        result[name] = mask if data.y is None else mask & (data.y >= 0)
+        start = end
+    if not result.train_mask.any():
+        raise InvalidInputError(
+            f"The 'fractions' parameter must leave somebody to train on. Got {tuple(fractions)} of "
+            f"{num_nodes} nodes instead; take a larger first share, or label more nodes."
+        )
+    return result
+
+
+def separate(data: Data) -> tuple[Data, Data]:
+    """Two graphs out of one: training and validation nodes, and test nodes. Edges between are cut.
+
+    Works on any masks, drawn or given. Each part is numbered afresh and keeps its old ids as
+    ``node_id``. Nodes in no mask are in neither part.
+
+    *Guarantee*: no cost. An edge is kept or cut by which masks its ends are in, nothing else.
+    """
+    checked(data, labels=False, masks=True)
+    testing = data.test_mask
+    if not testing.any():
+        raise InvalidInputError(
+            "The 'test_mask' parameter must be true somewhere. Got no test node instead; draw a "
+            "split with a third share above 0."
+        )
+    return _induced(data, data.train_mask | data.val_mask), _induced(data, testing)
+
+
+def _induced(data: Data, subset: Tensor) -> Data:
+    part = copy.copy(data)
+    kept = {name: data[name] for name in _OF_THE_GRAPH if name in data}
+    for name in kept:
+        del part[name]
+    part.node_id = torch.arange(len(subset))
+    part = part.subgraph(subset)
+    for name, value in kept.items():
+        part[name] = value
+    return part
+
+
+def _checked_fractions(fractions: Sequence[float]) -> list[float]:
+    if len(fractions) != 3:
+        raise InvalidInputError(
+            "The 'fractions' parameter must be three numbers: train, val, test. "
+            f"Got {tuple(fractions)} instead; write 0 for a part that is not wanted."
+        )
+    shares = [_validate.number("fractions", share, "[0, 1]") for share in fractions]
+    if sum(shares) > 1 + 1e-9:
+        raise InvalidInputError(
+            "The 'fractions' parameter must sum to 1 at most. "
+            f"Got {tuple(fractions)} instead; divide each by {sum(shares):g}."
+        )
+    return shares

@@ -1,0 +1,390 @@
+"""The catalog: real files where they are at hand, small ones of the same format where not."""
+
+import dataclasses
+import gzip
+import io
+import os
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import scipy.io
+import scipy.sparse as sp
+import torch
+
+from graphveil._errors import InvalidInputError
+from graphveil.data import CATALOG, Entry, load, names
+from graphveil.graph.checks import MASKS, checked
+from graphveil.graph.splits import split
+
+_GIVEN = os.environ.get("GRAPHVEIL_DATA")
+REAL = Path(_GIVEN) if _GIVEN else Path(__file__).resolve().parents[2].parent / "shared" / "data"
+
+# name: nodes, undirected edges, features, classes
+KNOWN = {
+    "cora": (2708, 5278, 1433, 7),
+    "citeseer": (3327, 4552, 3703, 6),
+    "pubmed": (19717, 44324, 500, 3),
+    "cora-ml": (2995, 8158, 2879, 7),
+    "cs": (18333, 81894, 6805, 15),
+    "computers": (13752, 245861, 767, 10),
+    "facebook-pages": (22470, 170823, 4714, 4),
+    "facebook100:Berkeley13": (22937, 852444, 522, 6),
+}
+FOLDERS = {
+    "cora": "Cora",
+    "citeseer": "CiteSeer",
+    "pubmed": "PubMed",
+    "cora-ml": "cora_ml",
+    "cs": "CS",
+    "computers": "Computers",
+    "facebook-pages": "FacebookPagePage",
+    "facebook100:Berkeley13": "facebook100",
+}
+
+
+def no_network(*args, **options):
+    raise urllib.error.URLError("no network in this test")
+
+
+@pytest.fixture(autouse=True)
+def alone(tmp_path, monkeypatch):
+    """A cache of the test's own, and no network."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.delenv("GRAPHVEIL_DATA", raising=False)
+    monkeypatch.setattr(urllib.request, "urlopen", no_network)
+
+
+@pytest.fixture
+def root(tmp_path):
+    (tmp_path / "root").mkdir()
+    return tmp_path / "root"
+
+
+def snapshot(folder):
+    return {path: path.lstat().st_mtime_ns for path in [folder, *folder.rglob("*")]}
+
+
+def refusal(*args, **options):
+    with pytest.raises(InvalidInputError) as caught:
+        load(*args, **options)
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize("name", KNOWN)
+def test_real_data_loads_with_the_known_counts_and_is_only_read(name):
+    folder = REAL / FOLDERS[name]
+    if not folder.is_dir():
+        pytest.skip(f"no {folder}; set GRAPHVEIL_DATA to a folder with the raw files")
+    before = snapshot(folder)
+    data = load(name, root=REAL)
+    assert snapshot(folder) == before
+    nodes, edges, features, classes = KNOWN[name]
+    assert data.x.shape == (nodes, features)
+    assert (data.x.dtype, data.edge_index.dtype, data.y.dtype) == (
+        torch.float32,
+        torch.long,
+        torch.long,
+    )
+    assert data.num_edges == 2 * edges
+    assert data.is_undirected()
+    assert data.num_classes == classes == int(data.y.max()) + 1
+    entry = CATALOG[name.partition(":")[0]]
+    assert entry.num_nodes in (nodes, None)
+    assert entry.num_features in (features, None)
+    assert entry.own_split == ("train_mask" in data)
+    checked(split(data))
+
+
+def write_npz(root, folder, file, nodes=6, features=4, classes=2):
+    """A graph in the format of the gnn-benchmark files."""
+    rng = np.random.default_rng(0)
+    adjacency = sp.csr_matrix((np.ones(2), ([0, 1], [1, 2])), shape=(nodes, nodes))
+    attributes = sp.csr_matrix(rng.integers(0, 2, size=(nodes, features)).astype(float))
+    (root / folder / "raw").mkdir(parents=True)
+    np.savez(
+        root / folder / "raw" / file,
+        adj_data=adjacency.data,
+        adj_indices=adjacency.indices,
+        adj_indptr=adjacency.indptr,
+        adj_shape=adjacency.shape,
+        attr_data=attributes.data,
+        attr_indices=attributes.indices,
+        attr_indptr=attributes.indptr,
+        attr_shape=attributes.shape,
+        labels=np.arange(nodes) % classes,
+    )
+    return attributes.toarray()
+
+
+@pytest.mark.parametrize(
+    "name, folder, file",
+    [
+        ("physics", "Physics", "ms_academic_phy.npz"),
+        ("photo", "Photo", "amazon_electronics_photo.npz"),
+    ],
+)
+def test_benchmark_files_load_through_pyg(root, name, folder, file):
+    x = write_npz(root, folder, file)
+    before = snapshot(root)
+    data = load(name, root=root)
+    assert data.x.tolist() == x.tolist()
+    assert data.y.tolist() == [0, 1] * 3
+    assert sorted(map(tuple, data.edge_index.t().tolist())) == [(0, 1), (1, 0), (1, 2), (2, 1)]
+    assert data.num_classes == CATALOG[name].num_classes
+    assert snapshot(root) == before
+
+
+def test_the_root_may_come_from_the_environment(root, monkeypatch):
+    write_npz(root, "Photo", "amazon_electronics_photo.npz")
+    monkeypatch.setenv("GRAPHVEIL_DATA", str(root))
+    assert load("photo").num_nodes == 6
+
+
+def write_reddit(folder):
+    folder.mkdir(parents=True)
+    np.savez(
+        folder / "reddit_data.npz",
+        feature=np.ones((4, 3)),
+        label=np.array([0, 40, 1, 2]),
+        node_types=np.array([1, 1, 2, 3]),
+    )
+    graph = sp.coo_matrix((np.ones(2), ([0, 1], [1, 0])), shape=(4, 4))
+    sp.save_npz(folder / "reddit_graph.npz", graph)
+
+
+def test_reddit_brings_its_own_split(root):
+    write_reddit(root / "Reddit" / "raw")
+    data = checked(load("reddit", root=root))
+    assert data.train_mask.tolist() == [True, True, False, False]
+    assert data.val_mask.tolist() == [False, False, True, False]
+    assert data.edge_index.tolist() == [[0, 1], [1, 0]]
+
+
+def test_a_download_is_kept_in_the_cache_and_not_in_the_root(root, tmp_path, monkeypatch):
+    write_reddit(tmp_path / "server")
+    archive = tmp_path / "reddit.zip"
+    with zipfile.ZipFile(archive, "w") as file:
+        for path in (tmp_path / "server").iterdir():
+            file.write(path, path.name)
+    monkeypatch.setattr(urllib.request, "urlopen", lambda *a, **k: io.BytesIO(archive.read_bytes()))
+    assert load("reddit", root=root).num_nodes == 4
+    assert not list(root.iterdir())
+    cached = tmp_path / "cache" / "graphveil"
+    kept = sorted(path.name for path in cached.rglob("*") if path.is_file())
+    assert kept == ["reddit_data.npz", "reddit_graph.npz"]
+    monkeypatch.setattr(urllib.request, "urlopen", no_network)
+    assert load("reddit", root=root).num_nodes == 4
+
+
+def test_a_broken_download_leaves_nothing_behind(root, tmp_path, monkeypatch):
+    monkeypatch.setattr(urllib.request, "urlopen", lambda *a, **k: io.BytesIO(b"PK half a zip"))
+    for name in ("reddit", "ogbn-arxiv"):
+        assert "could not be downloaded" in refusal(name, root=root)
+        assert not list((tmp_path / "cache" / "graphveil").iterdir())
+
+
+def write_csv(path, rows):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with gzip.open(path, "wt") as file:
+        pd.DataFrame(rows).to_csv(file, header=False, index=False)
+
+
+X = np.random.default_rng(1).normal(size=(5, 3)).round(6)
+Y = [0, 1, 2, 1, 0]
+E = [(0, 1), (1, 2), (4, 0)]
+PARTS = {"train": [0, 1, 3], "valid": [2], "test": [4]}
+
+
+def write_ogb(base, split_name):
+    write_csv(base / "raw/node-feat.csv.gz", X)
+    write_csv(base / "raw/node-label.csv.gz", Y)
+    write_csv(base / "raw/edge.csv.gz", E)
+    write_csv(base / "raw/num-node-list.csv.gz", [len(X)])
+    write_csv(base / "raw/num-edge-list.csv.gz", [len(E)])
+    for part, ids in PARTS.items():
+        write_csv(base / f"split/{split_name}/{part}.csv.gz", ids)
+
+
+def write_mag(base):
+    write_csv(base / "raw/node-feat/paper/node-feat.csv.gz", X)
+    write_csv(base / "raw/node-label/paper/node-label.csv.gz", Y)
+    write_csv(base / "raw/relations/paper___cites___paper/edge.csv.gz", E)
+    write_csv(base / "raw/relations/author___writes___paper/edge.csv.gz", [(9, 0)])
+    for part, ids in PARTS.items():
+        write_csv(base / f"split/time/paper/{part}.csv.gz", ids)
+
+
+@pytest.mark.parametrize("name", ["ogbn-arxiv", "ogbn-products", "ogbn-mag"])
+def test_ogb_files_are_read_with_their_split(root, name):
+    base = root / name.replace("-", "_")
+    if name == "ogbn-mag":
+        write_mag(base)
+    else:
+        write_ogb(base, "time" if name == "ogbn-arxiv" else "sales_ranking")
+    data = checked(load(name, root=root))
+    np.testing.assert_allclose(data.x, X, rtol=1e-6)
+    assert data.y.tolist() == Y
+    edges = E + [(b, a) for a, b in E] if name == "ogbn-products" else E
+    assert sorted(map(tuple, data.edge_index.t().tolist())) == sorted(edges)
+    assert data.is_directed() == CATALOG[name].directed
+    for mask, ids in zip(MASKS, PARTS.values(), strict=True):
+        assert data[mask].nonzero()[:, 0].tolist() == ids
+
+
+def test_ogbs_own_reader_sees_the_same_graph(root):
+    reader = pytest.importorskip("ogb.io.read_graph_raw", reason="ogb is not installed")
+    for name, mirror in (("ogbn-arxiv", False), ("ogbn-products", True)):
+        base = root / name.replace("-", "_")
+        write_ogb(base, "sales_ranking" if mirror else "time")
+        (theirs,) = reader.read_csv_graph_raw(str(base / "raw"), add_inverse_edge=mirror)
+        ours = load(name, root=root)
+        np.testing.assert_array_equal(ours.x.numpy(), theirs["node_feat"].astype(np.float32))
+        assert sorted(ours.edge_index.t().tolist()) == sorted(theirs["edge_index"].T.tolist())
+
+
+def test_ogb_downloads_from_its_zip(root, tmp_path, monkeypatch):
+    write_ogb(tmp_path / "server" / "arxiv", "time")
+    archive = io.BytesIO()
+    with zipfile.ZipFile(archive, "w") as file:
+        for path in (tmp_path / "server").rglob("*.gz"):
+            file.write(path, path.relative_to(tmp_path / "server"))
+    asked = []
+
+    def urlopen(url, **options):
+        asked.append(url)
+        return io.BytesIO(archive.getvalue())
+
+    monkeypatch.setattr(urllib.request, "urlopen", urlopen)
+    assert load("ogbn-arxiv", root=root).num_nodes == 5
+    assert load("ogbn-arxiv", root=root).num_nodes == 5
+    assert asked == ["https://snap.stanford.edu/ogb/data/nodeproppred/arxiv.zip"]
+
+
+def test_damaged_ogb_files_are_one_line(root):
+    base = root / "ogbn_arxiv"
+    write_ogb(base, "time")
+    whole = (base / "raw/edge.csv.gz").read_bytes()
+    (base / "raw/edge.csv.gz").write_bytes(whole[: len(whole) // 2])
+    assert "cannot be read" in refusal("ogbn-arxiv", root=root)
+    write_csv(base / "raw/edge.csv.gz", [(0, 7)])
+    assert "0 -> 7" in refusal("ogbn-arxiv", root=root)
+    write_csv(base / "raw/edge.csv.gz", E)
+    write_csv(base / "raw/node-label.csv.gz", [0, 1, 2, 1, 40])
+    assert "40 at node 4" in refusal("ogbn-arxiv", root=root)
+
+
+def write_school(root, school, info):
+    folder = root / "facebook100" / "raw"
+    folder.mkdir(parents=True, exist_ok=True)
+    friends = sp.csc_matrix(([1.0, 1.0], ([0, 1], [1, 0])), shape=(len(info), len(info)))
+    info = np.array(info, dtype=np.uint16)
+    scipy.io.savemat(folder / f"{school}.mat", {"A": friends, "local_info": info})
+
+
+PEOPLE = [
+    # status, gender, major, minor, dorm, year, high school
+    [1, 2, 300, 301, 129, 2004, 9000],
+    [2, 1, 301, 0, 0, 2009, 0],
+    [0, 0, 0, 0, 0, 0, 0],
+    [1, 1, 300, 0, 130, 2010, 1],
+]
+
+
+def test_facebook100_predicts_the_year_and_leaves_others_unlabelled(root):
+    write_school(root, "Here1", PEOPLE)
+    data = load("facebook100:Here1", root=root)
+    assert data.y.tolist() == [0, 5, -1, -1]
+    assert data.x.shape == (4, 522)
+    assert data.x.sum(dim=1).tolist() == [5, 3, 0, 4]
+    assert data.x[0].nonzero()[:, 0].tolist() == [0, 8 + 1, 10 + 43, 138 + 44, 266 + 128]
+    assert data.edge_index.tolist() == [[1, 0], [0, 1]]
+
+
+def test_facebook100_features_of_a_person_do_not_depend_on_the_others(root):
+    write_school(root, "All1", PEOPLE)
+    write_school(root, "Few1", PEOPLE[:2])
+    everybody, few = (load(f"facebook100:{s}", root=root) for s in ("All1", "Few1"))
+    assert torch.equal(everybody.x[:2], few.x)
+    assert torch.equal(everybody.y[:2], few.y)
+
+
+def test_facebook100_asks_which_school_when_there_are_several(root):
+    assert "found there: none" in refusal("facebook100", root=root)
+    write_school(root, "Here1", PEOPLE)
+    assert load("facebook100", root=root).num_nodes == 4
+    write_school(root, "There2", PEOPLE)
+    assert "Here1, There2" in refusal("facebook100", root=root)
+    assert "Here1, There2" in refusal("facebook100:../../secret", root=root)
+    (root / "facebook100" / "raw" / "Here1.mat").write_bytes(b"garbled")
+    assert "cannot be read" in refusal("facebook100:Here1", root=root)
+
+
+@pytest.mark.parametrize("name", ["photo", "facebook-pages", "reddit", "ogbn-arxiv", "ogbn-mag"])
+def test_absent_data_without_a_network_is_one_line(root, name):
+    message = refusal(name, root=root)
+    for part in (repr(name), str(root), "could not be downloaded", "no network", "root"):
+        assert part in message
+    assert not list(root.iterdir())
+
+
+def test_damaged_files_are_one_line(root):
+    write_npz(root, "Photo", "amazon_electronics_photo.npz", classes=6)
+    path = root / "Photo" / "raw" / "amazon_electronics_photo.npz"
+    path.write_bytes(path.read_bytes()[:300])
+    assert "'photo'" in refusal("photo", root=root)
+    path.write_bytes(b"")
+    assert "cannot be read" in refusal("photo", root=root)
+
+
+def test_names_roots_and_variants_are_checked(tmp_path):
+    assert "ogbn-arxiv" in refusal("coar")
+    assert "no variants" in refusal("cora:full")
+    assert "'root'" in refusal("cora", root=tmp_path / "absent")
+
+
+def test_a_path_is_read_as_a_path(tmp_path, monkeypatch):
+    (tmp_path / "cora").mkdir()
+    (tmp_path / "cora" / "nodes.csv").write_text("id,a\n1,2\n2,3\n")
+    (tmp_path / "cora" / "edges.csv").write_text("source,target\n1,2\n")
+    monkeypatch.chdir(tmp_path)
+    assert load("./cora").num_nodes == 2
+    assert load(Path("cora"), undirected=False).num_edges == 1
+
+
+def test_every_entry_says_what_it_is_and_on_what_terms():
+    assert names() == list(CATALOG)
+    assert len(CATALOG) == 15
+    for name, entry in CATALOG.items():
+        assert entry.name == name
+        for field in ("title", "unit", "licence", "citation"):
+            assert getattr(entry, field)
+        assert entry.url.startswith("https://") or name == "social"
+        assert entry.num_classes >= 2
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        CATALOG["cora"].licence = "mine"
+    assert isinstance(CATALOG["cora"], Entry)
+
+
+def test_listing_the_catalog_does_not_load_torch():
+    code = "import sys, graphveil.data; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_the_page_lists_every_entry_with_its_terms():
+    page = (Path(__file__).resolve().parents[2] / "docs" / "data.md").read_text()
+    for entry in CATALOG.values():
+        (row,) = [
+            line
+            for line in page.splitlines()
+            if line.startswith((f"| [`{entry.name}`]", f"| `{entry.name}`"))
+        ]
+        for text in (entry.unit, str(entry.num_classes), entry.licence, entry.citation, entry.url):
+            assert text in row

@@ -1,0 +1,158 @@
+"""Every fault of a graph is one sentence with the value, the rule and the way out."""
+
+import re
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch_geometric.data import Data, HeteroData
+
+from graphveil._errors import InvalidInputError
+from graphveil.graph.checks import MASKS, checked, num_classes_of
+
+NAN, INF = float("nan"), float("inf")
+
+
+def graph(**changes):
+    data = Data(
+        x=torch.ones(5, 3),
+        edge_index=torch.tensor([[0, 1, 2], [1, 2, 3]]),
+        y=torch.tensor([0, 1, 2, 0, 1]),
+        train_mask=torch.tensor([1, 1, 1, 0, 0]).bool(),
+        val_mask=torch.tensor([0, 0, 0, 1, 0]).bool(),
+        test_mask=torch.tensor([0, 0, 0, 0, 1]).bool(),
+    )
+    for name, value in changes.items():
+        if value is None:
+            del data[name]
+        else:
+            data[name] = value
+    return data
+
+
+def with_value(value, node=3, column=1):
+    x = torch.ones(5, 3)
+    x[node, column] = value
+    return x
+
+
+def mask(*bits):
+    return torch.tensor(bits).bool()
+
+
+FAULTS = {
+    "no features": (dict(x=None), "'x'", "Got nothing"),
+    "features as a list": (dict(x=[[1.0]] * 5), "'x'", "Got list"),
+    "whole-number features": (dict(x=torch.ones(5, 3).long()), "'x'", "torch.int64"),
+    "one-dimensional features": (dict(x=torch.ones(5)), "'x'", r"\(5,\)"),
+    "no node": (dict(x=torch.ones(0, 3)), "'x'", r"\(0, 3\)"),
+    "no column": (dict(x=torch.ones(5, 0)), "'x'", r"\(5, 0\)"),
+    "NaN": (dict(x=with_value(NAN)), "'x'", "nan at node 3, column 1"),
+    "infinity": (dict(x=with_value(-INF)), "'x'", "-inf at node 3, column 1"),
+    "num_nodes": (dict(num_nodes=7), "'x'", "5 rows for num_nodes=7"),
+    "no edge_index": (dict(edge_index=None), "'edge_index'", "Got nothing"),
+    "float edges": (dict(edge_index=torch.zeros(2, 3)), "'edge_index'", "torch.float32"),
+    "pairs": (dict(edge_index=torch.zeros(3, 2).long()), "'edge_index'", r"\(3, 2\)"),
+    "negative id": (dict(edge_index=torch.tensor([[0, 1], [1, -1]])), "'edge_index'", "1 -> -1"),
+    "absent node": (dict(edge_index=torch.tensor([[0, 5], [1, 0]])), "'edge_index'", "5 -> 0"),
+    "no labels": (dict(y=None), "'y'", "Got nothing"),
+    "float labels": (dict(y=torch.ones(5)), "'y'", "torch.float32"),
+    "label column": (dict(y=torch.zeros(5, 1).long()), "'y'", r"\(5, 1\)"),
+    "short labels": (dict(y=torch.zeros(4).long()), "'y'", r"\(4,\)"),
+    "label too large": (
+        dict(y=torch.tensor([0, 1, 2, 0, 9]), num_classes=3),
+        "'y'",
+        "9 at node 4",
+    ),
+    "unlabelled in training": (dict(y=torch.tensor([0, -1, 2, 0, 1])), "'y'", "-1 at node 1"),
+    "one class": (dict(y=torch.tensor([1, 1, 1, 0, 1])), "'y'", "only class 1"),
+    "num_classes": (dict(num_classes=0), "'num_classes'", "Got 0"),
+    "no mask": (dict(test_mask=None), "'test_mask'", "Got nothing"),
+    "mask of numbers": (dict(val_mask=torch.zeros(5)), "'val_mask'", "torch.float32"),
+    "short mask": (dict(val_mask=mask(0, 1)), "'val_mask'", r"\(2,\)"),
+    "many splits": (dict(val_mask=torch.zeros(5, 10).bool()), "'val_mask'", r"\(5, 10\)"),
+    "overlap": (dict(test_mask=mask(0, 0, 1, 0, 1)), "'train_mask'", "node 2 in both"),
+    "no training node": (dict(train_mask=mask(0, 0, 0, 0, 0)), "'train_mask'", "empty"),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_every_fault_is_named_in_the_house_sentence(fault):
+    changes, name, got = FAULTS[fault]
+    with pytest.raises(InvalidInputError) as caught:
+        checked(graph(**changes))
+    message = str(caught.value)
+    assert "\n" not in message
+    assert re.search(rf"The {name} parameter must be .*Got .* instead", message)
+    assert re.search(got, message)
+
+
+def test_a_good_graph_comes_back_as_it_is():
+    data = graph()
+    assert checked(data) is data
+
+
+def test_edges_are_optional_in_number_but_not_in_kind():
+    assert checked(graph(edge_index=torch.empty(2, 0, dtype=torch.long))).num_edges == 0
+
+
+def test_unlabelled_nodes_are_fine_outside_training():
+    checked(graph(y=torch.tensor([0, 1, 2, -1, -1])))
+    checked(graph(y=torch.tensor([0, -1, 2, 0, 1]), train_mask=mask(1, 0, 1, 0, 0)))
+
+
+def test_labels_and_masks_are_required_only_when_asked_for():
+    bare = graph(y=None, train_mask=None, val_mask=None, test_mask=None)
+    checked(bare, labels=False, masks=False)
+    checked(graph(y=torch.zeros(5, dtype=torch.long)), labels=False)
+    with pytest.raises(InvalidInputError, match=r"'train_mask'.*splits\.split"):
+        checked(bare, labels=False)
+    with pytest.raises(InvalidInputError, match="'y'"):
+        checked(bare, masks=False)
+
+
+def test_what_is_there_is_checked_even_where_it_is_not_required():
+    with pytest.raises(InvalidInputError, match="'y'"):
+        checked(graph(y=torch.ones(5)), labels=False, masks=False)
+    with pytest.raises(InvalidInputError, match="'val_mask'"):
+        checked(graph(val_mask=mask(0, 1)), labels=False, masks=False)
+
+
+def test_large_features_whose_sum_overflows_are_finite():
+    checked(graph(x=torch.full((5, 3), 3e38)))
+
+
+def test_num_classes_is_the_declared_number_or_the_largest_label_plus_one():
+    assert num_classes_of(graph()) == 3
+    assert num_classes_of(graph(num_classes=7)) == 7
+    with pytest.raises(InvalidInputError, match="at most 1"):
+        checked(graph(), num_classes=2)
+
+
+def test_only_homogeneous_data_is_taken():
+    with pytest.raises(InvalidInputError, match="HeteroData"):
+        checked(HeteroData())
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(-3, 8), st.integers(-3, 8))
+def test_an_edge_passes_if_and_only_if_both_ends_exist(source, target):
+    data = graph(edge_index=torch.tensor([[0, source], [1, target]]))
+    if 0 <= source < 5 and 0 <= target < 5:
+        checked(data)
+    else:
+        with pytest.raises(InvalidInputError, match=f"{source} -> {target}"):
+            checked(data)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.sampled_from([(), *[(m,) for m in MASKS], MASKS[:2], MASKS[1:]]), min_size=5))
+def test_masks_pass_if_and_only_if_they_are_disjoint_and_somebody_is_trained_on(parts):
+    parts = parts[:5]
+    data = graph(**{m: torch.tensor([m in part for part in parts]) for m in MASKS})
+    if all(len(part) < 2 for part in parts) and any("train_mask" in part for part in parts):
+        checked(data, labels=False)
+    else:
+        with pytest.raises(InvalidInputError):
+            checked(data, labels=False)

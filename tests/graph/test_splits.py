@@ -1,0 +1,130 @@
+"""Splits are functions of public values, and the inductive cut leaves no edge between the parts."""
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch_geometric.data import Data
+
+from graphveil._errors import InvalidInputError
+from graphveil.graph.checks import MASKS, checked
+from graphveil.graph.splits import separate, split
+
+
+def graph(num_nodes=200, seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    return Data(
+        x=torch.rand(num_nodes, 4, generator=generator),
+        edge_index=torch.randint(num_nodes, (2, 5 * num_nodes), generator=generator),
+        y=torch.randint(3, (num_nodes,), generator=generator),
+    )
+
+
+def masks(data):
+    return torch.stack([data[name] for name in MASKS])
+
+
+def test_shares_are_as_asked_for_and_the_original_is_untouched():
+    data = graph()
+    done = split(data)
+    assert masks(done).sum(dim=1).tolist() == [150, 20, 30]
+    assert "train_mask" not in data
+    assert checked(done) is done
+
+
+@settings(max_examples=50, deadline=None)
+@given(
+    num_nodes=st.integers(4, 300),
+    shares=st.tuples(st.floats(0.3, 0.6), st.floats(0, 0.2), st.floats(0, 0.2)),
+    seed=st.integers(0, 2**40),
+)
+def test_parts_are_disjoint_and_within_one_node_of_their_share(num_nodes, shares, seed):
+    counts = masks(split(graph(num_nodes), shares, seed))
+    assert counts.sum(dim=0).max() <= 1
+    for count, share in zip(counts.sum(dim=1).tolist(), shares, strict=True):
+        assert abs(count - share * num_nodes) <= 1
+
+
+def test_whole_fractions_leave_nobody_out():
+    assert masks(split(graph(199), (0.7, 0.1, 0.2))).any(dim=0).all()
+
+
+def test_the_split_depends_on_ids_and_seed_and_on_nothing_private():
+    data, other = graph(seed=0), graph(seed=1)
+    assert torch.equal(masks(split(data)), masks(split(other)))
+    assert not torch.equal(masks(split(data)), masks(split(data, seed=1)))
+
+
+def test_an_unlabelled_node_leaves_its_part_and_moves_nobody():
+    data = graph()
+    before = masks(split(data))
+    data.y[7] = -1
+    after = masks(split(data))
+    assert not after[:, 7].any()
+    after[:, 7] = before[:, 7]
+    assert torch.equal(before, after)
+
+
+def test_graphs_without_labels_can_be_split():
+    data = graph()
+    del data.y
+    assert split(data).train_mask.sum() == 150
+
+
+@pytest.mark.parametrize(
+    "fractions, message",
+    [
+        ((0.5, 0.5), "three numbers"),
+        ((0.9, 0.2, 0.2), "sum to 1 at most"),
+        ((-0.1, 0.5, 0.5), "number in"),
+        ((float("nan"), 0.5, 0.5), "number in"),
+        ((0.0, 0.5, 0.5), "somebody to train on"),
+    ],
+)
+def test_odd_fractions_are_refused(fractions, message):
+    with pytest.raises(InvalidInputError, match=message):
+        split(graph(), fractions)
+
+
+def test_the_inductive_parts_share_no_node_and_keep_exactly_the_inner_edges():
+    data = split(graph())
+    data.num_classes, data.class_names = 3, ["a", "b", "c"]
+    training, testing = separate(data)
+    assert not set(training.node_id.tolist()) & set(testing.node_id.tolist())
+    for part, subset in (
+        (training, data.train_mask | data.val_mask),
+        (testing, data.test_mask),
+    ):
+        assert torch.equal(part.node_id, subset.nonzero()[:, 0])
+        for name in ("x", "y", *MASKS):
+            assert torch.equal(part[name], data[name][part.node_id])
+        inner = data.edge_index[:, subset[data.edge_index].all(dim=0)]
+        assert torch.equal(part.node_id[part.edge_index], inner)
+        assert part.num_classes == 3
+    assert not training.test_mask.any()
+    assert testing.test_mask.all()
+    checked(training)
+
+
+def test_the_training_graph_does_not_depend_on_the_test_nodes():
+    data, other = split(graph()), split(graph())
+    other.x[other.test_mask] = 0
+    other.y[other.test_mask] = 0
+    keep = ~other.test_mask[other.edge_index].any(dim=0)
+    other.edge_index = other.edge_index[:, keep]
+    one, two = separate(data)[0], separate(other)[0]
+    assert torch.equal(one.x, two.x)
+    assert torch.equal(one.edge_index, two.edge_index)
+
+
+def test_a_list_of_names_as_long_as_the_graph_is_not_cut():
+    data = split(graph(10), (0.5, 0.2, 0.3))
+    data.class_names = [str(i) for i in range(10)]
+    assert separate(data)[1].class_names == data.class_names
+
+
+def test_separate_needs_masks_and_somebody_to_test():
+    with pytest.raises(InvalidInputError, match="'train_mask'"):
+        separate(graph())
+    with pytest.raises(InvalidInputError, match="'test_mask'"):
+        separate(split(graph(), (0.8, 0.2, 0.0)))
