@@ -79,6 +79,34 @@ def test_a_target_holds_across_a_resume_with_other_settings(tmp_path):
         again()
 
 
+def test_a_target_holds_across_a_second_resume(tmp_path):
+    target = {"noise_multiplier": None, "target_epsilon": 2.0, "target_delta": 1e-3, "steps": 6}
+    first = private(**target, directory=tmp_path)
+    for _ in range(3):
+        first()
+    planned = []
+    for _ in range(2):  # the second time, with the settings of the first
+        again = private(**target, sample_rate=0.4)
+        again.resume(tmp_path)
+        planned.append(again.max_steps)
+    assert planned[0] == planned[1] < 6
+
+
+def test_a_journal_cut_short_does_not_hide_later_steps(tmp_path):
+    step = private(directory=tmp_path)
+    for _ in range(5):
+        step()
+    step.save(tmp_path)
+    (tmp_path / "steps").write_bytes(b"")
+    again = private()
+    again.resume(tmp_path)
+    again()
+    again()  # lost
+    third = private()
+    third.resume(tmp_path)
+    assert third.taken == 7
+
+
 def test_noise_and_batches_are_not_repeated_after_a_resume(tmp_path):
     step = private(losses=silent, directory=tmp_path)
     moves = []
@@ -124,6 +152,54 @@ def test_a_bad_checkpoint_is_one_clear_line(tmp_path, damage):
     with pytest.raises(InvalidInputError, match="checkpoint") as caught:
         step.resume(tmp_path)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "entry, value",
+    [("taken", -5), ("taken", "x"), ("module", None), ("optimizer", []), ("torch_rng", None),
+     ("one_step", {}), ("max_grad_norm", "x")],
+)  # fmt: skip
+def test_an_edited_checkpoint_is_one_clear_line(tmp_path, entry, value):
+    private(directory=tmp_path)
+    state = torch.load(tmp_path / "checkpoint.pt")
+    torch.save(state | {entry: value}, tmp_path / "checkpoint.pt")
+    with pytest.raises(InvalidInputError, match="cannot be read"):
+        private().resume(tmp_path)
+
+
+def test_a_failed_resume_changes_nothing(tmp_path):
+    private(directory=tmp_path)
+    wider = nn.Sequential(nn.Linear(FEATURES, 5), nn.Tanh(), nn.Linear(5, CLASSES + 1))
+    step = private(wider)
+    before = parameters(step)
+    with pytest.raises(InvalidInputError, match="cannot be read"):
+        step.resume(tmp_path)
+    assert torch.equal(parameters(step), before)
+    assert step.taken == 0
+
+
+def test_another_kind_of_optimiser_cannot_resume(tmp_path):
+    module = network()
+    private(module, adam(module), directory=tmp_path)
+    with pytest.raises(InvalidInputError, match="another kind of optimizer"):
+        private().resume(tmp_path)
+
+
+def test_a_directory_is_the_same_by_any_path(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    step = private(directory="run")
+    step()
+    step.save(tmp_path / "run")
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    step()
+    assert (tmp_path / "run" / "steps").stat().st_size == 2
+
+
+def test_a_file_is_not_a_directory(tmp_path):
+    (tmp_path / "run").write_text("")
+    with pytest.raises(InvalidInputError, match="is a file"):
+        private(directory=tmp_path / "run")
 
 
 def test_a_killed_run_is_charged_for_every_step_it_began(tmp_path):

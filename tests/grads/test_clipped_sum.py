@@ -246,6 +246,28 @@ def test_the_test_of_the_first_batch_draws_no_random_numbers():
     assert all(torch.equal(sums[0][name], sums[1][name]) for name in sums[0])
 
 
+def test_layers_may_be_frozen_and_unfrozen_between_sums():
+    module = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 2)).double()
+    batch = (torch.randn(6, 3, dtype=torch.float64),)
+    summed = ClippedSum(module, lambda m, b: m(b[0]).square().sum(1), PerLayer(0.1))
+    for trained in (module, module[0], module[2], module):
+        module.requires_grad_(False)
+        trained.requires_grad_(True)
+        found = summed([batch])
+        fresh = ClippedSum(module, summed.losses, summed.clipping)
+        assert summed.scales == fresh.scales
+        torch.testing.assert_close(found, fresh([batch]))
+
+
+def test_losses_may_have_more_digits_than_the_module():
+    """As they do where labels came from numpy."""
+    module, x = nn.Linear(3, 1), torch.randn(5, 3)
+    y = torch.randn(5, dtype=torch.float64)
+    found = ClippedSum(module, lambda m, b: (m(b[0])[:, 0] - b[1]) ** 2, Flat(1e6))([(x, y)])
+    plain = torch.autograd.grad(((module(x)[:, 0] - y) ** 2).sum(), module.weight)
+    torch.testing.assert_close(found["weight"], plain[0])
+
+
 def test_one_dropout_mask_serves_norm_and_sum():
     torch.manual_seed(0)
     module = nn.Sequential(nn.Linear(3, 8), nn.Dropout(0.5), nn.Linear(8, 2)).double()

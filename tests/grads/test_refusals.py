@@ -100,6 +100,56 @@ def test_a_buffer_that_follows_the_data_is_refused():
         refused(module, "'mean'", "memory", "forward")
 
 
+class Kept(nn.Module):
+    """A memory in a plain attribute: of the last batch, of a mean, or of everything."""
+
+    def __init__(self, how, layer=None):
+        super().__init__()
+        self.lin, self.how = nn.Linear(4, 4) if layer is None else layer, how
+        self.kept = [] if how == "list" else torch.zeros(4)
+
+    def forward(self, x):
+        if self.how == "list":
+            self.kept.append(x.detach())
+            return self.lin(x - self.kept[0].mean())
+        if self.how == "mean":
+            self.kept.lerp_(x.detach().mean(0), 0.1)
+        else:
+            self.kept = 0.9 * self.kept + 0.1 * x.detach().mean(0)
+        return self.lin(x - self.kept)
+
+
+@pytest.mark.parametrize("how", ["list", "mean", "assigned"])
+def test_an_attribute_that_follows_the_data_is_refused(how):
+    refused(Kept(how), "'kept'", "memory", "local variable")
+
+
+def test_an_attribute_that_follows_the_data_is_refused_example_by_example():
+    refused(Kept("assigned", nn.Sequential(nn.PReLU())), "'kept'", "memory", "local variable")
+
+
+@pytest.mark.skipif(not torch.backends.mkldnn.is_available(), reason="no vmap of nn.LSTM")
+@pytest.mark.filterwarnings("ignore:There is a performance drop")
+def test_the_weights_that_a_recurrent_layer_lists_are_no_memory():
+    module = nn.LSTM(4, 2, batch_first=True)
+    losses = lambda m, x: m(x)[0].square().sum((1, 2))  # noqa: E731
+    ClippedSum(module, losses, Flat(1.0))([X.view(2, 3, 4)])
+
+
+def test_what_a_module_makes_once_may_be_kept():
+    class Lazy(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.lin, self.place = nn.Linear(4, 4), None
+
+        def forward(self, x):
+            if self.place is None:
+                self.place = torch.linspace(0, 1, x.shape[1])
+            return self.lin(x + self.place)
+
+    ClippedSum(Lazy(), squares, Flat(1.0))([X, X[:3]])
+
+
 # --- losses that depend on other examples ---------------------------------------------------------
 
 
@@ -147,6 +197,61 @@ def test_mixing_behind_examples_without_a_gradient_is_refused():
 def test_mixing_is_found_when_the_first_batch_has_one_example():
     summed = ClippedSum(Wrapped(attend), squares, Flat(1.0))
     summed([X[:0], X[:1], X[1:2]])
+    with pytest.raises(RefusedError, match="mixes"):
+        summed([X])
+
+
+class Gated(nn.Module):
+    """Attention to the whole batch, behind a layer that starts at zero."""
+
+    def __init__(self):
+        super().__init__()
+        self.value, self.out = nn.Linear(4, 4), nn.Linear(4, 4)
+        nn.init.zeros_(self.out.weight)
+        nn.init.zeros_(self.out.bias)
+
+    def forward(self, x):
+        return x + self.out(attend(self.value(x)))
+
+
+def test_mixing_behind_a_weight_that_starts_at_zero_is_refused():
+    module = Gated()
+    before = [p.clone() for p in module.parameters()]
+    refused(module, "'value'", "mixes examples")
+    assert all(torch.equal(a, b) for a, b in zip(before, module.parameters(), strict=True))
+
+
+def test_mixing_behind_dropout_that_autograd_does_not_see_is_refused():
+    module = Wrapped(lambda h: F.dropout(h, 0.5, module.training) - h.detach().mean(0))
+    refused(module, "mixes the examples")
+    assert module.training
+    assert module.lin.training
+
+
+def test_two_examples_in_the_middle_that_mix_are_refused():
+    def pair(h):
+        out = h.clone()
+        out[1] = h[1] + h[2].detach()
+        return out
+
+    refused(Wrapped(pair), "mixes the examples")
+
+
+def test_mixing_in_training_mode_is_found_after_a_start_in_evaluation_mode():
+    module = Wrapped(lambda h: h - h.mean(0) if module.training else h).eval()
+    summed = ClippedSum(module, squares, Flat(1.0))
+    summed([X])
+    module.train()
+    with pytest.raises(RefusedError, match="mixes"):
+        summed([X])
+
+
+def test_mixing_that_starts_later_is_found_at_the_next_test():
+    late = []
+    summed = ClippedSum(Wrapped(lambda h: h - h.mean(0) if late else h), squares, Flat(1.0))
+    for _ in range(10):
+        summed([X])
+    late.append(True)
     with pytest.raises(RefusedError, match="mixes"):
         summed([X])
 
@@ -257,6 +362,35 @@ def test_a_layer_s_input_changed_in_place_is_refused():
     refused(Called(lambda lin, x: lin(x) + x.add_(1)), "'lin'", "in place", batches=[X.clone()])
 
 
+# --- numbers with too few digits, and none at all -------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.complex64])
+@pytest.mark.parametrize("layer", [nn.Linear, lambda d, p: nn.Bilinear(d, 1, p)])
+def test_parameters_with_few_digits_are_refused(layer, dtype):
+    refused(layer(4, 2).to(dtype), str(dtype), "float32", "module.float()")
+
+
+def test_parameters_of_two_dtypes_are_refused():
+    module = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 2).double())
+    refused(module, "torch.float32, torch.float64")
+
+
+def test_autocast_is_refused():
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        refused(nn.Linear(4, 2), "torch.bfloat16", "autocast")
+
+
+def test_parameters_without_a_size_are_refused():
+    with pytest.raises(InvalidInputError, match=r"'weight' has no size yet.*Run the module once"):
+        ClippedSum(nn.LazyLinear(2), squares, Flat(1.0))
+
+
+def test_inference_mode_is_refused():
+    with torch.inference_mode(), pytest.raises(InvalidInputError, match="inference_mode"):
+        ClippedSum(nn.Linear(4, 2), squares, Flat(1.0))([X])
+
+
 # --- losses and rows of the wrong shape -----------------------------------------------------------
 
 
@@ -270,6 +404,21 @@ def test_losses_must_be_a_vector(layer, reduce):
     with pytest.raises(InvalidInputError, match=r"one entry for each example.*Got shape") as error:
         ClippedSum(layer, lambda m, x: reduce(m(*[x] * inputs)), Flat(1.0))([X])
     assert error.value.exit_code == 2
+
+
+@pytest.mark.parametrize("wrong", [None, [1.0], 2.0])
+def test_losses_must_be_a_tensor(wrong):
+    with pytest.raises(InvalidInputError, match=f"Got {type(wrong).__name__} instead"):
+        ClippedSum(nn.Linear(4, 2), lambda m, x: wrong, Flat(1.0))([X])
+
+
+def test_a_layer_norm_over_the_examples_is_refused():
+    refused(nn.LayerNorm([6, 4]), "LayerNorm([6, 4])", "first dimension")
+
+
+def test_an_instance_norm_without_examples_first_is_refused():
+    layer = nn.InstanceNorm1d(6, affine=True)
+    refused(layer, "(examples, channels, length)", "(6, 4)")
 
 
 def test_one_loss_for_many_examples_is_refused():

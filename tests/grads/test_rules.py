@@ -276,3 +276,11 @@ def test_tiny_inputs_with_huge_gradients_are_clipped():
     a, b = torch.full((1, 1), 1e-22), torch.full((1, 1), 1e19)
     found = ClippedSum(nn.Linear(1, 1, bias=False), losses, Flat(1e-5))([([Part((a,), b)], 1)])
     assert norm(found) <= 1e-5
+
+
+def test_tiny_rows_with_huge_gradients_are_clipped():
+    """Products of rows that underflow to zero do not make a norm of zero."""
+    layer = torch.nn.Linear(200, 200, bias=False)
+    batch = torch.full((1, 4, 200), 2e-23), torch.full((1, 4, 200), 1e18)
+    summed = ClippedSum(layer, lambda m, b: (m(b[0]) * b[1]).sum((1, 2)), Flat(1e-5))
+    assert float(summed([batch])["weight"].double().norm()) <= 1e-5

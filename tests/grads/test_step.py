@@ -7,13 +7,16 @@ import numpy as np
 import pytest
 import torch
 from scipy import stats
-from step_cases import COUNT, FEATURES, data, network, parameters, private, silent
+from step_cases import CLASSES, COUNT, FEATURES, data, network, parameters, private, silent
 from torch import nn
 from torch.nn import functional as F
 
 from graphveil._errors import BudgetError, InvalidInputError, RefusedError, UnprovenError
 from graphveil.grads import Flat, Off, PerLayer, Quantile, TensorExamples, make_private
 from graphveil.grads import step as step_module
+from graphveil.graph.messages import normalised
+from graphveil.graph.rooted import RootedTerms
+from graphveil.nn import RootedGNN
 from graphveil.privacy import accounting
 from graphveil.privacy.events import SampledGaussianDpEvent, repeated
 from graphveil.rng import secret, seeded
@@ -114,6 +117,24 @@ def test_an_empty_batch_still_releases_noise():
     step()
     assert step.taken == 1
     assert ((parameters(step) - before) != 0).all()
+
+
+def test_examples_are_not_asked_for_a_batch_of_none():
+    """Most ways to put a batch together fail without a single example."""
+
+    class Stacked(TensorExamples):
+        def batches(self, drawn):
+            x, y = self.tensors
+            yield torch.stack([x[i] for i in drawn]), y[drawn]
+
+    module = network()
+    step = make_private(
+        module, torch.optim.SGD(module.parameters(), lr=1.0), Stacked(*data()),
+        sample_rate=1e-9, noise_multiplier=1.0,
+    )  # fmt: skip
+    before = parameters(step)
+    step()
+    assert (parameters(step) != before).all()
 
 
 def test_a_batch_is_never_truncated():
@@ -385,6 +406,11 @@ def test_the_same_clipped_sums_and_epsilon_as_opacus():
         ({"max_grad_norm": 0.0}, ["'max_grad_norm'", "0.0"]),
         ({"clipping": "ghost"}, ["'clipping'", "'ghost'", "'flat'"]),
         ({"removed": -1}, ["'removed'", "-1"]),
+        ({"removed": 0}, ["'removed'", "'altered'", "0"]),
+        ({"steps": 0}, ["'steps'", "0"]),
+        ({"steps": 3, "epochs": 2}, ["'steps'", "'epochs'"]),
+        ({"clipping": None}, ["'clipping'", "None", "'flat'"]),
+        ({"clipping": Flat}, ["'clipping'", "Flat(1.0)"]),
     ],
 )
 def test_a_wrong_argument_is_named(settings, words):
@@ -396,6 +422,82 @@ def test_a_wrong_argument_is_named(settings, words):
 def test_an_optimiser_of_another_module_is_refused():
     with pytest.raises(InvalidInputError, match=r"Missing: 0\.weight"):
         private(optimizer=torch.optim.SGD(network().parameters(), lr=1.0))
+
+
+def test_an_optimiser_with_other_parameters_is_refused():
+    """Also where as many of the module's own are frozen."""
+    module = network()
+    module[0].requires_grad_(False)
+    both = [*module[2].parameters(), *nn.Linear(2, 2).parameters()]
+    with pytest.raises(InvalidInputError, match="not the module's: 2"):
+        private(module, torch.optim.SGD(both, lr=1.0))
+
+
+def test_parameters_unfrozen_later_must_be_the_optimiser_s():
+    module = network()
+    module[0].requires_grad_(False)
+    step = private(module, torch.optim.SGD(module[2].parameters(), lr=1.0))
+    step()
+    module[0].requires_grad_(True)
+    with pytest.raises(InvalidInputError, match=r"Missing: 0\.weight"):
+        step()
+    assert step.taken == 1
+    step.optimizer.add_param_group({"params": list(module[0].parameters())})
+    before = module[0].weight.clone()
+    step()
+    assert not torch.equal(module[0].weight, before)
+
+
+@pytest.mark.parametrize("optimizer", [torch.optim.LBFGS, torch.optim.SparseAdam])
+def test_optimisers_that_need_more_than_a_gradient_are_refused(optimizer):
+    module = network()
+    with pytest.raises(InvalidInputError, match=f"Got {optimizer.__name__}"):
+        private(module, optimizer(list(module.parameters())))
+
+
+def test_gradients_from_elsewhere_are_never_applied():
+    module = network()
+    module(data()[0]).sum().backward()
+    module[0].requires_grad_(False)
+    before = module[0].weight.clone()
+    private(module, torch.optim.SGD(module.parameters(), lr=1.0))()
+    assert torch.equal(module[0].weight, before)
+
+
+def test_batches_that_repeat_an_example_are_refused():
+    class Twice(TensorExamples):
+        def batches(self, drawn):
+            yield from super().batches(torch.cat([drawn, drawn]))
+
+    module = network()
+    step = make_private(
+        module, torch.optim.SGD(module.parameters(), lr=1.0), Twice(*data()),
+        sample_rate=1.0, noise_multiplier=1.0,
+    )  # fmt: skip
+    before = parameters(step)
+    with pytest.raises(UnprovenError, match="more than once"):
+        step()
+    assert torch.equal(parameters(step), before)
+
+
+@pytest.mark.parametrize("name", ["sample_rate", "noise_multiplier"])
+def test_what_is_charged_for_cannot_be_changed(name):
+    with pytest.raises(AttributeError):
+        setattr(private(), name, 0.5)
+
+
+def test_neighbourhoods_need_to_be_told_how_they_overlap():
+    x, y = data()
+    edges = torch.tensor([[0, 1], [1, 2]])
+    terms = RootedTerms(x, y, normalised(edges, COUNT), torch.arange(COUNT), num_layers=1)
+    module = RootedGNN(FEATURES, 4, CLASSES)
+    optimizer = torch.optim.SGD(module.parameters(), lr=1.0)
+    settings = {"sample_rate": 0.5, "noise_multiplier": 1.0}
+    with pytest.raises(InvalidInputError, match="give 'altered'"):
+        make_private(module, optimizer, terms, **settings)
+    step = make_private(module, optimizer, terms, altered=1, **settings)
+    step()
+    assert step.event.altered == 1
 
 
 def test_a_seeded_stream_is_refused():
@@ -416,6 +518,19 @@ def test_a_single_tensor_is_refused():
     optimizer = torch.optim.SGD(module.parameters(), lr=1.0)
     with pytest.raises(InvalidInputError, match="tuple of tensors"):
         make_private(module, optimizer, data()[0], sample_rate=0.1, noise_multiplier=1.0)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [torch.utils.data.TensorDataset(*data()), {"x": data()[0]}, [data()], (data()[0].numpy(),),
+     (data()[0], torch.tensor(1))],
+    ids=lambda wrong: type(wrong).__name__,
+)  # fmt: skip
+def test_examples_that_are_not_tensors_are_refused(wrong):
+    module = network()
+    optimizer = torch.optim.SGD(module.parameters(), lr=1.0)
+    with pytest.raises(InvalidInputError, match="tuple of tensors"):
+        make_private(module, optimizer, wrong, sample_rate=0.1, noise_multiplier=1.0)
 
 
 def test_tensors_of_different_lengths_are_refused():

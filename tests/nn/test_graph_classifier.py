@@ -146,3 +146,11 @@ def test_only_the_sum_convolution_sees_density():
 def test_what_makes_no_sense_is_refused(options, words):
     with pytest.raises(InvalidInputError, match=words):
         GraphClassifier(FEATURES, out_channels=2, **{"hidden_channels": 4, **options})
+
+
+def test_edges_between_graphs_are_refused():
+    x, batch = torch.randn(4, FEATURES).double(), torch.tensor([0, 0, 1, 1])
+    model = classifier("gcn", num_layers=1)
+    model(x, torch.tensor([[0, 2], [1, 3]]), batch, 2)
+    with pytest.raises(InvalidInputError, match="inside a graph"):
+        model(x, torch.tensor([[0, 1], [1, 2]]), batch, 2)

@@ -14,7 +14,9 @@ parameters used behind the engine's back.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,6 +24,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.parameter import is_lazy
 
 from graphveil._errors import InvalidInputError, UnprovenError
 from graphveil.grads.clipping import Clipping, Off
@@ -77,19 +80,28 @@ class ClippedSum:
     r"""``\sum_i clip(gradient of loss i)`` for one module and one way to compute its losses.
 
     ``losses(module, batch)`` gives one loss for each example of a batch, in a vector. Example i's
-    loss must depend on example i's data alone; this is tested on the first batch.
+    loss must depend on example i's data alone; this is tested on the first batch, and again after
+    10, 100, ... sums, and when layers are frozen, unfrozen or change between training and
+    evaluation.
     """
 
     def __init__(self, module: nn.Module, losses: Losses, clipping: Clipping) -> None:
-        refuse_mixing(module)
         self.module, self.losses, self.clipping = module, losses, clipping
-        self.blocks = layers_with_parameters(module)
+        self.seen = 0  # examples in the last sum; private
+        self._made, self._next_test = 0, 10
+        self._read_module()
+
+    def _read_module(self) -> None:
+        """Find the layers to train, and refuse what cannot be trained."""
+        refuse_mixing(self.module)
+        _check_dtypes(self.module)
+        self.blocks = layers_with_parameters(self.module)
         if not self.blocks:
             raise InvalidInputError("The module must have a parameter that requires a gradient.")
-        clipping.scales(list(self.blocks))  # a threshold that is missing is missed here
+        self.clipping.scales(list(self.blocks))  # a threshold that is missing is missed here
         self._unruled = _unruled(self.blocks)
         self.by_example = bool(self._unruled)
-        self._tested = False
+        self._state, self._tested = _state_of(self.module), False
 
     @property
     def scales(self) -> dict[str, float]:
@@ -107,6 +119,16 @@ class ClippedSum:
 
     def __call__(self, batches: Iterable[Batch]) -> dict[str, Tensor]:
         """The clipped sum over all examples of all ``batches``, by parameter name."""
+        if torch.is_inference_mode_enabled():
+            raise InvalidInputError(
+                "There are no gradients in inference mode. Leave torch.inference_mode() for a step."
+            )
+        if self._state != _state_of(self.module):
+            self._read_module()
+        if self._made == self._next_test:
+            self._tested, self._next_test = False, 10 * self._next_test
+        self._made += 1
+        self.seen = 0
         total = self.zeros()
         for batch in batches:
             if _empty(batch):
@@ -122,6 +144,7 @@ class ClippedSum:
 
     def _sum_by_book(self, batch: Batch) -> dict[str, Tensor]:
         losses, uses = self._forward(batch)
+        self.seen += len(losses)
         calls = self._calls(losses.sum(), uses, len(losses))
         with torch.no_grad():
             rules = self._rules(calls, len(losses))
@@ -209,6 +232,7 @@ class ClippedSum:
             return functional_call(model, (values, fixed, buffers), inputs).squeeze(0)
 
         examples = self._as_tensors(batch)
+        self.seen += len(examples[0])
         size = sum(value.numel() for value in parameters.values())
         at_once = max(1, min(256, _VMAP_ELEMENTS // size))
         total = self.zeros()
@@ -251,21 +275,46 @@ class ClippedSum:
 
     def _test(self, batch: Batch) -> None:
         """Refuse a module whose losses mix examples or whose gradients escape the book-keeping."""
-        if self.by_example:
-            self._tested = True  # vmap shows each example alone; there is nothing to mix
-            return
-        before = {name: (value, value._version) for name, value in self.module.named_buffers()}
         with torch.random.fork_rng(devices=[]):
-            losses, uses = self._forward(batch)
-            count = len(losses)
-            calls = self._calls(losses.sum(), uses, count, keep_graph=True)
-            if not count or not losses.requires_grad:
+            if self.by_example:  # vmap shows each example alone: nothing mixes but by a memory
+                self._test_attributes(lambda: self._sum_by_example(batch))
+                self.seen, self._tested = 0, True
                 return
+            before = {name: (value, value._version) for name, value in self.module.named_buffers()}
+            tested = self._test_gradients(batch)
             self._test_memory(before)
-            self._test_alone(losses, uses)
-            conclusive = self._test_total(losses, calls)
-            self._test_company(batch, losses.detach())
-        self._tested = conclusive and count > 1
+            self._test_attributes(lambda: self._forward(batch))
+            # A weight that starts at zero hides what is behind it. Not every module can run there.
+            with suppress(RuntimeError), _elsewhere(self.module):
+                self._test_gradients(batch)
+        self._tested = tested
+
+    def _test_gradients(self, batch: Batch) -> bool:
+        """Refuse by the gradients of one batch. Says whether they told anything."""
+        losses, uses = self._forward(batch)
+        count = len(losses)
+        calls = self._calls(losses.sum(), uses, count, keep_graph=True)
+        if not count or not losses.requires_grad:
+            return False
+        self._test_alone(losses, uses)
+        conclusive = self._test_total(losses, calls)
+        self._test_company(batch, losses.detach())
+        return conclusive and count > 1
+
+    def _test_attributes(self, run: Callable[[], Any]) -> None:
+        """A tensor that a module keeps outside its buffers must be the same after a second run."""
+        run()  # what is made once and for all is made here
+        before = _kept(self.module)
+        run()
+        for name, tensors in _kept(self.module).items():
+            old = before.get(name, [])
+            if len(old) != len(tensors) or any(
+                x is not y or v != w for (x, v), (y, w) in zip(old, tensors, strict=True)
+            ):
+                raise UnprovenError(
+                    f"The attribute '{name}' changes when the module sees a batch: it keeps a "
+                    "memory of the examples, without noise. Use a local variable instead."
+                )
 
     def _test_memory(self, before: dict[str, tuple[Tensor, int]]) -> None:
         """What a module remembers of a batch would be released without noise."""
@@ -294,11 +343,15 @@ class ClippedSum:
 
     def _test_total(self, losses: Tensor, calls: dict[str, list[Call]]) -> bool:
         """A weighted sum by the book must be autograd's. Says nothing if it is not finite."""
-        weights = 1 + 0.5 * torch.arange(len(losses)).sin().to(losses)
+        weights = 1 + 0.5 * torch.arange(len(losses), device=losses.device).double().sin()
         trained = {n: p for n, p in self.module.named_parameters() if p.requires_grad}
         plain = torch.autograd.grad(
-            (weights * losses).sum(), list(trained.values()), allow_unused=True, retain_graph=True
+            (weights.to(losses.dtype) * losses).sum(),
+            list(trained.values()),
+            allow_unused=True,
+            retain_graph=True,
         )
+        weights = weights.to(next(iter(trained.values())).dtype)
         # Of absolute values: what the terms of a sum add up to, where they cancel.
         sizes = {name: [call.absolute() for call in uses] for name, uses in calls.items()}
         with torch.no_grad():
@@ -321,27 +374,113 @@ class ClippedSum:
         return conclusive
 
     def _test_company(self, batch: Batch, losses: Tensor) -> None:
-        """An example's loss must be the same alone as in company; for batches of plain tensors."""
+        """An example's loss must be the same in less company; for batches of plain tensors."""
         tensors = batch if type(batch) in (tuple, list) else (batch,)
         if not all(isinstance(x, Tensor) and x.dim() and len(x) == len(losses) for x in tensors):
             return
         with torch.no_grad():
-            if not torch.equal(self.losses(self.module, batch), losses):
-                return  # random, as with dropout: nothing to compare
-            for pick in {0, len(losses) - 1}:
-                one = tuple(x[pick : pick + 1] for x in tensors)
-                try:
-                    found = self.losses(self.module, one[0] if batch is tensors[0] else one)
-                except (RuntimeError, ValueError, IndexError):
-                    return  # not a function of these tensors alone
-                if found.shape != (1,):
-                    return
-                if float((found - losses[pick]).abs()) > 1e-3 * float(losses.abs().max()):
-                    raise UnprovenError(
-                        f"The loss of example {pick} is another one when the example is alone: "
-                        f"{type(self.module).__name__} or the loss mixes the examples of a batch, "
-                        "or divides by their number. Compute it from the example's data alone."
-                    )
+            if torch.equal(self.losses(self.module, batch), losses):
+                self._compare_parts(batch, tensors, losses)
+                return
+            with _evaluating(self.module):  # random, as with dropout: compare without it
+                losses = self.losses(self.module, batch)
+                if torch.equal(self.losses(self.module, batch), losses):
+                    self._compare_parts(batch, tensors, losses)
+
+    def _compare_parts(self, batch: Batch, tensors: Iterable[Tensor], losses: Tensor) -> None:
+        """The first example alone, the last one, every other one, and those between them."""
+        each = torch.arange(len(losses), device=losses.device)
+        for part in (each[:1], each[-1:], each[::2], each[1::2]):
+            some = tuple(x[part.to(x.device)] for x in tensors)
+            if not len(part):
+                continue
+            try:
+                found = self.losses(self.module, some[0] if isinstance(batch, Tensor) else some)
+            except (RuntimeError, ValueError, IndexError):
+                continue  # not a function of these tensors alone
+            if found.shape != part.shape:
+                continue
+            difference = (found - losses[part]).abs()
+            if float(difference.max()) > 1e-3 * float(losses.abs().max()):
+                raise UnprovenError(
+                    f"The loss of example {int(part[difference.argmax()])} is another one when "
+                    "fewer examples are in the batch: "
+                    f"{type(self.module).__name__} or the loss mixes the examples of a batch, "
+                    "or divides by their number. Compute it from the example's data alone."
+                )
+
+
+@contextmanager
+def _elsewhere(module: nn.Module) -> Iterator[None]:
+    """The module with every trained weight moved a little, for as long as this lasts."""
+    trained = [p for p in module.parameters() if p.requires_grad]
+    saved = [p.detach().clone() for p in trained]
+    with torch.no_grad():
+        for parameter in trained:
+            size = 0.01 + 0.1 * parameter.square().mean().sqrt()
+            parameter.add_(torch.randn_like(parameter) * size)
+    try:
+        yield
+    finally:
+        with torch.no_grad():
+            for parameter, old in zip(trained, saved, strict=True):
+                parameter.copy_(old)
+
+
+@contextmanager
+def _evaluating(module: nn.Module) -> Iterator[None]:
+    """The module in evaluation mode, for as long as this lasts."""
+    modes = [(layer, layer.training) for layer in module.modules()]
+    module.eval()
+    try:
+        yield
+    finally:
+        for layer, mode in modes:
+            layer.training = mode
+
+
+def _kept(module: nn.Module) -> dict[str, list[tuple[Tensor, int]]]:
+    """The tensors that layers hold outside their parameters and buffers, with their versions."""
+    out = {}
+    for path, layer in module.named_modules():
+        for name, value in vars(layer).items():
+            if name in ("_parameters", "_buffers", "_modules", "_flat_weights"):
+                continue  # the last are parameters, too: those of torch's recurrent layers
+            several = value.values() if isinstance(value, Mapping) else value
+            held = several if isinstance(value, (Mapping, list, tuple, deque)) else (value,)
+            tensors = [
+                (x, x._version)
+                for x in held
+                if isinstance(x, Tensor) and not isinstance(x, nn.Parameter)
+            ]
+            if tensors:
+                out[f"{path}.{name}" if path else name] = tensors
+    return out
+
+
+def _state_of(module: nn.Module) -> tuple[Any, ...]:
+    """What decides which gradients there are: layers, modes, and what is frozen."""
+    return (
+        [(id(layer), layer.training) for layer in module.modules()],
+        [(id(parameter), parameter.requires_grad) for parameter in module.parameters()],
+    )
+
+
+def _check_dtypes(module: nn.Module) -> None:
+    """Norms are good to the last digit that counts in float32 and float64 alone."""
+    trained = {name: p for name, p in module.named_parameters() if p.requires_grad}
+    for name, parameter in trained.items():
+        if is_lazy(parameter):
+            raise InvalidInputError(
+                f"The parameter '{name}' has no size yet. Run the module once on made-up data of "
+                "the right shape first, and give its parameters to the optimizer after that."
+            )
+    found = sorted({str(parameter.dtype) for parameter in trained.values()})
+    if len(found) > 1 or not set(found) <= {"torch.float32", "torch.float64"}:
+        raise UnprovenError(
+            "The trained parameters must all be float32, or all float64. Got "
+            f"{', '.join(found)} instead; convert the module with module.float()."
+        )
 
 
 def _empty(batch: Batch) -> bool:
@@ -350,7 +489,12 @@ def _empty(batch: Batch) -> bool:
     return all(isinstance(x, Tensor) and x.dim() and not len(x) for x in tensors)
 
 
-def _checked(losses: Tensor) -> Tensor:
+def _checked(losses: Any) -> Tensor:
+    if not isinstance(losses, Tensor):
+        raise InvalidInputError(
+            "The losses must be a tensor with one entry for each example. Got "
+            f"{type(losses).__name__} instead."
+        )
     if losses.dim() != 1:
         raise InvalidInputError(
             "The losses must be a vector with one entry for each example (no reduction). Got "
@@ -360,7 +504,12 @@ def _checked(losses: Tensor) -> Tensor:
 
 
 def _check_rows(use: _Use, count: int) -> None:
-    """Refuse rows that are not the examples'."""
+    """Refuse rows that are not the examples', and those with too few digits."""
+    if use.output.dtype not in (torch.float32, torch.float64):
+        raise UnprovenError(
+            f"The layer '{use.name}' ran in {use.output.dtype}, too coarse for a norm that bounds "
+            "anything. Leave out autocast, or run the layer in float32."
+        )
     found, rows = len(use.output) if use.output.dim() else 0, use.rows
     if rows is None and found != count:
         raise UnprovenError(

@@ -27,6 +27,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from graphveil._errors import UnprovenError
 from graphveil.grads.layers import Affine, HeadDot, SelfWeight
 from graphveil.grads.rows import Rows
 
@@ -123,8 +124,10 @@ class LinearRule:
             return (of_inputs + _TINY) * ((b * b).sum((1, 2)) + _TINY) * ENLARGE
         if width * (d + p) >= d * p:
             return self._direct(a, b)
-        terms = (_product(a, a, 160) + float(self.with_bias)) * _product(b, b, 160)
+        of_inputs, of_grads = _product(a, a, 160), _product(b, b, 160)
+        terms = (of_inputs + float(self.with_bias)) * of_grads
         hidden = _GRAM * torch.finfo(a.dtype).eps * terms.abs().sum((1, 2))
+        hidden += width * _TINY * (_trace(of_inputs) + _trace(of_grads))  # squares that underflow
         return (terms.sum((1, 2)).clamp_min(0) + hidden) * ENLARGE
 
     def _direct(self, a: Tensor, b: Tensor) -> Tensor:
@@ -217,11 +220,21 @@ def _affine(layer: Any, normalised: Tensor, grad: Tensor) -> dict[str, Tensor]:
 
 
 def _layer_norm(layer: Any, x: Tensor, grad: Tensor) -> dict[str, Tensor]:
+    if x.dim() <= len(layer.normalized_shape):
+        raise UnprovenError(
+            f"nn.LayerNorm({list(layer.normalized_shape)}) normalises over the examples of a "
+            "batch. Leave the first dimension out of its shape."
+        )
     return _affine(layer, F.layer_norm(x, layer.normalized_shape, eps=layer.eps), grad)
 
 
 def _instance_norm(layer: Any, x: Tensor, grad: Tensor) -> dict[str, Tensor]:
     # (examples, channels, length): channels go last, as everywhere else
+    if x.dim() != 3:
+        raise UnprovenError(
+            "nn.InstanceNorm1d takes (examples, channels, length). Got an input of shape "
+            f"{tuple(x.shape)} instead, whose rows it would not keep apart."
+        )
     normalised = F.instance_norm(x, eps=layer.eps)
     return _affine(layer, normalised.transpose(1, 2), grad.transpose(1, 2))
 
@@ -274,6 +287,10 @@ def _long_product(x: Tensor, y: Tensor) -> Tensor:
     if min(len(x), len(y)) >= 16:
         return x @ y.t()
     return _product(x.unsqueeze(0), y.unsqueeze(0), 256).squeeze(0)
+
+
+def _trace(squared: Tensor) -> Tensor:
+    return squared.diagonal(dim1=1, dim2=2).sum(1)
 
 
 def _side_by_side(parts: list[Tensor], dim: int) -> Tensor:

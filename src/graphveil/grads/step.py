@@ -14,10 +14,13 @@ its loss, not a norm.
 
 from __future__ import annotations
 
+import copy
+import inspect
 import math
 import os
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
+from pickle import UnpicklingError
 from typing import Any, Protocol, runtime_checkable
 
 import dp_accounting as dpa
@@ -26,7 +29,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from graphveil import _validate
-from graphveil._errors import BudgetError, InvalidInputError, RefusedError
+from graphveil._errors import BudgetError, InvalidInputError, RefusedError, UnprovenError
 from graphveil.grads.clipped import ClippedSum, Losses
 from graphveil.grads.clipping import Automatic, Clipping, Flat, Off, PerLayer, Quantile
 from graphveil.mechanisms import Gaussian
@@ -44,13 +47,24 @@ class Examples(Protocol):
         """The number of loss terms; public."""
 
     def batches(self, drawn: Tensor) -> Iterable[Any]:
-        """The drawn ones, cut into batches that fit in memory. Every one, exactly once."""
+        """The drawn ones, cut into batches that fit in memory. Every one, exactly once.
+
+        Not called when none was drawn.
+        """
 
 
 class TensorExamples:
     """Examples that are rows of tensors; a batch is a tuple of them."""
 
     def __init__(self, *tensors: Tensor, batch_rows: int = 1024) -> None:
+        for tensor in tensors:
+            if not isinstance(tensor, Tensor) or not tensor.dim():
+                raise InvalidInputError(
+                    "The 'examples' parameter must be a tuple of tensors with one row for each "
+                    "example, or an object with a length and a 'batches' method. Got "
+                    f"{'a number' if isinstance(tensor, Tensor) else type(tensor).__name__} among "
+                    "the tensors instead."
+                )
         lengths = {len(tensor) for tensor in tensors}
         if len(lengths) != 1:
             raise InvalidInputError(
@@ -104,7 +118,7 @@ class PrivateStep:
                 "Noise and batches must come from the secret stream. Got "
                 f"{type(self.rng).__name__} instead; pass graphveil.secret(), or nothing."
             )
-        self.sample_rate, self.noise_multiplier = sample_rate, noise_multiplier
+        self._sample_rate, self._noise_multiplier = sample_rate, noise_multiplier
         self.max_steps, self.target = max_steps, target
         self.one_step: dpa.DpEvent = (
             SampledGaussianDpEvent(
@@ -119,16 +133,38 @@ class PrivateStep:
         self.taken = 0
         self._earlier: dpa.DpEvent = dpa.NoOpDpEvent()
         self._journal: Journal | None = None
-        trained = {id(p) for group in optimizer.param_groups for p in group["params"]}
-        strangers = [
+        self._check_optimizer()
+
+    @property
+    def sample_rate(self) -> float:
+        """The probability with which each example is drawn. What is charged follows from it."""
+        return self._sample_rate
+
+    @property
+    def noise_multiplier(self) -> float:
+        """The noise, in units of the bound. What is charged follows from it."""
+        return self._noise_multiplier
+
+    def _check_optimizer(self) -> None:
+        """Refuse an optimizer of other parameters, and one that wants another kind of gradient."""
+        held = {id(p) for group in self.optimizer.param_groups for p in group["params"]}
+        every = {id(p) for p in self.module.parameters()}
+        missing = [
             name
             for name, p in self.module.named_parameters()
-            if p.requires_grad and id(p) not in trained
+            if p.requires_grad and id(p) not in held
         ]
-        if strangers or len(trained) > len(list(self.module.parameters())):
+        if missing or held - every:
             raise InvalidInputError(
                 "The optimizer must hold the module's trained parameters and no others. Missing: "
-                f"{', '.join(strangers) or 'none'}."
+                f"{', '.join(missing) or 'none'}; not the module's: {len(held - every)}."
+            )
+        closure = inspect.signature(self.optimizer.step).parameters.get("closure")
+        again = closure is not None and closure.default is inspect.Parameter.empty
+        if again or isinstance(self.optimizer, torch.optim.SparseAdam):
+            raise InvalidInputError(
+                "The optimizer must step on one dense gradient. Got "
+                f"{type(self.optimizer).__name__} instead; use SGD, Adam or another."
             )
 
     @property
@@ -155,16 +191,22 @@ class PrivateStep:
                 f"The budget covers {self.max_steps} steps, and all of them have been taken. Plan "
                 "for more steps, or stop here."
             )
+        self._check_optimizer()
         if self._journal is not None:
             self._journal.note()
         self.taken += 1  # from here on something may have been released
         coins = self.rng.bernoulli(self.sample_rate, len(self.examples))
         drawn = torch.from_numpy(coins).nonzero().flatten()
-        noisy = self._release(self.examples.batches(drawn))
+        noisy = self._release(self.examples.batches(drawn) if len(drawn) else ())
+        if self.clipped.seen > len(drawn):
+            raise UnprovenError(
+                "The batches had more losses than there were examples drawn, so that one example "
+                "counts more than once. Yield every drawn example once, with one loss."
+            )
         expected = self.sample_rate * len(self.examples)
         for name, parameter in self.module.named_parameters():
-            if name in noisy:
-                parameter.grad = noisy[name] / expected
+            # Whatever stood here before, in frozen parameters too, has no noise.
+            parameter.grad = noisy[name] / expected if name in noisy else None
         self.optimizer.step()
         for parameter in self.module.parameters():
             parameter.grad = None
@@ -201,13 +243,15 @@ class PrivateStep:
         Steps taken between two checkpoints are lost in a crash, but they were released and stay
         charged: one byte goes to disk before each of them.
         """
-        directory = Path(directory)
+        directory = Path(directory).resolve()
         ours = self._journal is not None and self._journal.directory == directory
         if not ours and (directory / "checkpoint.pt").exists():
             raise RefusedError(
                 f"{directory} holds the checkpoint of another run, whose steps must stay charged. "
                 "Resume it, or save to another directory."
             )
+        if directory.exists() and not directory.is_dir():
+            raise InvalidInputError(f"The 'directory' must be a directory. {directory} is a file.")
         directory.mkdir(parents=True, exist_ok=True)
         self._write_checkpoint(directory)
         if not ours:
@@ -237,30 +281,39 @@ class PrivateStep:
         Noise and batches are fresh: the secret stream has no state to go back to. A fixed stream
         would repeat itself and is refused.
         """
-        directory = Path(directory)
+        directory = Path(directory).resolve()
         if self.rng.void_reason is not None:
             raise RefusedError(
                 "A run with a fixed secret stream cannot be resumed, since its noise would repeat. "
                 "Start again, or use graphveil.secret()."
             )
+        before = copy.deepcopy((self.module.state_dict(), self.optimizer.state_dict()))
         try:
             state = torch.load(directory / "checkpoint.pt", weights_only=True)
             earlier, crashed = from_json(state["earlier"]), from_json(state["one_step"])
-            journal = Journal(directory)
-            lost = max(0, journal.noted - state["taken"])
+            noted = Journal(directory).noted
+            spent = max(noted, _validate.integer("taken", state["taken"], "[0, inf)"))
+            bound = state["max_grad_norm"]
+            if bound is not None:
+                _validate.number("max_grad_norm", bound, "(0, inf)")
+            self._check_options(state["optimizer"])
             self.module.load_state_dict(state["module"])
             self.optimizer.load_state_dict(state["optimizer"])
             torch.set_rng_state(state["torch_rng"])
         except FileNotFoundError as error:
-            raise InvalidInputError(f"There is no checkpoint in {directory}.") from error
-        except (RuntimeError, KeyError, EOFError, ValueError) as error:
+            missing = Path(error.filename).name
+            raise InvalidInputError(
+                f"There is no checkpoint in {directory}: '{missing}' is missing."
+            ) from error
+        except (RuntimeError, KeyError, EOFError, ValueError, TypeError, UnpicklingError) as error:
+            self.module.load_state_dict(before[0])  # not half of somebody else's weights
+            self.optimizer.load_state_dict(before[1])
             reason = " ".join(str(error).split())[:200] or type(error).__name__
             raise InvalidInputError(
                 f"The checkpoint in {directory} cannot be read into this module: {reason}"
             ) from error
-        if isinstance(self.clipped.clipping, Quantile) and state["max_grad_norm"] is not None:
-            self.clipped.clipping.max_grad_norm = state["max_grad_norm"]
-        spent = state["taken"] + lost
+        if isinstance(self.clipped.clipping, Quantile) and bound is not None:
+            self.clipped.clipping.max_grad_norm = bound
         if crashed == self.one_step:
             self._earlier, self.taken = earlier, spent
         else:
@@ -268,9 +321,20 @@ class PrivateStep:
             # checkpoint says so before the journal starts anew, so that no crash loses a step.
             self._earlier, self.taken = composed(earlier, repeated(crashed, spent)), 0
             self._write_checkpoint(directory)
-            journal = Journal(directory, 0)
+        if self._earlier != dpa.NoOpDpEvent():
             self._stay_within_target()
-        self._journal = journal
+        # A journal that was cut short would hide the next steps behind those it lost.
+        self._journal = Journal(directory, None if noted == self.taken else self.taken)
+
+    def _check_options(self, saved: dict[str, Any]) -> None:
+        """Refuse the state of another kind of optimizer, which could not step."""
+        groups = zip(self.optimizer.param_groups, saved["param_groups"], strict=False)
+        lost = sorted({name for ours, theirs in groups for name in ours.keys() - theirs.keys()})
+        if lost:
+            raise InvalidInputError(
+                f"it was saved with another kind of optimizer, without {', '.join(lost)}; resume "
+                "with the same kind."
+            )
 
     def _stay_within_target(self) -> None:
         """Lower ``max_steps`` to what the target leaves after what came before."""
@@ -338,7 +402,7 @@ def make_private(
     max_grad_norm: Any = 1.0,
     clipping: str | Clipping = "flat",
     removed: int = 1,
-    altered: int = 0,
+    altered: int | None = None,
     losses: Losses = cross_entropy,
     directory: str | Path | None = None,
     rng: SecretStream | None = None,
@@ -350,16 +414,18 @@ def make_private(
     Give ``sample_rate``, or ``batch_size`` for the expected batch; ``noise_multiplier``, or
     ``target_epsilon`` with ``target_delta`` and ``steps`` (or ``epochs``), which also stops the run
     when the budget is spent. ``removed`` and ``altered`` say how many loss terms one unit touches:
-    (1, 0) where each example is one unit's own. With a ``directory`` every step is noted on disk
-    from the first one on, and :meth:`PrivateStep.save` writes checkpoints there.
+    (1, 0) where each example is one unit's own, which is the default unless the examples are
+    neighbourhoods (have ``num_layers``): these overlap, so ``altered`` must be given. With a
+    ``directory`` every step is noted on disk from the first one on, and :meth:`PrivateStep.save`
+    writes checkpoints there.
 
     *Guarantee.* See :class:`PrivateStep`. A loss of one example that depends on another example's
     data is outside it, unless ``altered`` says so.
     """
-    if isinstance(examples, Tensor):
+    if not isinstance(examples, (Examples, tuple, list)):
         raise InvalidInputError(
             "The 'examples' parameter must be a tuple of tensors (inputs and labels) or an object "
-            "with a length and a 'batches' method. Got a single tensor instead."
+            f"with a length and a 'batches' method. Got {type(examples).__name__} instead."
         )
     terms = examples if isinstance(examples, Examples) else TensorExamples(*examples)
     count = len(terms)
@@ -369,8 +435,24 @@ def make_private(
     if batch_size is not None:
         sample_rate = _validate.integer("batch_size", batch_size, f"[1, {count}]") / count
     sample_rate = _validate.number("sample_rate", sample_rate, "(0, 1]")
-    if epochs is not None and steps is None:
+    if epochs is not None:
+        if steps is not None:
+            raise InvalidInputError("Give either 'steps' or 'epochs', not both.")
         steps = math.ceil(_validate.number("epochs", epochs, "(0, inf)") / sample_rate)
+    if steps is not None:
+        steps = _validate.integer("steps", steps, "[1, 1e9]")
+    if altered is None:
+        if getattr(terms, "num_layers", 0):
+            raise InvalidInputError(
+                "Neighbourhoods overlap: give 'altered', in how many other loss terms one unit may "
+                "be read (K + ... + K^L for senders capped at K and L layers)."
+            )
+        altered = 0
+    if removed == 0 and altered == 0:
+        raise InvalidInputError(
+            "The 'removed' and 'altered' parameters must not both be 0: a unit that touches no "
+            "loss term is not in the data."
+        )
     if (noise_multiplier is None) == (target_epsilon is None):
         raise InvalidInputError("Give either 'noise_multiplier' or 'target_epsilon'.")
     if target_epsilon is not None:
@@ -379,7 +461,7 @@ def make_private(
                 "A 'target_epsilon' needs a 'target_delta' and the number of 'steps' (or 'epochs')."
             )
         check_delta(target_delta, count)
-        rate, planned = sample_rate, _validate.integer("steps", steps, "[1, 1e9]")
+        rate, planned = sample_rate, steps
         noise_multiplier = calibrate(
             lambda noise: repeated(
                 SampledGaussianDpEvent(
@@ -395,6 +477,11 @@ def make_private(
     if isinstance(clipping, str):
         kind = _validate.choice("clipping", clipping, tuple(_CLIPPINGS))
         clipping = _CLIPPINGS[kind](max_grad_norm)
+    elif isinstance(clipping, type) or not hasattr(clipping, "scales"):
+        raise InvalidInputError(
+            f"The 'clipping' parameter must be one of {', '.join(map(repr, _CLIPPINGS))}, or an "
+            f"object such as Flat(1.0). Got {clipping!r} instead."
+        )
     step = PrivateStep(
         ClippedSum(module, losses, clipping),
         optimizer,

@@ -110,6 +110,12 @@ class GraphClassifier(nn.Module):
         Row r is a node of graph ``batch[r]``, in any order; edges stay inside a graph. Graphs may
         have a single node, no edges, or no nodes at all: these pool to zeros.
         """
+        source, target = edge_index
+        if bool((batch[source] != batch[target]).any()):
+            raise InvalidInputError(
+                "Edges must stay inside a graph. Got one between two graphs of the batch; add the "
+                "number of earlier nodes to each graph's edges."
+            )
         messages = normalised(edge_index, len(x), self.normalisation)
         h = x
         with ragged(batch, num_graphs):
