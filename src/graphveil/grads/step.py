@@ -34,7 +34,14 @@ from graphveil.grads.clipped import ClippedSum, Losses
 from graphveil.grads.clipping import Automatic, Clipping, Flat, Off, PerLayer, Quantile
 from graphveil.mechanisms import Gaussian
 from graphveil.privacy.accounting import calibrate, epsilon
-from graphveil.privacy.events import SampledGaussianDpEvent, composed, from_json, repeated, to_json
+from graphveil.privacy.events import (
+    RevealedCountGaussianDpEvent,
+    SampledGaussianDpEvent,
+    composed,
+    from_json,
+    repeated,
+    to_json,
+)
 from graphveil.privacy.guarantee import Certificate, Charge, certify, check_delta
 from graphveil.rng import SecretStream, secret
 
@@ -106,6 +113,7 @@ class PrivateStep:
         noise_multiplier: float,
         removed: int = 1,
         altered: int = 0,
+        fixed_batch: int | None = None,
         max_steps: int | None = None,
         target: tuple[float, float] | None = None,
         rng: SecretStream | None = None,
@@ -119,14 +127,10 @@ class PrivateStep:
                 f"{type(self.rng).__name__} instead; pass graphveil.secret(), or nothing."
             )
         self._sample_rate, self._noise_multiplier = sample_rate, noise_multiplier
+        self._fixed_batch = fixed_batch
         self.max_steps, self.target = max_steps, target
         self.one_step: dpa.DpEvent = (
-            SampledGaussianDpEvent(
-                rate=sample_rate,
-                noise_multiplier=noise_multiplier,
-                removed=removed,
-                altered=altered,
-            )
+            _event(sample_rate, noise_multiplier, removed, altered, len(examples), fixed_batch)
             if noise_multiplier > 0 and not isinstance(clipped.clipping, Off)
             else dpa.NonPrivateDpEvent()
         )
@@ -195,8 +199,7 @@ class PrivateStep:
         if self._journal is not None:
             self._journal.note()
         self.taken += 1  # from here on something may have been released
-        coins = self.rng.bernoulli(self.sample_rate, len(self.examples))
-        drawn = torch.from_numpy(coins).nonzero().flatten()
+        drawn = self._draw()
         noisy = self._release(self.examples.batches(drawn) if len(drawn) else ())
         if self.clipped.seen > len(drawn):
             raise UnprovenError(
@@ -210,6 +213,15 @@ class PrivateStep:
         self.optimizer.step()
         for parameter in self.module.parameters():
             parameter.grad = None
+
+    def _draw(self) -> Tensor:
+        """Every example by a coin of its own, or a uniform choice of a fixed number of them."""
+        count = len(self.examples)
+        if self._fixed_batch is None:
+            coins = self.rng.bernoulli(self.sample_rate, count)
+            return torch.from_numpy(coins).nonzero().flatten()
+        keys = torch.from_numpy(self.rng.gumbel(count))  # those with the largest of equal laws
+        return keys.topk(self._fixed_batch, sorted=False).indices
 
     def _release(self, batches: Iterable[Any]) -> dict[str, Tensor]:
         """The clipped sum with noise on every coordinate: one vector, one release."""
@@ -379,6 +391,28 @@ class Journal:
             os.fsync(file.fileno())
 
 
+def _event(
+    sample_rate: float,
+    noise_multiplier: float,
+    removed: int,
+    altered: int,
+    count: int,
+    fixed_batch: int | None,
+) -> dpa.DpEvent:
+    """What one step releases. Batches of a fixed size have a looser law than Poisson ones."""
+    if fixed_batch is None:
+        return SampledGaussianDpEvent(
+            rate=sample_rate, noise_multiplier=noise_multiplier, removed=removed, altered=altered
+        )
+    return RevealedCountGaussianDpEvent(
+        noise_multiplier=noise_multiplier,
+        removed=removed,
+        altered=altered,
+        population=count,
+        batch=fixed_batch,
+    )
+
+
 _CLIPPINGS: dict[str, Callable[[Any], Clipping]] = {
     "flat": Flat,
     "per_layer": PerLayer,
@@ -394,6 +428,7 @@ def make_private(
     *,
     sample_rate: float | None = None,
     batch_size: int | None = None,
+    fixed_size: bool = False,
     noise_multiplier: float | None = None,
     target_epsilon: float | None = None,
     target_delta: float | None = None,
@@ -411,7 +446,9 @@ def make_private(
 
     Names follow Opacus. ``examples`` is a tuple of tensors (inputs and labels), or any object with
     a length and a ``batches`` method. ``losses(module, batch)`` gives one loss for each example.
-    Give ``sample_rate``, or ``batch_size`` for the expected batch; ``noise_multiplier``, or
+    Give ``sample_rate``, or ``batch_size`` for the expected batch (with ``fixed_size``, for every
+    batch: a uniform choice without replacement, which costs more than Poisson batches do);
+    ``noise_multiplier``, or
     ``target_epsilon`` with ``target_delta`` and ``steps`` (or ``epochs``), which also stops the run
     when the budget is spent. ``removed`` and ``altered`` say how many loss terms one unit touches:
     (1, 0) where each example is one unit's own, which is the default unless the examples are
@@ -432,6 +469,9 @@ def make_private(
     _validate.integer("examples", count, "[1, 1e12]")
     if (sample_rate is None) == (batch_size is None):
         raise InvalidInputError("Give either 'sample_rate' or 'batch_size', to say how to sample.")
+    if fixed_size and batch_size is None:
+        raise InvalidInputError("Batches of a fixed size need a 'batch_size', not a 'sample_rate'.")
+    fixed_batch = batch_size if fixed_size else None
     if batch_size is not None:
         sample_rate = _validate.integer("batch_size", batch_size, f"[1, {count}]") / count
     sample_rate = _validate.number("sample_rate", sample_rate, "(0, 1]")
@@ -464,10 +504,7 @@ def make_private(
         rate, planned = sample_rate, steps
         noise_multiplier = calibrate(
             lambda noise: repeated(
-                SampledGaussianDpEvent(
-                    rate=rate, noise_multiplier=noise, removed=removed, altered=altered
-                ),
-                planned,
+                _event(rate, noise, removed, altered, count, fixed_batch), planned
             ),
             epsilon=target_epsilon,
             delta=target_delta,
@@ -490,6 +527,7 @@ def make_private(
         noise_multiplier=_validate.number("noise_multiplier", noise_multiplier, "[0, inf)"),
         removed=removed,
         altered=altered,
+        fixed_batch=fixed_batch,
         max_steps=steps,
         target=None
         if target_epsilon is None or target_delta is None

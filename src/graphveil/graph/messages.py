@@ -236,7 +236,13 @@ class Messages:
         )
 
 
-def normalised(edge_index: Tensor, num_nodes: int, how: str = "inverse-degree") -> Messages:
+def normalised(
+    edge_index: Tensor,
+    num_nodes: int,
+    how: str = "inverse-degree",
+    *,
+    sender_lists: Tensor | None = None,
+) -> Messages:
     """Weights for kept messages, from the kept messages alone.
 
     ``inverse-degree``: 1 / (1 + in(w)) for every message that reaches w and for w's own state.
@@ -244,8 +250,9 @@ def normalised(edge_index: Tensor, num_nodes: int, how: str = "inverse-degree") 
     in(w))) for w's own state. The sender counts what it *sends*: the textbook's in-degree of the
     sender would let a row reach one hop further than the network is deep. ``none``: ones.
 
-    *Guarantee conditions*: under the unit ``edge``, deleting a message of u would change the
-    symmetric weights of u's other messages; use one of the other two there.
+    *Guarantee conditions*: where receivers were capped, too, ``sender_lists`` must be the edges
+    before that cap: a place freed at a receiver must not change another sender's count. Under the
+    edge units, and under the relation ``remove``, symmetric weights have no proven bound.
     """
     _validate.choice("how", how, NORMALISATIONS)
     source, target = edge_index
@@ -253,8 +260,9 @@ def normalised(edge_index: Tensor, num_nodes: int, how: str = "inverse-degree") 
     if how == "inverse-degree":
         return Messages(edge_index, 1.0 / reached[target], 1.0 / reached)
     if how == "symmetric":
+        sent = source if sender_lists is None else sender_lists[0]
         by_receiver = reached.rsqrt()
-        by_sender = (1.0 + torch.bincount(source, minlength=num_nodes)).rsqrt()
+        by_sender = (1.0 + torch.bincount(sent, minlength=num_nodes)).rsqrt()
         weight = by_sender[source] * by_receiver[target]
         return Messages(edge_index, weight, by_sender * by_receiver)
     ones = torch.ones_like(reached)

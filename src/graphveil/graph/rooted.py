@@ -133,6 +133,16 @@ class RootedTerms:
         num_layers: int,
         rows_at_once: int = 12_000,
     ) -> None:
+        if roots.dim() != 1 or roots.dtype != torch.long or len(roots.unique()) != len(roots):
+            raise InvalidInputError(
+                "The 'roots' parameter must be distinct node ids: one node has one loss term. Got "
+                f"{len(roots)} values of {roots.dtype} instead; a mask's are mask.nonzero()."
+            )
+        if not len(x) == len(y) == messages.num_nodes:
+            raise InvalidInputError(
+                "The 'x', 'y' and 'messages' parameters must be of one graph. Got "
+                f"{len(x)} rows, {len(y)} labels and {messages.num_nodes} nodes instead."
+            )
         self.x, self.y, self.messages, self.roots = x, y, messages, roots
         self.num_layers, self.rows_at_once = num_layers, rows_at_once
         self.reach = reach(messages, num_layers)[roots]

@@ -86,13 +86,6 @@ def daigavane(
     steps = _validate.integer("steps", steps, "[1, 1e12]")
     delta = _validate.number("delta", delta, "(0, 1)")
     noise = 2 * (max_degree + 1) * noise_ratio
-    rho = np.arange(max_degree + 2)
-    log_weights = stats.hypergeom(nodes, max_degree + 1, batch).logpmf(rho)
-
-    def gamma(order: float) -> float:
-        exponents = log_weights + order * (order - 1) * 2 * rho**2 / noise**2
-        return steps * float(special.logsumexp(exponents)) / (order - 1)
-
     fixed_size = RevealedCountGaussianDpEvent(
         noise_multiplier=noise, removed=1, altered=max_degree, population=nodes, batch=batch
     )
@@ -100,7 +93,7 @@ def daigavane(
     return Claim(
         paper="Daigavane et al. 2021, arXiv 2111.15521",
         method="daigavane",
-        claimed_epsilon=_classic(gamma, delta),
+        claimed_epsilon=daigavane_epsilon(nodes, batch, max_degree, noise, steps, delta),
         delta=delta,
         formula="Theorem 1: RDP with a hypergeometric number of changed terms, 2C for each",
         flaw="The paper's sampler (Algorithm 2) bounds both ends of an edge in one shared pass, so "
@@ -116,6 +109,20 @@ def daigavane(
         "at most max_degree messages, chosen from its own list. Fixed-size batches with that cap: "
         f"epsilon {round_up(fixed_epsilon)}. The paper's own sampler has no proven epsilon.",
     )
+
+
+def daigavane_epsilon(
+    nodes: int, batch: int, max_degree: int, noise: float, steps: int, delta: float
+) -> float:
+    """Theorem 1 alone, for noise of standard deviation ``noise`` times the clipping bound."""
+    rho = np.arange(max_degree + 2)
+    log_weights = stats.hypergeom(nodes, max_degree + 1, batch).logpmf(rho)
+
+    def gamma(order: float) -> float:
+        exponents = log_weights + order * (order - 1) * 2 * rho**2 / noise**2
+        return steps * float(special.logsumexp(exponents)) / (order - 1)
+
+    return _classic(gamma, delta)
 
 
 def igamberdiev(*, noise_multiplier: float, steps: int, splits: int, delta: float) -> Claim:

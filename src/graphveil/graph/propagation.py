@@ -1,0 +1,21 @@
+"""Spreading rows over a graph in the open."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from graphveil.graph.messages import Messages
+
+
+def smoothed(rows: Tensor, messages: Messages, steps: int, teleport: float) -> Tensor:
+    """Personalised PageRank by power iteration: each row spread over who hears it, and kept.
+
+    Every step takes ``1 - teleport`` of the weighted neighbourhood, a node's own row included, and
+    ``teleport`` of the row it started with.
+
+    *Guarantee*: none. Neighbours' rows are read in the open.
+    """
+    found = rows
+    for _ in range(steps):
+        found = (1 - teleport) * messages.weighted(found) + teleport * rows
+    return found

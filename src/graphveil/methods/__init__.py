@@ -1,0 +1,26 @@
+"""One file a method; METHODS is the table of contents."""
+
+from graphveil.methods.base import Facts, Method, Plan
+from graphveil.methods.baselines import GNNBaseline, MLPBaseline
+from graphveil.methods.dp_gnn import DPGNN
+from graphveil.methods.late_graph import DPMLP, LateGraph
+
+METHODS: dict[str, type[Method]] = {
+    "dp-gnn": DPGNN,
+    "late-graph": LateGraph,
+    "dp-mlp": DPMLP,
+    "mlp": MLPBaseline,
+    "gnn": GNNBaseline,
+}
+
+__all__ = [
+    "DPGNN",
+    "DPMLP",
+    "METHODS",
+    "Facts",
+    "GNNBaseline",
+    "LateGraph",
+    "MLPBaseline",
+    "Method",
+    "Plan",
+]

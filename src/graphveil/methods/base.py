@@ -1,0 +1,174 @@
+"""The contract of every method: settings in the constructor, a plan before any data, then `fit`.
+
+    method = DPGNN(epsilon=8.0)
+    print(method.plan(Facts(num_nodes=20_000, ...)).certificate())   # nothing was touched yet
+    method.fit(data)
+    method.certificate_, method.predict(data)
+
+A method is a keyword-only dataclass, hence a scikit-learn estimator: ``get_params``,
+``set_params``, ``clone`` and ``repr`` come for nothing. What `fit` learns ends in an underscore; no
+private data stays on the object.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import ClassVar, Self
+
+from sklearn.base import BaseEstimator
+from torch import Tensor, nn
+from torch_geometric.data import Data
+from torch_geometric.utils import is_undirected
+
+from graphveil import _validate
+from graphveil._errors import InvalidInputError
+from graphveil.graph.checks import checked, num_classes_of
+from graphveil.privacy.guarantee import Certificate, Charge, Claimed, certify
+
+MODES = ("visible", "noisy", "disjoint")
+Progress = Callable[[Iterable[int]], Iterable[int]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Facts:
+    """What is public of a graph: all that a plan may depend on."""
+
+    num_nodes: int
+    num_features: int
+    num_classes: int
+    num_train: int
+    directed: bool = False
+
+    def __post_init__(self) -> None:
+        _validate.integer("num_nodes", self.num_nodes, "[1, 1e12]")
+        _validate.integer("num_features", self.num_features, "[1, 1e9]")
+        _validate.integer("num_classes", self.num_classes, "[2, 1e9]")
+        _validate.integer("num_train", self.num_train, f"[1, {self.num_nodes}]")
+
+    @classmethod
+    def of(cls, data: Data) -> Facts:
+        """The facts of a graph at hand, after checking it."""
+        checked(data)
+        return cls(
+            num_nodes=len(data.x),
+            num_features=data.x.shape[1],
+            num_classes=num_classes_of(data),
+            num_train=int(data.train_mask.sum()),
+            directed=not is_undirected(data.edge_index, num_nodes=len(data.x)),
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """What ``fit`` will run *and* what it will be charged; made without looking at data.
+
+    ``charges`` are the planned releases. ``details`` are the numbers a person may want to see
+    before spending: noise, rate, steps, influence, expected signal-to-noise.
+    """
+
+    method: str
+    facts: Facts
+    unit: str
+    delta: float
+    charges: tuple[Charge, ...]
+    details: Mapping[str, float] = field(default_factory=dict)
+    relation: str = "withhold"
+    public_degree: int | None = None
+    released: str = "model weights"
+    public: tuple[str, ...] = ()
+    inference: tuple[str, ...] = ()
+    void_because: tuple[str, ...] = ()
+    claim: Claimed | None = None
+
+    def certificate(
+        self,
+        charges: Sequence[Charge] | None = None,
+        *,
+        void_because: Sequence[str | None] = (),
+        inference: Sequence[str] = (),
+        released_to: str = "anybody",
+    ) -> Certificate:
+        """The certificate of the plan, or of the ``charges`` that a run really made."""
+        return certify(
+            self.charges if charges is None else charges,
+            unit=self.unit,
+            delta=self.delta,
+            released=self.released,
+            released_to=released_to,
+            relation=self.relation,
+            public_degree=self.public_degree,
+            public=self.public,
+            inference=(*self.inference, *inference),
+            void_because=(*self.void_because, *void_because),
+            claim=self.claim,
+        )
+
+    @property
+    def epsilon(self) -> float:
+        """What the whole plan costs."""
+        return self.certificate().guarantee.epsilon
+
+
+@dataclass(kw_only=True)
+class Method(BaseEstimator, ABC):
+    """A way to train on a graph. Subclasses declare settings, and say what they run and cost."""
+
+    name: ClassVar[str]
+
+    # Set by fit.
+    plan_: Plan = field(init=False, repr=False, compare=False)
+    certificate_: Certificate = field(init=False, repr=False, compare=False)
+    network_: nn.Module = field(init=False, repr=False, compare=False)
+    charges_: list[Charge] = field(init=False, repr=False, compare=False)
+
+    @abstractmethod
+    def plan(self, facts: Facts) -> Plan:
+        """What training on such a graph will run and cost. Touches no data."""
+
+    @abstractmethod
+    def fit(
+        self, data: Data, *, directory: str | Path | None = None, progress: Progress | None = None
+    ) -> Self:
+        """Train on ``data`` (``x``, ``edge_index``, ``y`` and the three masks).
+
+        With a ``directory`` every step is noted there before it is taken, and a run that was killed
+        goes on from its last checkpoint, charged for every step it ever began.
+        """
+
+    @abstractmethod
+    def predict_proba(
+        self, data: Data, *, mode: str = "visible", epsilon: float | None = None
+    ) -> Tensor:
+        """Class probabilities of every node: (nodes, classes).
+
+        ``visible`` lets a node see its neighbours' features and promises the neighbours nothing.
+        ``noisy`` perturbs what it sees, for ``epsilon`` more, added to ``certificate_`` at every
+        call. ``disjoint`` says that ``data`` is another graph than the one trained on.
+        """
+
+    def predict(self, data: Data, *, mode: str = "visible", epsilon: float | None = None) -> Tensor:
+        """The most probable class of every node."""
+        return self.predict_proba(data, mode=mode, epsilon=epsilon).argmax(1)
+
+    def score(self, data: Data, *, mode: str = "visible", mask: str = "test_mask") -> float:
+        """Accuracy on the labelled nodes of a mask. Outside the guarantee: it reads labels."""
+        wanted = data[mask] & (data.y >= 0)
+        if not wanted.any():
+            raise InvalidInputError(f"The '{mask}' must hold a labelled node. Got none instead.")
+        found = self.predict(data, mode=mode)
+        return float((found[wanted] == data.y[wanted]).float().mean())
+
+
+def signal_to_noise(facts: Facts, sample_rate: float, noise: float, parameters: int) -> float:
+    """The largest a step's clipped sum can be, over the size of its noise.
+
+    Were all gradients of a batch to agree, their sum would be ``rate * n`` bounds long; the noise
+    on ``parameters`` coordinates is ``noise * sqrt(parameters)`` bounds long.
+    """
+    if noise == 0:
+        return math.inf
+    return sample_rate * facts.num_train / (noise * math.sqrt(parameters))

@@ -1,0 +1,136 @@
+"""What would be possible without privacy: an MLP and a GNN trained in the open.
+
+No guarantee: their certificates say so. They are here because a private figure means little without
+the honest ones beside it.
+"""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar, Self
+
+import dp_accounting as dpa
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+from torch_geometric.data import Data
+
+from graphveil import _validate
+from graphveil.graph.caps import cap_senders
+from graphveil.graph.messages import Messages, normalised
+from graphveil.methods.base import Facts, Plan, Progress
+from graphveil.methods.node import NodeMethod, alone
+from graphveil.methods.training import seeded_weights
+from graphveil.nn import RootedGNN
+from graphveil.privacy.guarantee import Charge, default_delta
+
+
+@dataclass(kw_only=True)
+class MLPBaseline(NodeMethod):
+    """An MLP on each node's own features, trained without privacy."""
+
+    name: ClassVar[str] = "mlp"
+
+    num_layers: int = 2
+    activation: str = "relu"
+    learning_rate: float = 0.01
+    dropout: float = 0.5
+    weight_decay: float = 5e-4
+    steps: int = 200
+
+    def _network(self, facts: Facts) -> RootedGNN:
+        layers = _validate.integer("num_layers", self.num_layers, "[1, 10]")
+        return RootedGNN(
+            self._columns(facts),
+            self.hidden_channels,
+            facts.num_classes,
+            num_layers=0,
+            encoder_layers=layers - 1,
+            decoder_layers=1,
+            activation=self.activation,
+            dropout=self.dropout,
+        )
+
+    def _messages(self, data: Data) -> Messages:
+        return alone(len(data.x))
+
+    def _logits(self, x: Tensor, data: Data) -> Tensor:
+        return self.network_.on_graph(x, self._messages(data))
+
+    def plan(self, facts: Facts) -> Plan:
+        self._made(facts)  # settings that make no network are refused here
+        spent = Charge(paid_for="training in the open", event=dpa.NonPrivateDpEvent())
+        return Plan(
+            method=self.name,
+            facts=facts,
+            unit="node",
+            delta=default_delta(facts.num_nodes),
+            charges=(spent,),
+            inference=("visible: nothing is promised to anybody",),
+        )
+
+    def fit(
+        self, data: Data, *, directory: str | Path | None = None, progress: Progress | None = None
+    ) -> Self:
+        """The whole graph at every step; the weights that do best on the validation nodes."""
+        self.plan_ = self.plan(Facts.of(data))
+        x, messages = self._prepared(data.x), self._messages(data)
+        network = self._made(self.plan_.facts)
+        optimizer = torch.optim.Adam(
+            network.parameters(), lr=self.learning_rate, weight_decay=self.weight_decay
+        )
+        chosen = data.val_mask & (data.y >= 0)
+        best, kept = -1.0, copy.deepcopy(network.state_dict())
+        every = range(_validate.integer("steps", self.steps, "[1, 1e9]"))
+        with seeded_weights(self.seed):  # dropout, too: no noise here is secret
+            for taken in every if progress is None else progress(every):
+                network.train()
+                logits = network.on_graph(x, messages)
+                loss = F.cross_entropy(logits[data.train_mask], data.y[data.train_mask])
+                optimizer.zero_grad()
+                loss.backward()
+                optimizer.step()
+                if chosen.any() and taken % 5 == 4:
+                    network.eval()
+                    with torch.no_grad():
+                        found = network.on_graph(x, messages)[chosen].argmax(1)
+                    score = float((found == data.y[chosen]).float().mean())
+                    if score > best:
+                        best, kept = score, copy.deepcopy(network.state_dict())
+        if best >= 0:
+            network.load_state_dict(kept)
+        self.network_ = network.eval()
+        self.charges_ = list(self.plan_.charges)
+        self.certificate_ = self.plan_.certificate()
+        return self
+
+
+@dataclass(kw_only=True)
+class GNNBaseline(MLPBaseline):
+    """A GNN on the whole graph, trained without privacy."""
+
+    name: ClassVar[str] = "gnn"
+
+    conv: str = "gcn"
+    weights: str = "symmetric"
+    heads: int = 1
+
+    def _network(self, facts: Facts) -> RootedGNN:
+        return RootedGNN(
+            self._columns(facts),
+            self.hidden_channels,
+            facts.num_classes,
+            self.conv,
+            _validate.integer("num_layers", self.num_layers, "[1, 10]"),
+            encoder_layers=1,
+            decoder_layers=0,
+            activation=self.activation,
+            dropout=self.dropout,
+            heads=self.heads,
+        )
+
+    def _messages(self, data: Data) -> Messages:
+        edges = cap_senders(data.edge_index, len(data.x), None, seed=self.seed)
+        return normalised(edges, len(data.x), self.weights)

@@ -1,0 +1,77 @@
+"""Small parts of training: features row by row, optimisers by name, averaged and seeded weights."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from graphveil import _validate
+from graphveil.rng import seeded
+
+FEATURES = ("power", "row", "raw")
+OPTIMIZERS = ("adam", "sgd")
+
+
+def prepared(
+    x: Tensor, how: str, scale: float, projection: int, project_above: int, seed: int
+) -> Tensor:
+    """Features as a network reads them: every row by itself, or through a public random matrix."""
+    _validate.choice("features", how, FEATURES)
+    _validate.number("feature_scale", scale, "(0, inf)")
+    x = x.float()
+    if how == "power":
+        x = x.sign() * x.abs().sqrt()
+    if x.shape[1] > _validate.integer("project_above", project_above, "[1, inf)"):
+        columns = _validate.integer("projection", projection, "[1, inf)")
+        generator = seeded(seed, "projection").torch_generator()
+        x = F.normalize(x, dim=1) if how != "raw" else x
+        x = x @ (torch.randn(x.shape[1], columns, generator=generator) / columns**0.5)
+    return x if how == "raw" else scale * F.normalize(x, dim=1)
+
+
+def make_optimizer(
+    name: str, parameters: Iterable[nn.Parameter], learning_rate: float
+) -> torch.optim.Optimizer:
+    """Adam, or SGD with momentum 0.9."""
+    _validate.choice("optimizer", name, OPTIMIZERS)
+    rate = _validate.number("learning_rate", learning_rate, "(0, inf)")
+    if name == "sgd":
+        return torch.optim.SGD(parameters, lr=rate, momentum=0.9)
+    return torch.optim.Adam(parameters, lr=rate)
+
+
+class Average:
+    """The mean of a module's weights over the last ``last`` steps; one at least."""
+
+    def __init__(self, module: nn.Module, last: int) -> None:
+        self.module, self.last, self.noted = module, max(1, last), 0
+        self.mean = {name: torch.zeros_like(p) for name, p in module.named_parameters()}
+
+    def note(self, left: int) -> None:
+        """After a step, with ``left`` steps left before it, itself included."""
+        if left > self.last:
+            return
+        self.noted += 1
+        with torch.no_grad():
+            for name, parameter in self.module.named_parameters():
+                self.mean[name] += (parameter - self.mean[name]) / self.noted
+
+    def apply(self) -> None:
+        """Put the mean in the place of the weights."""
+        if not self.noted:
+            return
+        with torch.no_grad():
+            for name, parameter in self.module.named_parameters():
+                parameter.copy_(self.mean[name])
+
+
+@contextmanager
+def seeded_weights(seed: int) -> Iterator[None]:
+    """Draw initial weights from ``seed``; torch's own stream goes on as if nothing had happened."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(_validate.integer("seed", seed, "[0, 1e18]"))
+        yield
