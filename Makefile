@@ -27,10 +27,10 @@ $(STAMP): pyproject.toml constraints.txt
 # Prints the command as one would type it, then runs it.
 run = @printf '\n$$ graphveil %s\n' '$(1)'; $(BIN)/graphveil $(1)
 
-demo: $(STAMP)  ## What a training run costs, what a paper claims for it, how much noise a target needs
-	$(call run,account --rate 0.109961 --removed 1 --altered 7 --noise-multiplier 16 --steps 1000 --delta 1e-6)
-	$(call run,claims daigavane --nodes 90941 --batch 10000 --max-degree 7 --noise-ratio 1.0 --steps 1000 --delta 1e-6)
-	$(call run,calibrate --epsilon 8 --rate 0.3 --removed 1 --altered 0 --steps 150 --delta 1e-5)
+demo: $(STAMP)  ## Train privately on a synthetic social network, show the certificate, compare methods
+	$(call run,train dp-gnn --data social --epsilon 8 --out runs/demo --force)
+	@printf '\n$$ cat runs/demo/certificate.txt\n'; cat runs/demo/certificate.txt
+	$(call run,compare --data social --epsilon 8 --seeds 2)
 
 test: lint  ## Run every check: lint, types, import rules, fast tests, statistical tests
 	$(BIN)/pytest -n $(WORKERS)

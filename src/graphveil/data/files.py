@@ -72,6 +72,12 @@ def read(path: str | Path, *, undirected: bool = True) -> Data:
         raise InvalidInputError(f"{path}: {error}") from None
 
 
+def node_ids(folder: str | Path) -> list[str]:
+    """The ids in the tables at ``folder``, as written there, in the order of the nodes."""
+    table = _read_table(_table_path(Path(folder).expanduser(), "nodes"), required=("id",))
+    return [str(each) for each in table["id"]]
+
+
 def _read_tables(folder: Path, undirected: bool) -> Data:
     nodes_path, edges_path = _table_path(folder, "nodes"), _table_path(folder, "edges")
     nodes = _read_table(nodes_path, required=("id",))

@@ -22,7 +22,7 @@ from typing import ClassVar, Self
 from sklearn.base import BaseEstimator
 from torch import Tensor, nn
 from torch_geometric.data import Data
-from torch_geometric.utils import is_undirected
+from torch_geometric.utils import coalesce, is_undirected
 
 from graphveil import _validate
 from graphveil._errors import InvalidInputError
@@ -53,12 +53,14 @@ class Facts:
     def of(cls, data: Data) -> Facts:
         """The facts of a graph at hand, after checking it."""
         checked(data)
+        # Repeated edges count once, as everywhere: is_undirected alone would pair them one by one.
+        edges = coalesce(data.edge_index, num_nodes=len(data.x))
         return cls(
             num_nodes=len(data.x),
             num_features=data.x.shape[1],
             num_classes=num_classes_of(data),
             num_train=int(data.train_mask.sum()),
-            directed=not is_undirected(data.edge_index, num_nodes=len(data.x)),
+            directed=not is_undirected(edges, num_nodes=len(data.x)),
         )
 
 
@@ -129,6 +131,12 @@ class Method(BaseEstimator, ABC):
     def plan(self, facts: Facts) -> Plan:
         """What training on such a graph will run and cost. Touches no data."""
 
+    def _started(self, plan: Plan) -> None:
+        """Forget an earlier fit: were this one cut short, nothing of the two would mix."""
+        for name in [name for name in vars(self) if name.endswith("_")]:
+            delattr(self, name)
+        self.plan_ = plan
+
     @abstractmethod
     def fit(
         self, data: Data, *, directory: str | Path | None = None, progress: Progress | None = None
@@ -156,9 +164,17 @@ class Method(BaseEstimator, ABC):
 
     def score(self, data: Data, *, mode: str = "visible", mask: str = "test_mask") -> float:
         """Accuracy on the labelled nodes of a mask. Outside the guarantee: it reads labels."""
+        checked(data, masks=False)
+        if mask not in data:
+            raise InvalidInputError(
+                f"The 'mask' parameter must name a mask of the data. Got {mask!r} instead; "
+                "graphveil.graph.splits.split(data) draws the three usual ones."
+            )
         wanted = data[mask] & (data.y >= 0)
         if not wanted.any():
-            raise InvalidInputError(f"The '{mask}' must hold a labelled node. Got none instead.")
+            raise InvalidInputError(
+                f"The '{mask}' must hold a labelled node. Got none instead; name another mask."
+            )
         found = self.predict(data, mode=mode)
         return float((found[wanted] == data.y[wanted]).float().mean())
 

@@ -19,7 +19,7 @@ from torch_geometric.data import Data
 
 from graphveil import _validate
 from graphveil.graph.caps import cap_senders
-from graphveil.graph.messages import Messages, normalised
+from graphveil.graph.messages import NORMALISATIONS, Messages, normalised
 from graphveil.methods.base import Facts, Plan, Progress
 from graphveil.methods.node import NodeMethod, alone
 from graphveil.methods.training import seeded_weights
@@ -33,12 +33,13 @@ class MLPBaseline(NodeMethod):
 
     name: ClassVar[str] = "mlp"
 
+    project_above: int = 1_000_000  # without noise there is nothing to gain from fewer columns
     num_layers: int = 2
     activation: str = "relu"
     learning_rate: float = 0.01
     dropout: float = 0.5
     weight_decay: float = 5e-4
-    steps: int = 200
+    steps: int = 150
 
     def _network(self, facts: Facts) -> RootedGNN:
         layers = _validate.integer("num_layers", self.num_layers, "[1, 10]")
@@ -59,7 +60,13 @@ class MLPBaseline(NodeMethod):
     def _logits(self, x: Tensor, data: Data) -> Tensor:
         return self.network_.on_graph(x, self._messages(data))
 
+    def _check_settings(self) -> None:
+        super()._check_settings()
+        _validate.integer("steps", self.steps, "[1, 1e9]")
+        _validate.number("weight_decay", self.weight_decay, "[0, inf)")
+
     def plan(self, facts: Facts) -> Plan:
+        self._check_settings()
         self._made(facts)  # settings that make no network are refused here
         spent = Charge(paid_for="training in the open", event=dpa.NonPrivateDpEvent())
         return Plan(
@@ -75,7 +82,7 @@ class MLPBaseline(NodeMethod):
         self, data: Data, *, directory: str | Path | None = None, progress: Progress | None = None
     ) -> Self:
         """The whole graph at every step; the weights that do best on the validation nodes."""
-        self.plan_ = self.plan(Facts.of(data))
+        self._started(self.plan(Facts.of(data)))
         x, messages = self._prepared(data.x), self._messages(data)
         network = self._made(self.plan_.facts)
         optimizer = torch.optim.Adam(
@@ -83,7 +90,7 @@ class MLPBaseline(NodeMethod):
         )
         chosen = data.val_mask & (data.y >= 0)
         best, kept = -1.0, copy.deepcopy(network.state_dict())
-        every = range(_validate.integer("steps", self.steps, "[1, 1e9]"))
+        every = range(self.steps)
         with seeded_weights(self.seed):  # dropout, too: no noise here is secret
             for taken in every if progress is None else progress(every):
                 network.train()
@@ -130,6 +137,11 @@ class GNNBaseline(MLPBaseline):
             dropout=self.dropout,
             heads=self.heads,
         )
+
+    def _check_settings(self) -> None:
+        super()._check_settings()
+        _validate.choice("weights", self.weights, NORMALISATIONS)
+        _validate.integer("heads", self.heads, "[1, inf)")
 
     def _messages(self, data: Data) -> Messages:
         edges = cap_senders(data.edge_index, len(data.x), None, seed=self.seed)

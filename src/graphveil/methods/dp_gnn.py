@@ -16,14 +16,15 @@ from torch import Tensor
 from torch_geometric.data import Data
 
 from graphveil import _validate
-from graphveil._errors import InvalidInputError, UnprovenError
+from graphveil._errors import BudgetError, InvalidInputError, UnprovenError
 from graphveil.grads.clipped import ClippedSum
+from graphveil.grads.step import PrivateStep
 from graphveil.graph.caps import cap_receivers, cap_senders
 from graphveil.graph.influence import cap_under_removal, influence
 from graphveil.graph.messages import Messages, normalised
 from graphveil.graph.paper import sample_paper
 from graphveil.methods.base import Facts, Plan
-from graphveil.methods.node import PrivateNodeMethod, rooted_losses
+from graphveil.methods.node import PrivateNodeMethod, check_degrees, rooted_losses
 from graphveil.nn import RootedGNN
 from graphveil.privacy.claims import CLAIMS, daigavane_epsilon
 from graphveil.privacy.events import RevealedCountGaussianDpEvent
@@ -41,9 +42,10 @@ class DPGNN(PrivateNodeMethod):
     is free. ``unit`` is ``node`` or ``edge``; ``relation="remove"`` is the strict one, and needs
     ``public_degree``, a rule on degrees that the data is known to obey.
 
-    ``sampler="paper"`` is the paper's Algorithm 2, which has no proven epsilon. ``paper=True``
-    adds its fixed-size batches, its noise and its thresholds (75 % quantiles of the gradient norms
-    of the first weights, unless ``max_grad_norm`` gives one for each layer).
+    ``sampler="paper"`` is the paper's Algorithm 2, which has no proven epsilon; ``"senders"``, the
+    default, has one. ``paper=True`` takes the paper's sampler unless told otherwise, its fixed-size
+    batches, its noise and its thresholds (75 % quantiles of the gradient norms of the first
+    weights, unless ``max_grad_norm`` gives one for each layer).
 
     *Guarantee*: the weights are (epsilon, delta)-private for one unit. Public: :class:`Facts`.
     """
@@ -62,7 +64,7 @@ class DPGNN(PrivateNodeMethod):
     unit: str = "node"
     relation: str = "withhold"
     public_degree: int | None = None
-    sampler: str = "senders"
+    sampler: str | None = None
     paper: bool = False
 
     def _network(self, facts: Facts) -> RootedGNN:
@@ -87,6 +89,10 @@ class DPGNN(PrivateNodeMethod):
         if unit == "node":
             return unit
         return "edge-directed" if facts.directed else "edge-undirected"
+
+    def _units(self, facts: Facts) -> int:
+        nodes = facts.num_nodes
+        return nodes if self.unit == "node" else max(nodes, nodes * (nodes - 1) // 2)
 
     def _relation(self) -> tuple[str, int | None]:
         return self.relation, self.public_degree
@@ -113,7 +119,7 @@ class DPGNN(PrivateNodeMethod):
 
     def _read_in_training(self, data: Data) -> tuple[Messages, int]:
         nodes = len(data.x)
-        if self.sampler == "paper":
+        if self._sampler == "paper":
             kept = sample_paper(data.edge_index, nodes, self._paper_cap, seed=self.seed)
         else:
             kept = cap_senders(data.edge_index, nodes, self._cap, seed=self.seed)
@@ -121,6 +127,13 @@ class DPGNN(PrivateNodeMethod):
         if self.receiver_cap is not None:
             read = cap_receivers(kept, nodes, self.receiver_cap, seed=self.seed)
         return normalised(read, nodes, self.weights, sender_lists=kept), self.num_layers
+
+    def _make_step(self, network: RootedGNN, data: Data, *rest: Any) -> PrivateStep:
+        if self.public_degree is not None:
+            nodes = len(data.x)
+            simple = cap_senders(data.edge_index, nodes, None, seed=self.seed)
+            check_degrees(simple, nodes, self.public_degree)
+        return super()._make_step(network, data, *rest)
 
     # --- prediction ------------------------------------------------------------------------------
 
@@ -136,19 +149,37 @@ class DPGNN(PrivateNodeMethod):
     # --- the paper's recipe ----------------------------------------------------------------------
 
     @property
+    def _sampler(self) -> str:
+        return self.sampler or ("paper" if self.paper else "senders")
+
+    @property
+    def _by_layer(self) -> bool:
+        return self.paper or super()._by_layer
+
+    def _check_settings(self) -> None:
+        super()._check_settings()
+        _validate.choice("sampler", self._sampler, SAMPLERS)
+        _validate.choice("attention", self.attention, ("additive", "dot"))
+        _validate.integer("heads", self.heads, "[1, inf)")
+        if self.receiver_cap is not None:
+            _validate.integer("receiver_cap", self.receiver_cap, "[1, inf)")
+
+    @property
     def _paper_cap(self) -> int:
         if self.sender_cap is None:
             raise InvalidInputError("The paper's sampler needs a 'sender_cap', its K. Got None.")
         return self.sender_cap
 
     def _batch(self, facts: Facts) -> int:
-        return max(1, round(self.sample_rate * facts.num_train))
+        rate = _validate.number("sample_rate", self.sample_rate, "(0, 1]")
+        return max(1, round(rate * facts.num_train))
 
     def plan(self, facts: Facts) -> Plan:
-        _validate.choice("sampler", self.sampler, SAMPLERS)
         plan = super().plan(facts)
+        if plan.unit != "node":
+            plan = replace(plan, public=("whether edges have a direction",))
         void = []
-        if self.sampler == "paper":
+        if self._sampler == "paper":
             void.append(
                 "the paper's sampler bounds both ends of an edge in one pass, so that one node "
                 "changes more neighbourhoods than its cap says; no bound is proven"
@@ -189,6 +220,9 @@ class DPGNN(PrivateNodeMethod):
                 "leave out 'paper', which has bounds for these."
             )
         epsilon = _validate.number("epsilon", self.epsilon, "(0, inf)")
+        _validate.integer("steps", self.steps, "[1, 1e9]")
+        _validate.integer("sender_cap", self._paper_cap, f"[1, {facts.num_train - 1}]")
+        quietest, loudest = 1e-2, 1e6
 
         def excess(noise: float) -> float:
             claimed = daigavane_epsilon(
@@ -196,7 +230,13 @@ class DPGNN(PrivateNodeMethod):
             )
             return claimed - epsilon
 
-        return float(optimize.brentq(excess, 1e-2, 1e6, xtol=1e-6))
+        if not excess(loudest) < 0 < excess(quietest):
+            raise BudgetError(
+                f"Theorem 1 must claim the 'epsilon' for some noise from {quietest:g} to "
+                f"{loudest:g} thresholds. Got {epsilon:g} over {self.steps} steps instead; ask for "
+                "another epsilon, or leave out 'paper'."
+            )
+        return float(optimize.brentq(excess, quietest, loudest, xtol=1e-6))
 
     def _step_event(self, facts: Facts, noise: float) -> Any:
         if not self.paper:

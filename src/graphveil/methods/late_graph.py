@@ -75,12 +75,17 @@ class LateGraph(DPMLP):
 
     reading: str = "smoothing"
     smoothing_steps: int = 2
-    teleport: float = 0.25
+    teleport: float = 0.3
+
+    def _check_settings(self) -> None:
+        super()._check_settings()
+        _validate.choice("reading", self.reading, ("smoothing", "inside"))
+        _validate.integer("smoothing_steps", self.smoothing_steps, "[0, 1000]")
+        _validate.number("teleport", self.teleport, "[0, 1]")
 
     def _logits(self, x: Tensor, data: Data) -> Tensor:
-        _validate.choice("reading", self.reading, ("smoothing", "inside"))
-        steps = _validate.integer("smoothing_steps", self.smoothing_steps, "[0, 1000]")
-        teleport = _validate.number("teleport", self.teleport, "[0, 1]")
+        self._check_settings()  # prediction has settings of its own, which may have been changed
+        steps, teleport = self.smoothing_steps, self.teleport
         edges = cap_senders(data.edge_index, len(x), None, seed=self.seed)
         messages = normalised(edges, len(x))
         if self.reading == "smoothing":

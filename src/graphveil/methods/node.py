@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Self
 
@@ -28,7 +28,15 @@ from graphveil.graph.messages import Messages, normalised
 from graphveil.graph.rooted import Rooted, RootedTerms
 from graphveil.mechanisms import Gaussian
 from graphveil.methods.base import MODES, Facts, Method, Plan, Progress, signal_to_noise
-from graphveil.methods.training import Average, make_optimizer, prepared, seeded_weights
+from graphveil.methods.training import (
+    CLIPPINGS,
+    FEATURES,
+    OPTIMIZERS,
+    Average,
+    make_optimizer,
+    prepared,
+    seeded_weights,
+)
 from graphveil.nn import RootedGNN
 from graphveil.privacy.accounting import calibrate
 from graphveil.privacy.events import SampledGaussianDpEvent, repeated
@@ -39,7 +47,7 @@ INFERENCE = {
     "visible": "visible: a prediction reads its neighbours' rows in the open; nothing is promised "
     "to the neighbours of whoever sees it",
     "noisy": "noisy: neighbours' predictions reach a node only as a noisy sum, charged at every "
-    "call; each prediction is shown to its own node only",
+    "call; under the unit node each prediction is shown to its own node only",
     "disjoint": "disjoint: predictions are made on another graph than the one trained on",
 }
 
@@ -73,6 +81,21 @@ class NodeMethod(Method):
     def _logits(self, x: Tensor, data: Data) -> Tensor:
         """Logits of every node, neighbours read in the open."""
 
+    def _check_settings(self) -> None:
+        """Refuse here, before anything is spent, what would only be noticed later."""
+        for setting in fields(self):
+            value = getattr(self, setting.name, None)
+            if str(setting.type).startswith("int") and isinstance(value, float):
+                raise InvalidInputError(
+                    f"The '{setting.name}' parameter must be a whole number. Got {value!r} "
+                    "instead; write it without a point."
+                )
+        _validate.choice("features", self.features, FEATURES)
+        _validate.number("feature_scale", self.feature_scale, "(0, inf)")
+        _validate.integer("projection", self.projection, "[1, inf)")
+        _validate.integer("project_above", self.project_above, "[1, inf)")
+        _validate.number("learning_rate", self.learning_rate, "(0, inf)")
+
     def _made(self, facts: Facts) -> RootedGNN:
         with seeded_weights(self.seed):
             return self._network(facts)
@@ -102,7 +125,13 @@ class NodeMethod(Method):
         with torch.no_grad():
             if epsilon is not None:
                 return self._noisy(x, data, epsilon).softmax(1)
-            return self._logits(x, data).softmax(1)
+            found = self._logits(x, data).softmax(1)
+        self._predicted(mode)
+        return found
+
+    def _predicted(self, mode: str) -> None:
+        """Put what a prediction promises on the certificate, where there is a promise."""
+        return
 
     def _readable(self, data: Data) -> Tensor:
         """The prepared features of a graph that this fitted method can read."""
@@ -119,8 +148,8 @@ class NodeMethod(Method):
 
     def _noisy(self, x: Tensor, data: Data, epsilon: float) -> Tensor:
         raise InvalidInputError(
-            f"The method '{self.name}' reads no neighbour when it predicts, so there is nothing to "
-            "perturb; use the mode 'visible', which costs nothing here."
+            "The mode 'noisy' must belong to a private method that reads neighbours when it "
+            f"predicts. Got the method '{self.name}' instead; use the mode 'visible'."
         )
 
 
@@ -158,12 +187,26 @@ class PrivateNodeMethod(NodeMethod):
 
     # --- plan ----------------------------------------------------------------------------------
 
+    def _check_settings(self) -> None:
+        super()._check_settings()
+        _validate.choice("optimizer", self.optimizer, OPTIMIZERS)
+        _validate.number("averaged", self.averaged, "[0, 1]")
+        _validate.choice("clipping", self.clipping, CLIPPINGS)
+        if not (self._by_layer and isinstance(self.max_grad_norm, Mapping)):
+            _validate.number("max_grad_norm", self.max_grad_norm, "(0, inf)")
+
+    @property
+    def _by_layer(self) -> bool:
+        """Whether every layer has a bound of its own."""
+        return self.clipping == "per_layer"
+
     def plan(self, facts: Facts) -> Plan:
+        self._check_settings()
+        parameters = sum(p.numel() for p in self._made(facts).parameters())
         delta = self._delta(facts)
         removed, altered = self._influence(facts)
         noise = self._noise_multiplier(facts, delta)
         relation, public_degree = self._relation()
-        parameters = sum(p.numel() for p in self._made(facts).parameters())
         return Plan(
             method=self.name,
             facts=facts,
@@ -185,10 +228,12 @@ class PrivateNodeMethod(NodeMethod):
         )
 
     def _delta(self, facts: Facts) -> float:
-        """Checked against the public number of units, which is never below that of nodes."""
-        if self.delta is None:
-            return default_delta(facts.num_nodes)
-        return check_delta(self.delta, facts.num_nodes)
+        units = self._units(facts)
+        return default_delta(units) if self.delta is None else check_delta(self.delta, units)
+
+    def _units(self, facts: Facts) -> int:
+        """The public number of units; delta stays below one in so many."""
+        return facts.num_nodes
 
     def _noise_multiplier(self, facts: Facts, delta: float) -> float:
         """The least noise with which all steps fit the budget."""
@@ -225,7 +270,7 @@ class PrivateNodeMethod(NodeMethod):
         rng: SecretStream | None = None,
     ) -> Self:
         facts = Facts.of(data)
-        self.plan_ = self.plan(facts)
+        self._started(self.plan(facts))
         rng = secret() if rng is None else rng
         network = self._made(facts)
         step = self._make_step(network, data, rng, directory)
@@ -234,12 +279,13 @@ class PrivateNodeMethod(NodeMethod):
         for taken in done if progress is None else progress(done):
             step()
             average.note(self.steps - taken)
-            if directory is not None and (taken + 1) % 10 == 0:
+            if directory is not None and ((taken + 1) % 10 == 0 or taken + 1 == self.steps):
                 step.save(directory)
         average.apply()
         self.network_ = network.eval()
         self.charges_ = [Charge(paid_for="training of the weights", event=step.event)]
         self.void_because_ = tuple(reason for reason in [rng.void_reason] if reason)
+        self.inference_: list[str] = []
         self._certify()
         return self
 
@@ -275,13 +321,19 @@ class PrivateNodeMethod(NodeMethod):
             "max_grad_norm": self.max_grad_norm,
         }
 
-    def _certify(self, inference: Sequence[str] = (), released_to: str = "anybody") -> None:
+    def _certify(self) -> None:
+        noisy = INFERENCE["noisy"] in self.inference_ and self.plan_.unit == "node"
         self.certificate_ = self.plan_.certificate(
             self.charges_,
             void_because=self.void_because_,
-            inference=inference,
-            released_to=released_to,
+            inference=self.inference_,
+            released_to="anybody; each prediction to its own node only" if noisy else "anybody",
         )
+
+    def _predicted(self, mode: str) -> None:
+        if INFERENCE[mode] not in self.certificate_.inference:
+            self.inference_.append(INFERENCE[mode])
+            self._certify()
 
     # --- noisy prediction ------------------------------------------------------------------------
 
@@ -293,8 +345,10 @@ class PrivateNodeMethod(NodeMethod):
         noise goes on every row.
         """
         nodes, classes = len(x), self.plan_.facts.num_classes
-        own = self.network_.on_graph(x, alone(nodes)).log_softmax(1)
+        # In float64: rounding in the row of a hub must not move it more than one message does.
+        own = self.network_.on_graph(x, alone(nodes)).double().log_softmax(1)
         centred = (own.exp() - 1 / classes) / math.sqrt(1 - 1 / classes)
+        centred = centred / torch.linalg.vector_norm(centred, dim=1, keepdim=True).clamp_min(1.0)
         edges = cap_senders(data.edge_index, nodes, None, seed=self.seed)
         weight, bound = self._message_weights(edges, nodes)
         noise = calibrate(
@@ -306,29 +360,45 @@ class PrivateNodeMethod(NodeMethod):
         )
         mechanism = Gaussian(noise_multiplier=noise, sensitivity=bound)
         summed = Messages(edges, weight, torch.zeros(nodes)).total(centred, weighted=True)
-        heard = mechanism.release(summed.double(), secret()).to(own)
+        # Charged first: whatever comes after it, a release was made.
         self.charges_.append(Charge(paid_for="a noisy prediction", event=mechanism.event()))
-        self._certify([INFERENCE["noisy"]], "anybody; each prediction to its own node only")
+        if INFERENCE["noisy"] not in self.inference_:
+            self.inference_.append(INFERENCE["noisy"])
+        self._certify()
+        heard = mechanism.release(summed, secret())
         # Evidence shrinks towards nothing as noise grows beyond one message.
-        return own + 2.0 * heard / (1.0 + (noise * bound) ** 2)
+        return (own + 2.0 * heard / (1.0 + (noise * bound) ** 2)).to(x.dtype)
 
     def _message_weights(self, edges: Tensor, nodes: int) -> tuple[Tensor, float]:
         """Weights of messages of norm at most 1, and by how much a unit can move their sums."""
         unit = self.plan_.unit
-        if self.plan_.relation == "remove":
+        ones = torch.ones(edges.shape[1], dtype=torch.float64)
+        if self.plan_.public_degree is not None:
             # Nobody sends more than the public degree, and no list of another node changes weight.
-            return torch.ones(edges.shape[1]), math.sqrt(self.plan_.public_degree or 1)
+            check_degrees(edges, nodes, self.plan_.public_degree)
+            return ones, math.sqrt(self.plan_.public_degree)
         if unit != "node":
-            return torch.ones(edges.shape[1]), 1.0 if unit == "edge-directed" else math.sqrt(2)
+            return ones, 1.0 if unit == "edge-directed" else math.sqrt(2)
         # A node shares one unit of squared weight among all it sends to (soft cap, D = 1).
         lists = torch.bincount(edges[0], minlength=nodes).clamp_min(1)
-        return lists.rsqrt()[edges[0]], 1.0
+        return lists.double().rsqrt()[edges[0]], 1.0
 
 
 def rooted_losses(network: nn.Module, batch: tuple[Rooted, Tensor]) -> Tensor:
     """One loss for each root."""
     around, labels = batch
     return F.cross_entropy(network(around), labels, reduction="none")
+
+
+def check_degrees(edges: Tensor, num_nodes: int, public_degree: int) -> None:
+    """Refuse a graph that breaks the promise a guarantee rests on; for the data's owner to read."""
+    found = max(int(torch.bincount(end, minlength=num_nodes).max()) for end in edges)
+    if found > public_degree:
+        raise InvalidInputError(
+            "The 'public_degree' parameter must be a rule that the data obeys: no node lists more "
+            f"others, nor is in more lists. Got {public_degree} for a graph with {found} instead; "
+            "state the rule as it is, or use relation 'withhold', which needs none."
+        )
 
 
 def alone(num_nodes: int) -> Messages:

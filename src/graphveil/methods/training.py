@@ -14,22 +14,20 @@ from graphveil.rng import seeded
 
 FEATURES = ("power", "row", "raw")
 OPTIMIZERS = ("adam", "sgd")
+CLIPPINGS = ("flat", "per_layer", "automatic", "quantile")
 
 
 def prepared(
     x: Tensor, how: str, scale: float, projection: int, project_above: int, seed: int
 ) -> Tensor:
     """Features as a network reads them: every row by itself, or through a public random matrix."""
-    _validate.choice("features", how, FEATURES)
-    _validate.number("feature_scale", scale, "(0, inf)")
     x = x.float()
     if how == "power":
         x = x.sign() * x.abs().sqrt()
-    if x.shape[1] > _validate.integer("project_above", project_above, "[1, inf)"):
-        columns = _validate.integer("projection", projection, "[1, inf)")
+    if x.shape[1] > project_above:
         generator = seeded(seed, "projection").torch_generator()
         x = F.normalize(x, dim=1) if how != "raw" else x
-        x = x @ (torch.randn(x.shape[1], columns, generator=generator) / columns**0.5)
+        x = x @ (torch.randn(x.shape[1], projection, generator=generator) / projection**0.5)
     return x if how == "raw" else scale * F.normalize(x, dim=1)
 
 

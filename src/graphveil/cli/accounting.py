@@ -1,81 +1,18 @@
-"""The command line: parse, call, print.
-
-Results go to stdout, everything else to stderr. With ``--json`` stdout holds one JSON object and
-nothing else. Exit codes, for every command: 0 done, 1 unexpected, 2 usage or bad input, 3 refused
-by a privacy budget or an unproven guarantee, 4 a reproduced figure out of tolerance, 130
-interrupted.
-
-Heavy modules are imported inside the commands, so that ``--help`` answers at once.
-"""
+"""What privacy costs, without any data: account, calibrate, claims."""
 
 from __future__ import annotations
 
 import json
-import math
-import os
-import sys
-from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from graphveil import __version__
-from graphveil._errors import GraphveilError, InvalidInputError
+from graphveil._errors import InvalidInputError
+from graphveil.cli._shared import account_rows, figure, json_option, show
 
 if TYPE_CHECKING:
     import dp_accounting as dpa
 
-    from graphveil.privacy.accounting import Account
-
-EXIT_CODES = (
-    "Exit codes: 0 done, 1 unexpected, 2 usage or bad input, 3 refused by a privacy budget or an "
-    "unproven guarantee, 4 a reproduced figure out of tolerance, 130 interrupted."
-)
-
-
-def main(arguments: list[str] | None = None) -> None:
-    """Run the command line and leave with its exit code; an error is one line on stderr."""
-    try:
-        code = cli.main(args=arguments, prog_name="graphveil", standalone_mode=False)
-    except click.exceptions.NoArgsIsHelpError as error:
-        click.echo(error.ctx.get_help() if error.ctx else "", err=True)
-        code = 2
-    except click.ClickException as error:
-        _say(error.format_message())
-        code = 2
-    except (click.Abort, KeyboardInterrupt):
-        _say("interrupted")
-        code = 130
-    except GraphveilError as error:
-        _say(str(error))
-        code = error.exit_code
-    except Exception as error:
-        if os.environ.get("GRAPHVEIL_DEBUG"):
-            raise
-        _say(f"unexpected {type(error).__name__}: {error} (GRAPHVEIL_DEBUG=1 shows where)")
-        code = 1
-    sys.exit(code if isinstance(code, int) else 0)
-
-
-def _say(message: str) -> None:
-    click.echo(f"graphveil: {' '.join(message.split())}", err=True)
-
-
-@click.group(epilog=EXIT_CODES, context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(__version__, prog_name="graphveil")
-def cli() -> None:
-    """Differential privacy for graph neural networks, with an epsilon that holds.
-
-    \b
-    graphveil account    what a training run costs
-    graphveil calibrate  the noise, steps or rate that fit a budget
-    graphveil claims     what a paper prints, beside what can be proven
-    """
-
-
-# --- shared pieces --------------------------------------------------------------------------------
-
-_json = click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout.")
 _delta = click.option(
     "--delta", type=float, required=True, help="Below 1/n for n people, e.g. 1e-6."
 )
@@ -125,56 +62,10 @@ def _step(
     )
 
 
-def _print(
-    result: dict[str, Any], as_json: bool, title: str, rows: Iterable[tuple[str, str]]
-) -> None:
-    """The result as JSON, or as a table for a person."""
-    try:
-        if as_json:
-            click.echo(json.dumps({key: _finite(value) for key, value in result.items()}))
-        else:
-            _print_table(title, rows)
-            sys.stdout.flush()
-    except BrokenPipeError:  # the reader (head, less) has had enough, which is not our error
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-
-
-def _print_table(title: str, rows: Iterable[tuple[str, str]]) -> None:
-    from rich.console import Console
-    from rich.table import Table
-
-    table = Table(title=title, title_justify="left", show_header=False, box=None, pad_edge=False)
-    table.add_column(style="bold", no_wrap=True)
-    table.add_column(overflow="fold")
-    for label, text in rows:
-        table.add_row(label, text)
-    Console(highlight=False).print(table)
-
-
-def _finite(value: Any) -> Any:
-    """JSON has no infinity; a guarantee that does not exist is the string "inf"."""
-    return "inf" if isinstance(value, float) and math.isinf(value) else value
-
-
-def _figure(value: float | None) -> str:
-    from graphveil.privacy.guarantee import round_up
-
-    return round_up(value)
-
-
-def _account_rows(account: Account) -> list[tuple[str, str]]:
-    return [
-        ("epsilon", f"{_figure(account.epsilon)}  at delta {account.delta:g}"),
-        ("by PLD", _figure(account.pld)),
-        ("by RDP", _figure(account.rdp)),
-        *(("note", note) for note in account.notes),
-    ]
-
-
 # --- account --------------------------------------------------------------------------------------
 
 
-@cli.command()
+@click.command()
 @click.option(
     "--rate", type=float, help="Probability with which each loss term is drawn (Poisson)."
 )
@@ -197,7 +88,7 @@ def _account_rows(account: Account) -> list[tuple[str, str]]:
     help="Price an event tree read from a JSON file (- for stdin) instead of a step.",
 )
 @_delta
-@_json
+@json_option
 def account(
     event_file: Any,
     steps: int,
@@ -238,7 +129,7 @@ def account(
         "notes": list(priced.notes),
         "event": to_json(event),
     }
-    _print(result, as_json, "What the run costs", _account_rows(priced))
+    show(result, as_json, "What the run costs", account_rows(priced))
 
 
 _BATCHES = ("rate", "population", "batch")
@@ -247,7 +138,7 @@ _BATCHES = ("rate", "population", "batch")
 # --- calibrate ------------------------------------------------------------------------------------
 
 
-@cli.command()
+@click.command()
 @click.option("--epsilon", type=float, required=True, help="The budget.")
 @click.option(
     "--rate", type=float, help="Probability with which each loss term is drawn (Poisson)."
@@ -257,7 +148,7 @@ _BATCHES = ("rate", "population", "batch")
 @click.option("--noise-multiplier", type=float, help="Noise, in units of the clipping bound.")
 @click.option("--steps", type=int, help="How often the step is taken.")
 @_delta
-@_json
+@json_option
 def calibrate(
     epsilon: float,
     delta: float,
@@ -306,10 +197,10 @@ def calibrate(
         "delta": priced.delta,
     }
     shown = f"{value:,}" if sought == "steps" else f"{value:.6g}"
-    rows = [(sought.replace("_", " "), shown), *_account_rows(priced)]
+    rows = [(sought.replace("_", " "), shown), *account_rows(priced)]
     if value == risky:
         rows.append(("note", "This is as far as is searched; the budget leaves room for more."))
-    _print(result, as_json, "What fits the budget", rows)
+    show(result, as_json, "What fits the budget", rows)
 
 
 # The ends between which an answer is sought: what spends least, and what spends most.
@@ -323,7 +214,7 @@ _SEARCHED: dict[str, tuple[float, float]] = {
 # --- claims ---------------------------------------------------------------------------------------
 
 
-@cli.group()
+@click.group()
 def claims() -> None:
     """What a paper prints for a setting, beside what can be proven for it.
 
@@ -403,12 +294,12 @@ def _claim_command(name: str, summary: str, needed: str, optional: str) -> click
         }
         rows = [
             ("claimed epsilon", f"{claim.claimed_epsilon:.4g}  ({claim.paper})"),
-            ("proven epsilon", _figure(claim.proven_epsilon)),
+            ("proven epsilon", figure(claim.proven_epsilon)),
             ("formula", claim.formula),
             ("flaw", claim.flaw),
             ("proven for", claim.proven_note),
         ]
-        _print(result, as_json, "Claimed and proven", rows)
+        show(result, as_json, "Claimed and proven", rows)
 
     options: list[click.Parameter] = []
     for option in [*needed.split(), *optional.split()]:

@@ -1,0 +1,82 @@
+"""The command line: parse, call, print.
+
+Results go to stdout, everything else to stderr. With ``--json`` stdout holds one JSON object and
+nothing else. Exit codes, for every command: 0 done, 1 unexpected, 2 usage or bad input, 3 refused
+by a privacy budget or an unproven guarantee, 4 a reproduced figure out of tolerance, 130
+interrupted.
+
+Heavy modules are imported inside the commands, so that ``--help`` answers at once.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+import click
+
+from graphveil import __version__
+from graphveil._errors import GraphveilError
+from graphveil.cli import accounting, comparing, data, training
+from graphveil.cli._shared import say
+
+EXIT_CODES = (
+    "Exit codes: 0 done, 1 unexpected, 2 usage or bad input, 3 refused by a privacy budget or an "
+    "unproven guarantee, 4 a reproduced figure out of tolerance, 130 interrupted."
+)
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Run the command line and leave with its exit code; an error is one line on stderr."""
+    try:
+        code = cli.main(args=arguments, prog_name="graphveil", standalone_mode=False)
+    except click.exceptions.NoArgsIsHelpError as error:
+        click.echo(error.ctx.get_help() if error.ctx else "", err=True)
+        code = 2
+    except click.ClickException as error:
+        say(error.format_message())
+        code = 2
+    except (click.Abort, KeyboardInterrupt):
+        say("interrupted")
+        code = 130
+    except GraphveilError as error:
+        say(str(error))
+        code = error.exit_code
+    except Exception as error:
+        if os.environ.get("GRAPHVEIL_DEBUG"):
+            raise
+        say(f"unexpected {type(error).__name__}: {error} (GRAPHVEIL_DEBUG=1 shows where)")
+        code = 1
+    sys.exit(code if isinstance(code, int) else 0)
+
+
+@click.group(epilog=EXIT_CODES, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="graphveil")
+def cli() -> None:
+    """Differential privacy for graph neural networks, with an epsilon that holds.
+
+    \b
+    graphveil data       the graphs known by name, and your own
+    graphveil plan       what a method will cost, before any data is touched
+    graphveil train      a model, its certificate and its metrics, in a directory
+    graphveil predict    classes of nodes by a trained model
+    graphveil compare    all methods on one graph, with the honest baselines
+    graphveil sweep      one method under several values of a setting
+    graphveil account    what a training run costs
+    graphveil calibrate  the noise, steps or rate that fit a budget
+    graphveil claims     what a paper prints, beside what can be proven
+    """
+
+
+for _command in (
+    data.data,
+    training.plan,
+    training.train,
+    training.predict,
+    comparing.compare,
+    comparing.sweep,
+    accounting.account,
+    accounting.calibrate,
+    accounting.claims,
+):
+    cli.add_command(_command)

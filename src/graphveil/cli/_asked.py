@@ -1,0 +1,158 @@
+"""From words on a command line, and a TOML file, to a method with its settings."""
+
+from __future__ import annotations
+
+import math
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from graphveil._errors import InvalidInputError
+
+if TYPE_CHECKING:
+    from graphveil.methods import Method
+
+# Settings with an option of their own, which --set leaves alone.
+OWN_OPTIONS = ("epsilon", "delta", "seed")
+CONFIG_KEYS = ("method", "data", "root", "epsilon", "delta", "seed", "split", "out", "settings")
+
+_KINDS: dict[str, tuple[tuple[type, ...], str]] = {
+    "int": ((int,), "a whole number"),
+    "float": ((int, float), "a number"),
+    "str": ((str,), "a word"),
+    "bool": ((bool,), "true or false"),
+    "Any": ((int, float, dict), "a number or a table of numbers"),
+}
+
+
+def merged(config: str | None, given: Mapping[str, Any], sets: Sequence[str]) -> dict[str, Any]:
+    """A file's values, replaced by those given on the command line; ``settings`` is a dict."""
+    asked: dict[str, Any] = {} if config is None else _read_config(Path(config))
+    asked |= {key: value for key, value in given.items() if value is not None}
+    asked["settings"] = {**asked.get("settings", {}), **parsed(sets)}
+    return asked
+
+
+def parsed(sets: Sequence[str]) -> dict[str, Any]:
+    """``key=value`` pairs; values as in TOML, words may stand without quotes."""
+    found = {}
+    for each in sets:
+        key, equals, text = each.partition("=")
+        if not equals or not key.strip():
+            raise click.UsageError(f"Write '--set' as KEY=VALUE, e.g. steps=100. Got {each!r}.")
+        found[key.strip()] = value_of(text)
+    return found
+
+
+def value_of(text: str) -> Any:
+    """A value as TOML reads it, or else the word itself."""
+    try:
+        found = tomllib.loads(f"value = {text}")
+    except tomllib.TOMLDecodeError:
+        return text.strip()
+    return found["value"] if set(found) == {"value"} else text.strip()
+
+
+def method_named(name: str | None) -> type[Method]:
+    """The method of that name, or one line with all names."""
+    from graphveil.methods import METHODS
+
+    if name is None:
+        raise click.UsageError(f"Missing argument 'METHOD': one of {', '.join(METHODS)}.")
+    if name not in METHODS:
+        raise InvalidInputError(
+            f"The method must be one of {', '.join(METHODS)}. Got {name!r} instead."
+        )
+    return METHODS[name]
+
+
+def is_private(kind: type[Method]) -> bool:
+    """Whether a method has a budget."""
+    return "epsilon" in _settings(kind)
+
+
+def made(
+    kind: type[Method],
+    settings: Mapping[str, Any],
+    *,
+    epsilon: float | None = None,
+    delta: float | None = None,
+    seed: int | None = None,
+) -> Method:
+    """A method with checked settings; ``epsilon`` exactly where there is something to spend."""
+    checked = {key: check_setting(kind, key, value) for key, value in settings.items()}
+    if not is_private(kind):
+        if epsilon is not None or delta is not None:
+            name = "epsilon" if epsilon is not None else "delta"
+            raise InvalidInputError(
+                f"The method '{kind.name}' trains in the open and has no budget. Got --{name} "
+                "instead of none; leave it out, or train 'dp-gnn', 'late-graph' or 'dp-mlp'."
+            )
+    else:
+        if epsilon is None:
+            raise click.UsageError(f"Missing option '--epsilon': what '{kind.name}' may spend.")
+        checked |= {"epsilon": epsilon, "delta": delta}
+    if seed is not None:
+        checked["seed"] = seed
+    return kind(**checked)
+
+
+def check_setting(kind: type[Method], key: str, value: Any) -> Any:
+    """The value of one setting, if there is such a setting and it takes such a value."""
+    known = _settings(kind)
+    if key in OWN_OPTIONS:
+        raise InvalidInputError(f"The setting {key!r} has an option of its own; write --{key}.")
+    if key not in known:
+        listed = ", ".join(name for name in known if name not in OWN_OPTIONS)
+        raise InvalidInputError(
+            f"The method '{kind.name}' has no setting {key!r}; its settings are {listed}."
+        )
+    word, _, rest = known[key].partition(" | ")
+    if rest == "None" and (value is None or str(value).lower() == "none"):
+        return None
+    allowed, rule = _KINDS[word]
+    numbers = value.values() if isinstance(value, dict) else [value]
+    fits = isinstance(value, allowed) and (word == "bool" or not isinstance(value, bool))
+    if word != "str" and fits:
+        fits = all(isinstance(each, (int, float)) and math.isfinite(each) for each in numbers)
+    if not fits:
+        rule += ", or none" if rest else ""
+        raise InvalidInputError(f"The setting '{key}' must be {rule}. Got {value!r} instead.")
+    return value
+
+
+def has_setting(kind: type[Method], key: str) -> bool:
+    """Whether the method has such a setting."""
+    return key in _settings(kind)
+
+
+def _settings(kind: type[Method]) -> dict[str, str]:
+    return {each.name: str(each.type) for each in fields(kind) if each.init}
+
+
+def _read_config(path: Path) -> dict[str, Any]:
+    try:
+        found = tomllib.loads(path.read_text())
+    except OSError as error:
+        raise InvalidInputError(f"{path} cannot be read: {error.strerror}.") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise InvalidInputError(f"{path} is no TOML file: {error}.") from None
+    unknown = [key for key in found if key not in CONFIG_KEYS]
+    if unknown:
+        raise InvalidInputError(
+            f"{path} has the unknown key {unknown[0]!r}; it may hold {', '.join(CONFIG_KEYS)}."
+        )
+    kinds: dict[str, type | tuple[type, ...]] = {
+        "epsilon": (int, float),
+        "delta": (int, float),
+        "seed": int,
+        "settings": dict,
+    }
+    for key, value in found.items():
+        if isinstance(value, bool) or not isinstance(value, kinds.get(key, str)):
+            raise InvalidInputError(f"{path}: {key!r} cannot be {value!r}.")
+    return found

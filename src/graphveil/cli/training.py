@@ -1,0 +1,382 @@
+"""Plan a run, train it, predict with it."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from graphveil._errors import InvalidInputError
+from graphveil.cli._asked import made, merged, method_named
+from graphveil.cli._shared import (
+    bar,
+    delta_option,
+    figure,
+    force_option,
+    json_option,
+    root_option,
+    say,
+    set_option,
+    show,
+    split_option,
+)
+
+if TYPE_CHECKING:
+    from graphveil.methods import Facts, Method, Plan
+    from graphveil.privacy.guarantee import Certificate
+
+METHOD_NAMES = "dp-gnn, late-graph, dp-mlp (private), mlp, gnn (in the open)"
+
+_config = click.option(
+    "--config", type=click.Path(dir_okay=False), help="A TOML file; the command line wins."
+)
+_epsilon = click.option("--epsilon", type=float, help="What may be spent.")
+_data = click.option("--data", help="A name of the catalog, or a path.")
+
+
+# --- plan -----------------------------------------------------------------------------------------
+
+
+@click.command(epilog=f"METHOD: {METHOD_NAMES}.")
+@click.argument("method", required=False)
+@click.option("--data", help="A name of the catalog: its sizes are taken, its data is not touched.")
+@click.option("--nodes", type=int, help="Number of nodes.")
+@click.option("--features", type=int, help="Number of feature columns.")
+@click.option("--classes", type=int, help="Number of classes.")
+@click.option("--train", "num_train", type=int, help="Training nodes. Default: 75 % of the nodes.")
+@click.option("--directed", is_flag=True, default=None, help="Edges are directed.")
+@_epsilon
+@delta_option
+@set_option
+@_config
+@json_option
+def plan(
+    method: str | None,
+    config: str | None,
+    sets: tuple[str, ...],
+    as_json: bool,
+    **given: Any,
+) -> None:
+    """What a method will run and cost, before any data is touched.
+
+    \b
+    graphveil plan dp-gnn --data pubmed --epsilon 8
+    graphveil plan dp-gnn --nodes 50000 --features 64 --classes 5 --epsilon 4 --set sender_cap=3
+    """
+    sizes = {key: given.pop(key) for key in ("nodes", "features", "classes")}
+    sizes |= {"train": given.pop("num_train"), "directed": given.pop("directed")}
+    asked = merged(config, {"method": method, **given}, sets)
+    kind = method_named(asked.get("method"))
+    settings = made(
+        kind,
+        asked["settings"],
+        epsilon=asked.get("epsilon"),
+        delta=asked.get("delta"),
+        seed=asked.get("seed"),
+    )
+    planned = settings.plan(_facts(asked.get("data"), sizes))
+    certificate = planned.certificate()
+    result = {
+        "method": planned.method,
+        **_cost(certificate),
+        "unit": planned.unit,
+        "relation": planned.relation,
+        **planned.details,
+        "facts": planned.facts.__dict__,
+    }
+    show(result, as_json, f"What {planned.method} will cost", _plan_rows(planned, certificate))
+
+
+def _facts(data: str | None, sizes: dict[str, Any]) -> Facts:
+    from graphveil.data.catalog import CATALOG
+    from graphveil.methods import Facts
+
+    if data is not None:
+        entry = CATALOG.get(data.partition(":")[0])
+        if entry is None:
+            raise InvalidInputError(
+                f"A plan touches no data, so '--data' must be one of {', '.join(CATALOG)}. Got "
+                f"{data!r} instead; for other graphs give --nodes, --features and --classes."
+            )
+        known = {
+            "nodes": entry.num_nodes,
+            "features": entry.num_features,
+            "classes": entry.num_classes,
+            "directed": entry.directed,
+        }
+        sizes = {**known, **{key: value for key, value in sizes.items() if value is not None}}
+    missing = [f"--{key}" for key in ("nodes", "features", "classes") if sizes[key] is None]
+    if missing:
+        raise click.UsageError(f"Give {', '.join(missing)}, or '--data' with a name.")
+    train = sizes.get("train")
+    return Facts(
+        num_nodes=sizes["nodes"],
+        num_features=sizes["features"],
+        num_classes=sizes["classes"],
+        num_train=max(1, round(0.75 * sizes["nodes"])) if train is None else train,
+        directed=bool(sizes["directed"]),
+    )
+
+
+def _cost(certificate: Certificate) -> dict[str, Any]:
+    claim = certificate.claim
+    return {
+        "epsilon": certificate.guarantee.epsilon,
+        "delta": certificate.guarantee.delta,
+        "claimed_epsilon": None if claim is None else claim.epsilon,
+        "void_because": list(certificate.void_because),
+    }
+
+
+def _cost_rows(certificate: Certificate) -> list[tuple[str, str]]:
+    guarantee, claim = certificate.guarantee, certificate.claim
+    rows = [("epsilon", "none: no guarantee")]
+    if not math.isinf(guarantee.epsilon):
+        shown = f"{figure(guarantee.epsilon)}  at delta {guarantee.delta:g}"
+        rows = [("epsilon", f"{shown}, for one {guarantee.unit} ({guarantee.relation})")]
+    if claim is not None and claim.epsilon is not None:
+        rows.append(("claimed epsilon", f"{claim.epsilon:.4g}  ({claim.source})"))
+    rows += [("void", reason) for reason in certificate.void_because]
+    return rows
+
+
+def _plan_rows(planned: Plan, certificate: Certificate) -> list[tuple[str, str]]:
+    rows, details, facts = _cost_rows(certificate), planned.details, planned.facts
+    if details:
+        influence = f"one {planned.unit} removes {details['removed']:g} loss terms and alters "
+        ratio = details["signal_to_noise"]
+        rows += [
+            ("noise multiplier", f"{details['noise_multiplier']:.6g}"),
+            ("influence", f"{influence}{details['altered']:g} more"),
+            ("steps", f"{details['steps']:g}, each drawing terms at rate {_rate(details)}"),
+            ("parameters", f"{details['parameters']:,}"),
+            ("signal to noise", f"at most {ratio:.3g} in a step; far below 1 little is learned"),
+        ]
+    rows.append(
+        (
+            "planned for",
+            f"{facts.num_nodes:,} nodes, {facts.num_train:,} to train on, "
+            f"{facts.num_features:,} features, {facts.num_classes} classes",
+        )
+    )
+    return rows
+
+
+def _rate(details: Any) -> str:
+    return f"{details['sample_rate']:g}"
+
+
+# --- train ----------------------------------------------------------------------------------------
+
+
+@click.command(epilog=f"METHOD: {METHOD_NAMES}.")
+@click.argument("method", required=False)
+@_data
+@root_option
+@_epsilon
+@delta_option
+@click.option("--out", help="The directory of the run.")
+@click.option("--seed", type=int, help="Draws split and first weights, never noise. Default: 0.")
+@split_option
+@set_option
+@_config
+@force_option
+@click.option("--resume", is_flag=True, help="Go on with a run that was killed.")
+@json_option
+def train(
+    method: str | None,
+    config: str | None,
+    sets: tuple[str, ...],
+    force: bool,
+    resume: bool,
+    as_json: bool,
+    **given: Any,
+) -> None:
+    """Train a model and write it with its certificate and its metrics.
+
+    \b
+    graphveil train dp-gnn --data social --epsilon 8 --out runs/social
+    graphveil train --config run.toml --seed 1 --out runs/second
+    """
+    asked = merged(config, {"method": method, **given}, sets)
+    kind = method_named(asked.get("method"))
+    for name in ("data", "out"):
+        if not asked.get(name):
+            raise click.UsageError(f"Missing option '--{name}'.")
+    seed = asked.get("seed", 0)
+    settings = made(
+        kind,
+        asked["settings"],
+        epsilon=asked.get("epsilon"),
+        delta=asked.get("delta"),
+        seed=seed,
+    )
+    from graphveil import runs
+
+    source = runs.Source(
+        data=asked["data"], root=asked.get("root"), split=asked.get("split"), seed=seed
+    )
+    runs.check(asked["out"], resume=resume, force=force)
+    expected = source.expected()
+    if expected is not None:
+        settings.plan(expected)  # a bad setting is refused before any data is touched
+    metrics = runs.train(
+        settings,
+        source.arrange(source.load()),
+        asked["out"],
+        source,
+        resume=resume,
+        force=force,
+        progress=bar(f"training {kind.name}"),
+    )
+    certificate = settings.certificate_
+    result = {
+        "method": kind.name,
+        "data": source.data,
+        "seed": seed,
+        "test_accuracy": metrics["test_accuracy"],
+        **_cost(certificate),
+        "seconds": metrics["seconds"],
+        "out": asked["out"],
+    }
+    accuracy = metrics["test_accuracy"]
+    rows = [
+        ("test accuracy", "no labelled test node" if accuracy is None else f"{accuracy:.2%}"),
+        *_cost_rows(certificate),
+        ("seconds", f"{metrics['seconds']:.1f}"),
+        ("written to", f"{asked['out']}: certificate.txt says what is promised, and to whom"),
+        ("note", f"The accuracy was {runs.OUTSIDE}."),
+    ]
+    show(result, as_json, f"{kind.name} on {source.data}", rows)
+
+
+# --- predict --------------------------------------------------------------------------------------
+
+
+@click.command()
+@click.argument("run")
+@click.option("--data", required=True, help="A name of the catalog, or a path.")
+@root_option
+@click.option(
+    "--mode",
+    type=click.Choice(["visible", "noisy", "disjoint"]),
+    default="visible",
+    show_default=True,
+    help="visible: neighbours are read in the open. noisy: through noise, for --epsilon more. "
+    "disjoint: --data is another graph than the one trained on.",
+)
+@click.option("--epsilon", type=float, help="What a noisy prediction may spend.")
+@click.option("--out", help="A CSV file; without it the table goes to stdout.")
+@force_option
+@json_option
+def predict(
+    run: str,
+    data: str,
+    root: str | None,
+    mode: str,
+    epsilon: float | None,
+    out: str | None,
+    force: bool,
+    as_json: bool,
+) -> None:
+    """The class of every node, by a trained model.
+
+    A noisy prediction is charged to the run's certificate before anything is written.
+
+    \b
+    graphveil predict runs/social --data social --out classes.csv
+    """
+    from graphveil import runs
+    from graphveil.data import load
+
+    if out is not None:
+        check_file(out, force)
+    method, probabilities = runs.predict(run, load(data, root), mode=mode, epsilon=epsilon)
+    chances, classes = probabilities.max(1)
+    names, ids = runs.class_names(run), _node_ids(data)
+    table = [
+        [
+            str(number) if ids is None else ids[number],
+            int(found),
+            *([] if names is None else [names[int(found)]]),
+            round(float(chance), 6),
+        ]
+        for number, (found, chance) in enumerate(zip(classes, chances, strict=True))
+    ]
+    columns = ["id", "class", *([] if names is None else ["name"]), "probability"]
+    seen_by = _seen_by(method, mode)
+    result = {
+        "run": run,
+        "data": data,
+        "mode": mode,
+        "nodes": len(table),
+        **_cost(method.certificate_),
+        "seen_by": seen_by,
+        "out": out,
+    }
+    if out is not None:
+        runs.write_text(out, _csv(columns, table))
+    elif as_json:
+        result["predictions"] = [dict(zip(columns, row, strict=True)) for row in table]
+    else:
+        click.echo(_csv(columns, table), nl=False)
+        say(seen_by)
+        return
+    rows = [
+        ("nodes", f"{len(table):,}"),
+        *_cost_rows(method.certificate_),
+        ("who may see it", seen_by),
+        ("written to", str(out)),
+    ]
+    show(result, as_json, f"Predictions of {method.name}, {mode}", rows)
+
+
+def _seen_by(method: Method, mode: str) -> str:
+    from graphveil.methods.node import INFERENCE
+
+    promised = method.plan_.inference
+    return promised[0] if mode == "visible" and promised else INFERENCE[mode]
+
+
+def _node_ids(data: str) -> list[str] | None:
+    """The ids as the user's own table has them; None where nodes are numbered from 0."""
+    from graphveil.data import files
+    from graphveil.data.catalog import CATALOG
+
+    if data.partition(":")[0] in CATALOG or not Path(data).expanduser().is_dir():
+        return None
+    return files.node_ids(data)
+
+
+def _csv(columns: list[str], rows: list[list[Any]]) -> str:
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(columns)
+    writer.writerows(rows)
+    return text.getvalue()
+
+
+def check_file(path: str, force: bool) -> None:
+    """Refuse a file that is there, or cannot be; before anything is spent on it."""
+    file = Path(path)
+    if file.is_dir() or (file.exists() and not force):
+        raise InvalidInputError(
+            f"{path} exists and is not written over; choose another name, or use --force."
+        )
+    parent = file.absolute().parent
+    if not parent.is_dir() or not os.access(parent, os.W_OK | os.X_OK):
+        raise InvalidInputError(f"{path} cannot be written: {parent} is no writable directory.")
+
+
+def write_json(path: str, result: dict[str, Any]) -> None:
+    """One JSON object as a file."""
+    from graphveil import runs
+    from graphveil.cli._shared import finite
+
+    runs.write_text(path, json.dumps(finite(result), indent=2) + "\n")

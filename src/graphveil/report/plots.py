@@ -1,0 +1,141 @@
+"""Plots of measured rows: accuracy over epsilon, over class frequency, over a setting.
+
+They need matplotlib, the extra ``report``. The ending of the path is the format: .png, .svg, .pdf.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from graphveil._errors import InvalidInputError
+from graphveil.bench.compare import Row
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+ENDINGS = (".png", ".svg", ".pdf")
+
+# Told apart without colour too: Okabe and Ito's palette, a marker for each.
+_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
+_MARKERS = ("o", "s", "^", "D", "v", "P")
+
+
+def needed() -> None:
+    """Refuse in one line where matplotlib is missing; before anything is trained."""
+    try:
+        import matplotlib.figure  # noqa: F401
+    except ImportError:
+        raise InvalidInputError(
+            "Plots need matplotlib; pip install 'graphveil[report]', or leave the plots out."
+        ) from None
+
+
+def privacy_utility(rows: Iterable[Row], path: str | Path, title: str = "") -> Path:
+    """Accuracy over epsilon, a line for each private method; those in the open are level lines.
+
+    Daigavane et al., Figure 3.
+    """
+    figure, axes = _canvas(title, "epsilon (proven)", "test accuracy (%)")
+    rows = [row for row in rows if row.mean is not None]
+    private = [row for row in rows if row.private and not row.void_because]
+    for number, name in enumerate(dict.fromkeys(row.method for row in private)):
+        points = sorted((row for row in private if row.method == name), key=lambda row: row.epsilon)
+        axes.errorbar(
+            [row.epsilon for row in points],
+            [100 * (row.mean or 0.0) for row in points],
+            [100 * (row.deviation or 0.0) for row in points],
+            label=name,
+            color=_COLOURS[number % len(_COLOURS)],
+            marker=_MARKERS[number % len(_MARKERS)],
+            capsize=3,
+        )
+    for number, row in enumerate(row for row in rows if not row.private):
+        axes.axhline(
+            100 * (row.mean or 0.0),
+            label=f"{row.method}, not private",
+            color="#555555",
+            linestyle=("--", ":", "-.")[number % 3],
+        )
+    budgets = sorted({row.budget for row in private if row.budget is not None})
+    if len(budgets) > 1:
+        axes.set_xscale("log")
+        axes.set_xticks(budgets, [f"{value:g}" for value in budgets])
+        axes.minorticks_off()
+    return _save(figure, axes, path)
+
+
+def class_accuracy(private: Row, in_the_open: Row, path: str | Path, title: str = "") -> Path:
+    """Accuracy by class, frequent classes first, of a private and a non-private method.
+
+    Daigavane et al., Figure 1: privacy costs rare classes most.
+    """
+    figure, axes = _canvas(title, "class, by share of the test nodes", "test accuracy (%)")
+    order = sorted(range(len(private.class_share)), key=lambda c: -private.class_share[c])
+    order = [c for c in order if private.class_accuracy[c] is not None]
+    drawn: Sequence[tuple[Row, str, float]] = (
+        (in_the_open, "not private", -0.2),
+        (private, f"epsilon {private.epsilon:.3g}", 0.2),
+    )
+    for number, (row, what, shift) in enumerate(drawn):
+        axes.bar(
+            [place + shift for place in range(len(order))],
+            [100 * (row.class_accuracy[c] or 0.0) for c in order],
+            0.4,
+            label=f"{row.method}, {what}",
+            color=_COLOURS[number],
+            hatch="" if number == 0 else "//",
+            edgecolor="white",
+        )
+    labels = [f"{c}\n{100 * private.class_share[c]:.0f} %" for c in order]
+    axes.set_xticks(range(len(order)), labels if len(order) <= 20 else [""] * len(order))
+    return _save(figure, axes, path)
+
+
+def over_setting(rows: Sequence[Row], path: str | Path, title: str = "") -> Path:
+    """Accuracy over the values of one setting: an ablation."""
+    (name,) = rows[0].setting
+    rows = [row for row in rows if row.mean is not None]
+    figure, axes = _canvas(title, name.replace("_", " "), "test accuracy (%)")
+    axes.errorbar(
+        range(len(rows)),
+        [100 * (row.mean or 0.0) for row in rows],
+        [100 * (row.deviation or 0.0) for row in rows],
+        label=rows[0].method if rows else None,
+        color=_COLOURS[0],
+        marker=_MARKERS[0],
+        capsize=3,
+    )
+    axes.set_xticks(range(len(rows)), [str(row.setting[name]) for row in rows])
+    return _save(figure, axes, path)
+
+
+def _canvas(title: str, across: str, up: str) -> tuple[Figure, Any]:
+    needed()
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(6.4, 4.2), layout="constrained")
+    axes = figure.subplots()
+    axes.set_title(title)
+    axes.set_xlabel(across)
+    axes.set_ylabel(up)
+    axes.grid(axis="y", alpha=0.3)
+    for side in ("top", "right"):
+        axes.spines[side].set_visible(False)
+    return figure, axes
+
+
+def _save(figure: Figure, axes: Any, path: str | Path) -> Path:
+    path = Path(path)
+    if path.suffix not in ENDINGS:
+        raise InvalidInputError(
+            f"A plot must end in {', '.join(ENDINGS)}. Got {path.name!r} instead."
+        )
+    if axes.get_legend_handles_labels()[0]:
+        axes.legend(frameon=False)
+    try:
+        figure.savefig(path, dpi=150)
+    except OSError as error:
+        raise InvalidInputError(f"{path} cannot be written: {error.strerror}.") from None
+    return path

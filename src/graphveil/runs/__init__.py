@@ -1,0 +1,48 @@
+"""A run is a directory: what was asked for, what was trained, what it cost.
+
+In the order in which they are written:
+
+==================  ==============================================================================
+settings.json       method, settings, data, split, seed and the public facts
+checkpoint/         while training: weights and the count of steps begun; removed last of all
+model.safetensors   the weights
+events.json         every charge, and the hash of the weights it paid for
+metrics.json        accuracy on the test nodes: read off labels, hence outside the certificate
+environment.json    versions
+certificate.txt     for people; so is certificate.md
+certificate.json    makes the run *finished*
+==================  ==============================================================================
+
+Each file is written whole or not at all. Whenever a run is killed, either the checkpoint or the
+weights with their charges are on disk, and :func:`train` goes on from there; no step begun is ever
+forgotten. Charges are read from events.json: it is written before every certificate.
+"""
+
+from graphveil.runs.directory import (
+    FILES,
+    check,
+    class_names,
+    predict,
+    read,
+    state,
+    train,
+    write,
+)
+from graphveil.runs.files import write_text
+from graphveil.runs.source import OUTSIDE, Arranged, Source, measure
+
+__all__ = [
+    "FILES",
+    "OUTSIDE",
+    "Arranged",
+    "Source",
+    "check",
+    "class_names",
+    "measure",
+    "predict",
+    "read",
+    "state",
+    "train",
+    "write",
+    "write_text",
+]

@@ -1,0 +1,399 @@
+"""A run as a directory: train into it, read it, predict with it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import platform
+import shutil
+import time
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import safetensors.torch
+import torch
+from torch import Tensor
+from torch_geometric.data import Data
+
+from graphveil._errors import InvalidInputError
+from graphveil.graph.checks import MASKS
+from graphveil.methods import METHODS, Facts, Method
+from graphveil.methods.base import Progress
+from graphveil.privacy.events import from_json, to_json
+from graphveil.privacy.guarantee import Certificate, Charge, versions
+from graphveil.runs.files import (
+    locked,
+    partial_name,
+    read_json,
+    reading,
+    unusable,
+    write_file,
+    write_json,
+)
+from graphveil.runs.source import Arranged, Source, measure
+
+FORMAT = 1
+FILES = (
+    "settings.json",
+    "model.safetensors",
+    "events.json",
+    "metrics.json",
+    "environment.json",
+    "certificate.txt",
+    "certificate.md",
+    "certificate.json",
+)
+_CHECKPOINT, _FINGERPRINT = "checkpoint", "data.sha256"
+
+
+def state(directory: str | Path) -> str:
+    """``new``, ``unfinished`` or ``finished``; a directory with other things in it is refused."""
+    directory = Path(directory)
+    try:
+        if not directory.exists():
+            return "new"
+        if not directory.is_dir():
+            raise InvalidInputError(f"A run must be a directory. {directory} is a file.")
+        found = {path.name for path in directory.iterdir()}
+    except OSError as error:
+        raise unusable(directory, error) from error
+    ours = {*FILES, _CHECKPOINT, *(partial_name(name) for name in FILES)}
+    if foreign := sorted(found - ours):
+        raise InvalidInputError(
+            f"The directory {directory} must be new, empty or a run. Got one that holds "
+            f"{foreign[0]!r} instead; choose another."
+        )
+    if "certificate.json" in found:
+        return "finished"
+    if "settings.json" in found:
+        return "unfinished"
+    if found - {partial_name("settings.json")}:
+        raise InvalidInputError(
+            f"The run in {directory} has no settings.json, so nobody can say what it is; move it "
+            "away, or choose another directory."
+        )
+    return "new"
+
+
+def check(directory: str | Path, *, resume: bool = False, force: bool = False) -> None:
+    """Refuse a directory that :func:`train` would refuse; before any data is loaded."""
+    directory = Path(directory)
+    found = state(directory)
+    if resume and force:
+        raise InvalidInputError("Give either 'resume' or 'force': go on, or start anew.")
+    if found == "finished" and not force:
+        raise InvalidInputError(
+            f"The run in {directory} is finished and is not written over; choose another "
+            "directory, or replace it with --force."
+        )
+    if found == "unfinished" and not (resume or force):
+        raise InvalidInputError(
+            f"The run in {directory} was begun and not finished; go on with --resume, or start "
+            "anew with --force."
+        )
+    nearest = next(path for path in (directory, *directory.absolute().parents) if path.exists())
+    if not nearest.is_dir() or not os.access(nearest, os.W_OK | os.X_OK):
+        raise InvalidInputError(
+            f"The directory {directory} must be one that can be written. {nearest} cannot; choose "
+            "another."
+        )
+
+
+def train(
+    method: Method,
+    arranged: Arranged,
+    directory: str | Path,
+    source: Source,
+    *,
+    resume: bool = False,
+    force: bool = False,
+    progress: Progress | None = None,
+) -> dict[str, Any]:
+    """Fit ``method`` into ``directory``, and return its metrics.
+
+    An unfinished run goes on with ``resume``, under the same settings and on the same data. A run
+    that is there is replaced with ``force``; it is kept beside, as ``.NAME.replaced``, until the
+    new one is finished.
+
+    *Guarantee*: that of the method. The certificate counts every step ever begun.
+    """
+    directory = Path(directory)
+    check(directory, resume=resume, force=force)
+    asked = _settings(method, source, arranged)
+    aside = directory.absolute().with_name(f".{directory.absolute().name}.replaced")
+    created, begun = not directory.exists(), time.monotonic()
+    try:
+        if force and state(directory) != "new":
+            _set_aside(directory, aside)
+        directory.mkdir(parents=True, exist_ok=True)
+        with locked(directory):
+            check(directory, resume=resume)  # again: now nobody else can change it
+            try:
+                _fit(method, arranged.training, directory, asked, progress)
+            except Exception:
+                if not resume and not _steps_begun(directory):
+                    _undo(directory, aside, created)
+                raise
+            metrics = measure(method, arranged.testing, arranged.mode)
+            metrics["seconds"] = round(time.monotonic() - begun, 3)
+            _finish(directory, method, metrics, asked)
+        if force or resume:
+            shutil.rmtree(aside, ignore_errors=True)
+    except OSError as error:
+        raise unusable(directory, error) from error
+    return metrics
+
+
+def _fit(
+    method: Method,
+    data: Data,
+    directory: Path,
+    asked: dict[str, Any],
+    progress: Progress | None,
+) -> None:
+    checkpoint, fingerprint = directory / _CHECKPOINT, _fingerprint(data)
+    noted = checkpoint / _FINGERPRINT
+    if state(directory) == "unfinished":
+        _same_settings(directory, asked)
+        known = noted.read_text() if noted.exists() else None
+        if known != fingerprint and (known is not None or (checkpoint / "steps").exists()):
+            raise InvalidInputError(
+                f"The run in {directory} was begun on other data, or on another split of it; "
+                "resume with the same data, or start anew with --force."
+            )
+        if (directory / "events.json").exists():  # trained: only the last files are missing
+            _restore(directory, method, Facts(**asked["facts"]))
+            return
+    write_json(directory / "settings.json", asked)
+    checkpoint.mkdir(exist_ok=True)
+    # A function of private data: it stays in the checkpoint, which is not part of a finished run.
+    write_file(noted, fingerprint.encode())
+    method.fit(data, directory=checkpoint, progress=progress)
+
+
+def _steps_begun(directory: Path) -> bool:
+    steps = directory / _CHECKPOINT / "steps"
+    return steps.exists() and steps.stat().st_size > 0
+
+
+def _set_aside(directory: Path, aside: Path) -> None:
+    with locked(directory):
+        if aside.exists():  # a forced run that was killed: what it replaced is worth more
+            shutil.rmtree(directory)
+        else:
+            directory.rename(aside)
+
+
+def _undo(directory: Path, aside: Path, created: bool) -> None:
+    """Nothing was spent: leave everything as it was found."""
+    for path in list(directory.iterdir()):
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
+    if aside.exists() or created:
+        directory.rmdir()
+    if aside.exists():
+        aside.rename(directory)
+
+
+def _settings(method: Method, source: Source, arranged: Arranged) -> dict[str, Any]:
+    """All that settings.json says, and all that must be equal for a run to go on."""
+    return _plain(
+        {
+            "format": FORMAT,
+            "method": method.name,
+            "settings": method.get_params(),
+            "data": {**asdict(source), "split": arranged.split},
+            "facts": asdict(Facts.of(arranged.training)),
+            "class_names": getattr(arranged.training, "class_names", None),
+        }
+    )
+
+
+def _same_settings(directory: Path, asked: dict[str, Any]) -> None:
+    with reading(directory, "settings.json"):
+        before = read_json(directory / "settings.json")
+        then = {**before["settings"], **before["facts"], "method": before["method"]}
+        then |= {key: before["data"][key] for key in ("split", "seed")}
+    now = {**asked["settings"], **asked["facts"], "method": asked["method"]}
+    now |= {key: asked["data"][key] for key in ("split", "seed")}
+    for name in sorted(then.keys() | now.keys()):
+        if then.get(name) != now.get(name):
+            raise InvalidInputError(
+                f"The run in {directory} was begun with {name} = {then.get(name)!r}. Got "
+                f"{now.get(name)!r} instead; resume with the same, or start anew with --force."
+            )
+
+
+def _fingerprint(data: Data) -> str:
+    digest = hashlib.sha256()
+    for name in ("x", "edge_index", "y", *MASKS):
+        value = data[name].contiguous().cpu()
+        digest.update(f"{name} {value.dtype} {tuple(value.shape)}\n".encode())
+        digest.update(memoryview(value.numpy()).cast("B") if value.numel() else b"")
+    return digest.hexdigest()
+
+
+# --- writing --------------------------------------------------------------------------------------
+
+
+def write(
+    directory: str | Path, method: Method, arranged: Arranged, source: Source
+) -> dict[str, Any]:
+    """Write a method that was fitted elsewhere as a finished run, and return its metrics."""
+    directory = Path(directory)
+    check(directory)
+    metrics = measure(method, arranged.testing, arranged.mode)
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        with locked(directory):
+            check(directory)
+            asked = _settings(method, source, arranged)
+            write_json(directory / "settings.json", asked)
+            _finish(directory, method, metrics, asked)
+    except OSError as error:
+        raise unusable(directory, error) from error
+    return metrics
+
+
+def _finish(
+    directory: Path, method: Method, metrics: dict[str, Any], asked: dict[str, Any]
+) -> None:
+    weights = {name: value.contiguous() for name, value in method.network_.state_dict().items()}
+    model = safetensors.torch.save(weights)
+    write_file(directory / "model.safetensors", model)
+    _write_events(directory, method, hashlib.sha256(model).hexdigest())
+    write_json(directory / "metrics.json", metrics)
+    write_json(directory / "environment.json", _environment())
+    _write_certificate(directory, method.certificate_)
+    shutil.rmtree(directory / _CHECKPOINT, ignore_errors=True)
+
+
+def _write_events(directory: Path, method: Method, model: str) -> None:
+    write_json(
+        directory / "events.json",
+        {
+            "format": FORMAT,
+            "model_sha256": model,
+            "void_because": list(getattr(method, "void_because_", ())),
+            "inference": list(getattr(method, "inference_", ())),
+            "charges": [
+                {"paid_for": charge.paid_for, "event": to_json(charge.event)}
+                for charge in method.charges_
+            ],
+        },
+    )
+
+
+def _write_certificate(directory: Path, certificate: Certificate) -> None:
+    write_file(directory / "certificate.txt", f"{certificate}\n".encode())
+    write_file(directory / "certificate.md", certificate.to_markdown().encode())
+    write_file(directory / "certificate.json", f"{certificate.to_json()}\n".encode())
+
+
+def _environment() -> dict[str, Any]:
+    return {
+        "versions": {**versions(), "safetensors": safetensors.__version__},
+        "python": platform.python_version(),
+        "system": f"{platform.system()} {platform.machine()}",
+        "threads": torch.get_num_threads(),
+    }
+
+
+# --- reading --------------------------------------------------------------------------------------
+
+
+def read(directory: str | Path) -> Method:
+    """The fitted method of a finished run.
+
+    A file that is missing, cut short, garbled or another run's is refused in one line.
+    """
+    directory = Path(directory)
+    if (found := state(directory)) != "finished":
+        raise InvalidInputError(
+            f"There is no finished run in {directory}; "
+            + ("go on with --resume." if found == "unfinished" else "check the path.")
+        )
+    with reading(directory, "settings.json"):
+        saved = read_json(directory / "settings.json")
+        if saved["format"] != FORMAT:
+            raise ValueError(f"format {saved['format']!r} is not {FORMAT}")
+        if saved["method"] not in METHODS:
+            raise ValueError(f"there is no method {saved['method']!r}")
+        method = METHODS[saved["method"]](**saved["settings"])
+        facts = Facts(**saved["facts"])
+    _restore(directory, method, facts)
+    with reading(directory, "certificate.json"):
+        certificate = Certificate.from_json((directory / "certificate.json").read_text())
+        charges = tuple(method.charges_)
+        if certificate.charges != charges[: len(certificate.charges)]:
+            raise ValueError("it is not about the charges in events.json")
+    if certificate.charges == charges:
+        method.certificate_ = certificate  # else a crash came between the two: the charges hold
+    return method
+
+
+def class_names(directory: str | Path) -> list[str] | None:
+    """The names of a run's classes, where its data had them."""
+    with reading(Path(directory), "settings.json"):
+        found = read_json(Path(directory) / "settings.json")["class_names"]
+        return None if found is None else [str(name) for name in found]
+
+
+def _restore(directory: Path, method: Method, facts: Facts) -> None:
+    """Weights and charges into a method made from the settings, as `fit` would have left them."""
+    method.plan_ = method.plan(facts)
+    with reading(directory, "events.json"):
+        events = read_json(directory / "events.json")
+        charges = [
+            Charge(paid_for=str(each["paid_for"]), event=from_json(each["event"]))
+            for each in events["charges"]
+        ]
+        void = tuple(str(reason) for reason in events["void_because"])
+        inference = [str(line) for line in events["inference"]]
+        expected = events["model_sha256"]
+        if not charges:
+            raise ValueError("it charges for nothing")
+    with reading(directory, "model.safetensors"):
+        model = (directory / "model.safetensors").read_bytes()
+        if hashlib.sha256(model).hexdigest() != expected:
+            raise ValueError("these are not the weights that events.json charges for")
+        network = method._made(facts)
+        network.load_state_dict(safetensors.torch.load(model))
+    method.network_ = network.eval()
+    method.charges_ = charges
+    method.void_because_, method.inference_ = void, inference
+    method.certificate_ = method.plan_.certificate(charges, void_because=void, inference=inference)
+
+
+def predict(
+    directory: str | Path, data: Data, *, mode: str = "visible", epsilon: float | None = None
+) -> tuple[Method, Tensor]:
+    """A run's method and its class probabilities; a charge is on disk before they are returned.
+
+    *Guarantee*: what the mode promises stands on the run's certificate afterwards.
+    """
+    directory = Path(directory)
+    if mode == "visible":
+        method = read(directory)
+        return method, method.predict_proba(data, mode=mode, epsilon=epsilon)
+    state(directory)  # a path that is no run is refused by name
+    try:
+        with locked(directory):
+            method = read(directory)
+            before = method.certificate_
+            probabilities = method.predict_proba(data, mode=mode, epsilon=epsilon)
+            if method.certificate_ != before:
+                model = read_json(directory / "events.json")["model_sha256"]
+                _write_events(directory, method, model)
+                _write_certificate(directory, method.certificate_)
+    except FileNotFoundError:
+        raise InvalidInputError(f"There is no run in {directory}; check the path.") from None
+    except OSError as error:
+        raise unusable(directory, error) from error
+    return method, probabilities
+
+
+def _plain(content: dict[str, Any]) -> dict[str, Any]:
+    """As JSON gives it back: tuples are lists, so that what is read equals what was written."""
+    return json.loads(json.dumps(content, allow_nan=False))

@@ -1,0 +1,123 @@
+"""Files of a run: written whole or not at all, read with one line for every fault, locked."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from safetensors import SafetensorError
+
+from graphveil._errors import InvalidInputError
+
+try:
+    import fcntl
+except ImportError:  # no such locks on Windows
+    fcntl = None  # type: ignore[assignment]
+
+
+def write_text(path: str | Path, text: str) -> None:
+    """Write a file whole or not at all."""
+    try:
+        write_file(Path(path), text.encode())
+    except OSError as error:
+        raise unusable(Path(path), error) from error
+
+
+def write_file(path: Path, content: bytes) -> None:
+    """Write a file whole or not at all, and on disk when this returns."""
+    partial = path.with_name(partial_name(path.name))
+    try:
+        with partial.open("wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        partial.replace(path)
+    except OSError:
+        with contextlib.suppress(OSError):
+            partial.unlink()
+        raise
+    if os.name == "posix":  # the new name is on disk only once its directory is
+        handle = os.open(path.parent, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+
+def partial_name(name: str) -> str:
+    """What a file is called while it is being written."""
+    return f".{name}.partial"
+
+
+def write_json(path: Path, content: Mapping[str, Any]) -> None:
+    """One JSON object as a file."""
+    write_file(path, (json.dumps(content, indent=2, allow_nan=False) + "\n").encode())
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """The JSON object in a file."""
+    content = json.loads(path.read_text())
+    if not isinstance(content, dict):
+        raise ValueError(f"it holds a {type(content).__name__}")
+    return content
+
+
+@contextlib.contextmanager
+def reading(directory: Path, name: str) -> Iterator[None]:
+    """One line for whatever a file of a run can be instead of what it should be."""
+    try:
+        yield
+    except FileNotFoundError:
+        raise InvalidInputError(
+            f"The run in {directory} cannot be read: {name} is missing; copy the whole directory, "
+            "or train again."
+        ) from None
+    except (
+        OSError,
+        ValueError,  # JSON, Unicode, and graphveil's own refusals of a value
+        KeyError,
+        TypeError,
+        AttributeError,
+        RuntimeError,  # weights of another shape
+        RecursionError,
+        SafetensorError,
+    ) as error:
+        reason = " ".join(str(error).split())[:200].rstrip(".") or "empty"
+        if isinstance(error, KeyError):
+            reason = f"{reason} is missing"
+        raise InvalidInputError(
+            f"The run in {directory} cannot be read: {name}: {reason}; it may be cut short or "
+            "another run's."
+        ) from None
+
+
+@contextlib.contextmanager
+def locked(directory: Path) -> Iterator[None]:
+    """Nobody else trains into, or charges, the same run. The lock ends with the process."""
+    if fcntl is None:
+        yield
+        return
+    handle = os.open(directory, os.O_RDONLY)
+    try:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise InvalidInputError(
+                f"The run in {directory} is in use by another process; wait until it has ended."
+            ) from None
+        yield
+    finally:
+        os.close(handle)
+
+
+def unusable(path: Path, error: OSError) -> InvalidInputError:
+    """One line for a disk that is full, read-only or not there."""
+    reason = error.strerror or str(error)
+    begun = " What was begun there goes on with --resume." if path.is_dir() else ""
+    return InvalidInputError(
+        f"{path} cannot be written: {reason}; make room, or choose another place.{begun}"
+    )

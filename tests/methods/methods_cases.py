@@ -1,0 +1,79 @@
+"""Small graphs for methods, quick settings, and a record of what a run draws and releases."""
+
+import copy
+import dataclasses
+from types import SimpleNamespace
+
+import torch
+from torch_geometric.data import Data
+
+from graphveil.graph.splits import split
+from graphveil.mechanisms import Gaussian
+from graphveil.methods import METHODS
+from graphveil.methods.node import PrivateNodeMethod
+from graphveil.rng import SecretStream
+
+FEATURES, CLASSES, NODES = 5, 3, 60
+QUICK = {"steps": 4, "hidden_channels": 4}
+PRIVATE = [name for name, kind in METHODS.items() if issubclass(kind, PrivateNodeMethod)]
+OPEN = [name for name in METHODS if name not in PRIVATE]
+
+
+def graph(seed=0, nodes=NODES, edges=120, *, features=FEATURES, directed=False):
+    """Features that say a little of the label, random edges, three masks."""
+    rng = torch.Generator().manual_seed(seed)
+    y = torch.arange(nodes) % CLASSES
+    x = torch.randn(nodes, features, generator=rng) + y.unsqueeze(1)
+    source = torch.randint(nodes, (edges,), generator=rng)
+    shift = torch.randint(1, nodes, (edges,), generator=rng)
+    edge_index = torch.stack([source, (source + shift) % nodes])
+    if not directed:
+        edge_index = torch.cat([edge_index, edge_index.flip(0)], 1)
+    return split(Data(x=x, edge_index=edge_index.unique(dim=1), y=y), seed=seed)
+
+
+def changed(data, **values):
+    """A copy of a graph with other attributes; None takes one away."""
+    data = copy.copy(data)
+    for name, value in values.items():
+        if value is None:
+            del data[name]
+        else:
+            data[name] = value
+    return data
+
+
+def made(name, **settings):
+    """A method with quick settings, as far as it has them."""
+    known = {field.name for field in dataclasses.fields(METHODS[name])}
+    quick = {key: value for key, value in QUICK.items() if key in known}
+    return METHODS[name](**(quick | settings))
+
+
+def weights(method):
+    return torch.cat([p.detach().flatten() for p in method.network_.parameters()])
+
+
+def recorded(monkeypatch):
+    """What goes through the Gaussian mechanism, and every coin, from here on."""
+    seen = SimpleNamespace(releases=[], coins=[], keys=[])
+    release, bernoulli, gumbel = Gaussian.release, SecretStream.bernoulli, SecretStream.gumbel
+
+    def note_release(self, value, rng):
+        seen.releases.append((self, torch.as_tensor(value).clone(), rng))
+        return release(self, value, rng)
+
+    def note_coins(self, probability, n):
+        drawn = bernoulli(self, probability, n)
+        seen.coins.append((probability, drawn.copy()))
+        return drawn
+
+    def note_keys(self, shape):
+        drawn = gumbel(self, shape)
+        seen.keys.append(drawn.copy())
+        return drawn
+
+    monkeypatch.setattr(Gaussian, "release", note_release)
+    monkeypatch.setattr(SecretStream, "bernoulli", note_coins)
+    monkeypatch.setattr(SecretStream, "gumbel", note_keys)
+    return seen

@@ -1,0 +1,349 @@
+"""What runs is what is charged: real fits, with every draw and every release written down."""
+
+import signal
+import subprocess
+import sys
+
+import dp_accounting as dpa
+import numpy as np
+import pytest
+import torch
+from methods_cases import PRIVATE, changed, graph, made, recorded, weights
+from torch.nn import functional as F
+
+from graphveil._errors import BudgetError, GraphveilError, RefusedError
+from graphveil.mechanisms import Gaussian
+from graphveil.methods import Facts, node
+from graphveil.privacy.accounting import epsilon
+from graphveil.privacy.events import SampledGaussianDpEvent, composed, repeated
+from graphveil.rng import secret, seeded
+
+DATA = graph()
+FACTS = Facts.of(DATA)
+VARIANTS = {
+    "dp-gnn": {},
+    "dp-gnn, two layers": {"num_layers": 2, "sender_cap": 2},
+    "dp-gnn, edges": {"unit": "edge"},
+    "dp-gnn, removal": {"relation": "remove", "public_degree": 20},
+    "late-graph": {},
+    "dp-mlp": {"optimizer": "sgd", "sample_rate": 1.0},
+}
+
+
+def variant(key, **settings):
+    return made(key.split(",")[0], **(VARIANTS[key] | settings))
+
+
+# --- steps ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("key", VARIANTS)
+def test_the_events_seen_are_the_events_charged(key, monkeypatch):
+    seen = recorded(monkeypatch)
+    method = variant(key).fit(DATA)
+    assert len(seen.releases) == len(seen.coins) == method.steps
+    removed, altered = method._influence(FACTS)
+    events = []
+    for (mechanism, value, rng), (rate, coins) in zip(seen.releases, seen.coins, strict=True):
+        assert rng.void_reason is None
+        assert mechanism.sensitivity == 1.0  # in units of the clipping bound
+        assert len(value) == weights(method).numel()  # noise on every coordinate, in one release
+        assert len(coins) == FACTS.num_train
+        events.append(
+            SampledGaussianDpEvent(
+                rate=rate,
+                noise_multiplier=mechanism.noise_multiplier,
+                removed=removed,
+                altered=altered,
+            )
+        )
+    assert len(set(events)) == 1
+    certificate = method.certificate_
+    assert certificate.event == repeated(events[0], len(events))
+    spent = epsilon(composed(*events), certificate.guarantee.delta)
+    assert certificate.guarantee.epsilon == pytest.approx(spent, rel=1e-9)
+
+
+def test_only_the_drawn_terms_are_read(monkeypatch):
+    seen, read = recorded(monkeypatch), []
+    batches = node.RootedTerms.batches
+
+    def note(self, drawn):
+        read.append(sorted(drawn.tolist()))
+        return batches(self, drawn)
+
+    monkeypatch.setattr(node.RootedTerms, "batches", note)
+    made("dp-gnn").fit(DATA)
+    assert read == [coins.nonzero()[0].tolist() for _, coins in seen.coins]
+
+
+@pytest.mark.parametrize("name", PRIVATE)
+def test_batches_are_poisson_with_the_planned_rate(name, monkeypatch):
+    seen = recorded(monkeypatch)
+    made(name, steps=100, sample_rate=0.3).fit(DATA)
+    assert {rate for rate, _ in seen.coins} == {0.3}
+    coins = np.stack([drawn for _, drawn in seen.coins])
+    deviation = (0.3 * 0.7 / coins.size) ** 0.5
+    assert abs(coins.mean() - 0.3) < 5 * deviation
+    sizes = coins.sum(1)
+    expected = FACTS.num_train * 0.3 * 0.7
+    assert 0.5 * expected < sizes.var() < 1.8 * expected  # neither fixed nor all together
+    each = coins.mean(0)  # nobody is always in, nobody never
+    assert each.min() > 0.05
+    assert each.max() < 0.6
+
+
+def test_an_empty_batch_releases_noise_like_any_other(monkeypatch):
+    seen = recorded(monkeypatch)
+    method = made("dp-gnn", sample_rate=1e-9).fit(DATA)
+    assert len(seen.releases) == method.steps
+    assert all((value == 0).all() for _, value, _ in seen.releases)
+    assert not torch.equal(weights(method), initial(method))
+
+
+def test_fewer_steps_taken_are_fewer_steps_charged():
+    method = made("dp-mlp").fit(DATA, progress=lambda steps: list(steps)[:2])
+    assert method.certificate_.event.count == 2
+    assert method.certificate_.guarantee.epsilon < method.plan_.epsilon
+
+
+# --- noise ----------------------------------------------------------------------------------------
+
+
+def initial(method):
+    return torch.cat([p.detach().flatten() for p in method._made(method.plan_.facts).parameters()])
+
+
+def silent(network, batch):
+    around, labels = batch
+    return 0 * F.cross_entropy(network(around), labels, reduction="none")
+
+
+@pytest.mark.parametrize("name", ["dp-gnn", "dp-mlp"])
+@pytest.mark.parametrize(
+    "clipping, scale",
+    [("flat", 1.0), ("per_layer", 2**0.5), ("automatic", 1.0), ("quantile", 0.99**-0.5)],
+)
+def test_the_noise_in_the_weights_is_the_noise_of_the_plan(name, clipping, scale, monkeypatch):
+    """One step of SGD without a gradient: weights move by the noise, a known multiple of it."""
+    monkeypatch.setattr(node, "rooted_losses", silent)
+    data = graph(features=60)
+    method = made(
+        name,
+        clipping=clipping,
+        max_grad_norm=0.7,
+        steps=1,
+        optimizer="sgd",
+        learning_rate=0.5,
+        hidden_channels=64,
+    ).fit(data)
+    plan = method.plan_.details
+    expected_batch = plan["sample_rate"] * method.plan_.facts.num_train
+    moved = (weights(method) - initial(method)) * expected_batch / 0.5
+    charged = plan["noise_multiplier"] * 0.7 * scale
+    assert len(moved) > 3800  # standard error 1.2 %
+    assert moved.std().item() == pytest.approx(charged, rel=0.06)
+    assert abs(moved.mean().item()) < 5 * charged / len(moved) ** 0.5
+
+
+@pytest.mark.parametrize("clipping", ["flat", "per_layer", "automatic", "quantile"])
+def test_what_one_node_adds_to_the_sum_is_within_the_bound(clipping, monkeypatch):
+    """The sum handed to the mechanism, over all terms and without one of them."""
+    monkeypatch.setattr(node.PrivateStep, "_draw", lambda self: torch.arange(len(self.examples)))
+    seen = recorded(monkeypatch)
+    method = made("dp-mlp", clipping=clipping, max_grad_norm=0.01, steps=1)
+    method.fit(DATA)
+    for place in range(5):
+        train_mask = DATA.train_mask.clone()
+        train_mask[train_mask.nonzero()[place]] = False
+        method.fit(changed(DATA, train_mask=train_mask))
+    (_, whole, _), *others = seen.releases
+    apart = [(whole - value).norm().item() for _, value, _ in others]
+    assert max(apart) <= 1 + 1e-5
+    assert max(apart) > 0.9  # all gradients are longer than 0.01
+
+
+def test_per_layer_thresholds_may_differ():
+    network = made("dp-mlp")._made(FACTS)
+    names = sorted({name.rpartition(".")[0] for name, _ in network.named_parameters()})
+    bounds = {name: 0.1 * (place + 1) for place, name in enumerate(names)}
+    method = made("dp-mlp", clipping="per_layer", max_grad_norm=bounds).fit(DATA)
+    assert method.certificate_.guarantee.epsilon <= 8
+    with pytest.raises(GraphveilError, match=r"max_grad_norm"):
+        made("dp-mlp", clipping="per_layer", max_grad_norm={names[0]: 1.0}).fit(DATA)
+
+
+def test_averaging_costs_nothing_and_is_over_the_last_steps():
+    plans = {made("dp-mlp", averaged=share).plan(FACTS).epsilon for share in (0.0, 0.5, 1.0)}
+    assert len(plans) == 1
+
+
+# --- streams --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", PRIVATE)
+def test_a_fixed_stream_voids_the_certificate(name):
+    fits = [made(name).fit(DATA, rng=secret(fixed_seed=3)) for _ in range(2)]
+    assert torch.equal(weights(fits[0]), weights(fits[1]))
+    certificate = fits[0].certificate_
+    assert certificate.guarantee.epsilon == float("inf")
+    assert any("fixed" in reason for reason in certificate.void_because)
+
+
+@pytest.mark.parametrize("rng", [seeded(1), np.random.default_rng(1), torch.Generator()])
+def test_noise_from_another_stream_is_refused(rng):
+    with pytest.raises(RefusedError, match="secret stream"):
+        made("dp-mlp").fit(DATA, rng=rng)
+
+
+# --- noisy prediction -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("key", [key for key in VARIANTS if key != "dp-mlp"])
+def test_every_noisy_prediction_is_one_more_release_and_one_more_charge(key, monkeypatch):
+    method = variant(key).fit(DATA)
+    trained = method.certificate_
+    seen = recorded(monkeypatch)
+    for _ in range(2):
+        method.predict_proba(DATA, mode="noisy", epsilon=2.0)  # thrown away, and charged
+    (first, value, rng), (second, *_) = seen.releases
+    assert rng.void_reason is None
+    assert value.shape == (FACTS.num_nodes, FACTS.num_classes)
+    one = dpa.GaussianDpEvent(first.noise_multiplier)
+    assert first == second
+    assert epsilon(one, method.plan_.delta) <= 2.0
+    certificate = method.certificate_
+    assert [charge.event for charge in certificate.charges] == [trained.event, one, one]
+    spent = epsilon(composed(trained.event, one, one), method.plan_.delta)
+    assert certificate.guarantee.epsilon == pytest.approx(spent, rel=1e-9)
+    assert certificate.guarantee.epsilon > trained.guarantee.epsilon
+
+
+def test_the_noise_of_a_prediction_is_the_noise_charged():
+    nodes = 3000
+    data = graph(nodes=nodes, edges=1)
+    data.edge_index = torch.empty(2, 0, dtype=torch.long)
+    method = made("late-graph").fit(data)
+    with torch.no_grad():
+        for parameter in method.network_.parameters():
+            parameter.zero_()
+    found = method.predict_proba(data, mode="noisy", epsilon=1.0).double().log()
+    charged = method.certificate_.charges[-1].event.noise_multiplier  # of sensitivity 1
+    heard = (found - found.mean(1, keepdim=True)) * (1 + charged**2) / 2
+    # Centring takes one of three degrees of freedom away.
+    assert heard.square().sum().item() / (2 * nodes) == pytest.approx(charged**2, rel=0.08)
+
+
+def test_a_prediction_in_the_open_is_no_release(monkeypatch):
+    method = made("late-graph").fit(DATA)
+    seen, before = recorded(monkeypatch), method.certificate_
+    for mode in ("visible", "disjoint"):
+        method.predict(DATA, mode=mode)
+    method.score(DATA)
+    assert not seen.releases
+    assert method.certificate_.charges == before.charges
+
+
+def test_a_noisy_prediction_is_charged_even_if_it_fails_after_the_release(monkeypatch):
+    method = made("late-graph").fit(DATA)
+
+    def failing(self, value, rng):
+        raise MemoryError
+
+    monkeypatch.setattr(Gaussian, "release", failing)
+    with pytest.raises(MemoryError):
+        method.predict(DATA, mode="noisy", epsilon=1.0)
+    assert len(method.certificate_.charges) == 2
+
+
+def test_a_noisy_prediction_of_a_void_run_stays_void():
+    method = made("late-graph").fit(DATA, rng=secret(fixed_seed=3))
+    method.predict(DATA, mode="noisy", epsilon=1.0)
+    assert method.certificate_.guarantee.epsilon == float("inf")
+
+
+# --- killed and resumed ---------------------------------------------------------------------------
+
+KILLED = """
+import os, signal, sys
+sys.path.insert(0, {here!r})
+from graphveil.mechanisms import Gaussian
+from methods_cases import graph, made
+
+release, calls = Gaussian.release, []
+
+def kill(self, value, rng):
+    calls.append(1)
+    if len(calls) == {at}:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return release(self, value, rng)
+
+Gaussian.release = kill
+made({name!r}, steps=25).fit(graph(), directory={directory!r})
+"""
+
+
+def killed(name, directory, at):
+    """A run in a process of its own, killed in the middle of step ``at``."""
+    here = str(__file__).rpartition("/")[0]
+    program = KILLED.format(here=here, at=at, name=name, directory=str(directory))
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, check=False)
+    assert done.returncode == -signal.SIGKILL, done.stderr.decode()
+
+
+def test_a_killed_run_goes_on_and_every_step_ever_begun_is_charged(tmp_path, monkeypatch):
+    killed("dp-gnn", tmp_path, at=14)
+    seen = recorded(monkeypatch)
+    method = made("dp-gnn", steps=25).fit(DATA, directory=tmp_path)
+    assert len(seen.releases) == 25 - 14  # 14 were begun, the last of them perhaps released
+    assert method.certificate_ == method.plan_.certificate()
+    assert method.certificate_.event.count == 25
+    # All of them are spent: another fit from there takes no step, and says so.
+    again = made("dp-gnn", steps=25).fit(DATA, directory=tmp_path)
+    assert len(seen.releases) == 25 - 14
+    assert again.certificate_.event.count == 25
+
+
+def interrupted(method, directory, after):
+    def progress(steps):
+        for step in steps:
+            if step == after:
+                raise KeyboardInterrupt
+            yield step
+
+    with pytest.raises(KeyboardInterrupt):
+        method.fit(DATA, directory=directory, progress=progress)
+
+
+def test_other_settings_on_resuming_leave_what_was_spent_on_the_certificate(tmp_path):
+    interrupted(made("dp-mlp", steps=25), tmp_path, 13)
+    first = made("dp-mlp", steps=25).plan(FACTS).charges[0].event
+    method = made("dp-mlp", steps=10).fit(DATA, directory=tmp_path)
+    assert method.certificate_.event == composed(
+        repeated(first.event, 13), method.plan_.charges[0].event
+    )
+    assert method.certificate_.guarantee.epsilon > method.plan_.epsilon
+
+
+def test_a_fixed_stream_does_not_go_on(tmp_path):
+    interrupted(made("dp-mlp", steps=25), tmp_path, 3)
+    with pytest.raises(RefusedError, match="fixed"):
+        made("dp-mlp", steps=25).fit(DATA, directory=tmp_path, rng=secret(fixed_seed=1))
+
+
+def test_another_network_cannot_go_on_from_a_checkpoint(tmp_path):
+    interrupted(made("dp-mlp", steps=25), tmp_path, 3)
+    with pytest.raises(GraphveilError, match="checkpoint"):
+        made("dp-mlp", steps=25, hidden_channels=9).fit(DATA, directory=tmp_path)
+
+
+def test_a_finished_run_is_read_back_from_its_directory(tmp_path):
+    method = made("dp-mlp", steps=13, averaged=0.0).fit(DATA, directory=tmp_path)
+    again = made("dp-mlp", steps=13, averaged=0.0).fit(DATA, directory=tmp_path)
+    assert torch.equal(weights(again), weights(method))
+    assert again.certificate_ == method.certificate_
+
+
+def test_a_step_beyond_the_plan_is_refused():
+    with pytest.raises(BudgetError):
+        made("dp-mlp").fit(DATA, progress=lambda steps: [*steps, 99])

@@ -1,0 +1,511 @@
+"""What every method promises, asked of each entry of METHODS: to add one is to test it."""
+
+import copy
+import dataclasses
+import inspect
+import math
+from functools import cache
+
+import numpy as np
+import pytest
+import torch
+from methods_cases import CLASSES, NODES, OPEN, PRIVATE, changed, graph, made, weights
+from sklearn.base import clone
+from torch import nn
+from torch_geometric.data import Data
+
+from graphveil._errors import GraphveilError, InvalidInputError
+from graphveil.graph.splits import split
+from graphveil.methods import METHODS, Facts
+from graphveil.privacy.guarantee import Certificate
+
+every_method = pytest.mark.parametrize("name", METHODS)
+DATA = graph()
+FACTS = Facts.of(DATA)
+
+
+@cache
+def fitted(name):
+    """One fit for all tests that only look."""
+    return made(name).fit(DATA)
+
+
+# --- settings -------------------------------------------------------------------------------------
+
+
+@every_method
+def test_the_table_of_contents_says_the_methods_own_names(name):
+    assert METHODS[name].name == name
+
+
+@every_method
+def test_settings_are_keywords_with_defaults(name):
+    parameters = inspect.signature(METHODS[name]).parameters.values()
+    assert all(p.kind is inspect.Parameter.KEYWORD_ONLY for p in parameters)
+    assert all(p.default is not inspect.Parameter.empty for p in parameters)
+    with pytest.raises(TypeError):
+        METHODS[name](8.0)
+
+
+@every_method
+def test_settings_go_round_through_scikit_learn(name):
+    method = made(name, seed=7)
+    twin = clone(method)
+    assert twin is not method
+    assert twin == method
+    assert twin.get_params() == method.get_params()
+    assert METHODS[name](**method.get_params()) == method
+    assert eval(repr(method), {METHODS[name].__name__: METHODS[name]}) == method
+    assert method.set_params(seed=8) is method
+    assert method.seed == 8
+    assert method != twin
+
+
+@every_method
+def test_a_clone_of_a_fitted_method_is_not_fitted(name):
+    assert not hasattr(clone(fitted(name)), "network_")
+
+
+@every_method
+def test_settings_that_no_method_has_are_refused_by_name(name):
+    with pytest.raises(TypeError, match="epsilom"):
+        METHODS[name](epsilom=8.0)
+    with pytest.raises(ValueError, match="epsilom"):
+        made(name).set_params(epsilom=8.0)
+
+
+BAD = {
+    "epsilon": [0, -1, math.nan, math.inf, "8"],
+    "delta": [0, -1, 1, 1 / NODES],
+    "steps": [0, -1, 2.5, 10.0, "3"],
+    "sample_rate": [0, 1.5],
+    "max_grad_norm": [0, -1, "x", None, {"decoder.0": 1.0}],
+    "clipping": ["none"],
+    "optimizer": ["lion"],
+    "averaged": [-0.5, 2, "x", math.nan],
+    "features": ["pca"],
+    "feature_scale": [0, -1],
+    "projection": [0],
+    "project_above": [0],
+    "hidden_channels": [0, 2.5],
+    "activation": ["nope"],
+    "learning_rate": [0, -1],
+    "seed": [-1, 0.5, "a"],
+    "num_layers": [0, 11, 1.0],
+    "reading": ["x"],
+    "smoothing_steps": [-1],
+    "teleport": [2],
+    "conv": ["transformer"],
+    "weights": ["x"],
+    "heads": [0],
+    "attention": ["x"],
+    "sender_cap": [0, None, 1.0],
+    "receiver_cap": [0, 2.5],
+    "unit": ["graph"],
+    "relation": ["x", "remove"],
+    "public_degree": [3],
+    "sampler": ["x"],
+    "encoder_layers": [-1],
+    "decoder_layers": [-1],
+    "dropout": [-1, 1.5],
+    "weight_decay": [-1],
+    "paper": [],  # see test_paper_mode.py
+}
+
+
+@every_method
+def test_every_setting_is_checked_by_the_plan_before_anything_is_spent(name):
+    """A new setting needs a line in BAD. The message has the value, the rule and the way out."""
+    for setting in inspect.signature(METHODS[name]).parameters:
+        for value in BAD[setting]:
+            with pytest.raises(GraphveilError) as refusal:
+                made(name, **{setting: value}).plan(FACTS)
+            said = str(refusal.value)
+            assert "\n" not in said
+            assert said.endswith(".")
+            assert "must" in said or ";" in said, said
+
+
+# --- plan -----------------------------------------------------------------------------------------
+
+
+@every_method
+def test_a_plan_needs_facts_alone_and_comes_out_the_same_twice(name):
+    method = made(name)
+    before = copy.deepcopy(vars(method))
+    torch.manual_seed(1)
+    stream = torch.get_rng_state()
+    plan = method.plan(FACTS)
+    assert vars(method) == before
+    assert torch.equal(torch.get_rng_state(), stream)
+    torch.manual_seed(2)
+    assert made(name).plan(FACTS) == plan
+    assert plan.method == name
+
+
+@every_method
+def test_the_certificate_is_the_plans(name):
+    method = fitted(name)
+    plan = made(name).plan(FACTS)
+    assert method.plan_ == plan
+    assert method.certificate_ == plan.certificate()
+    assert method.certificate_.guarantee.epsilon == plan.epsilon
+
+
+@pytest.mark.parametrize("name", PRIVATE)
+@pytest.mark.parametrize("epsilon", [0.5, 8.0])
+def test_a_private_method_spends_what_was_asked_for_and_not_more(name, epsilon):
+    spent = made(name, epsilon=epsilon).fit(DATA).certificate_.guarantee
+    assert 0.98 * epsilon < spent.epsilon <= epsilon
+    assert spent.delta < 1 / NODES
+
+
+@pytest.mark.parametrize("name", OPEN)
+def test_an_open_baseline_promises_nothing(name):
+    assert math.isinf(fitted(name).certificate_.guarantee.epsilon)
+
+
+@every_method
+def test_a_certificate_survives_json(name):
+    certificate = fitted(name).certificate_
+    assert Certificate.from_json(certificate.to_json()) == certificate
+    assert str(certificate)
+
+
+@pytest.mark.parametrize("name", PRIVATE)
+def test_a_plan_costs_less_noise_for_more_epsilon(name):
+    noise = [made(name, epsilon=e).plan(FACTS).details["noise_multiplier"] for e in (0.5, 8.0)]
+    assert noise[0] > noise[1]
+
+
+# --- fit ------------------------------------------------------------------------------------------
+
+
+@every_method
+def test_fit_returns_the_method_and_what_it_learned_ends_in_an_underscore(name):
+    method = made(name)
+    settings = set(method.get_params())
+    assert method.fit(DATA) is method
+    learned = set(vars(method)) - settings
+    assert {"plan_", "certificate_", "network_", "charges_"} <= learned
+    assert all(word.endswith("_") for word in learned)
+    assert method.get_params() == made(name).get_params()
+
+
+@every_method
+def test_fitting_takes_progress(name):
+    seen = []
+
+    def progress(steps):
+        for step in steps:
+            seen.append(step)
+            yield step
+
+    made(name).fit(DATA, progress=progress)
+    assert seen == list(range(made(name).steps))
+
+
+@every_method
+def test_no_private_data_stays_on_a_fitted_method(name):
+    method = made(name).fit(DATA)
+    method.predict(DATA)
+    parameters = {p.data_ptr() for p in method.network_.parameters()}
+    for path, value in reachable(method, "method"):
+        assert not isinstance(value, (np.ndarray, Data)), path
+        if isinstance(value, torch.Tensor):
+            assert value.data_ptr() in parameters, path
+        if isinstance(value, (list, tuple, dict, set, str, bytes)):
+            assert len(value) < NODES or isinstance(value, str), path
+    if name in PRIVATE:
+        assert all(p.grad is None for p in method.network_.parameters())
+
+
+def reachable(root, path):
+    """Everything that hangs on an object, with the way to it."""
+    todo, met = [(path, root)], set()
+    while todo:
+        path, value = todo.pop()
+        if id(value) in met or isinstance(value, type) or inspect.ismodule(value):
+            continue
+        met.add(id(value))
+        yield path, value
+        if isinstance(value, torch.Tensor):
+            continue
+        if isinstance(value, dict) or hasattr(value, "items"):
+            todo += [(f"{path}[{key!r}]", item) for key, item in value.items()]
+        elif isinstance(value, (list, tuple, set, frozenset)):
+            todo += [(f"{path}[{place}]", item) for place, item in enumerate(value)]
+        if inspect.isfunction(value):
+            cells = value.__closure__ or ()
+            todo += [(f"{path}.closure", cell.cell_contents) for cell in cells]
+        elif hasattr(value, "__dict__"):
+            todo += [(f"{path}.{key}", item) for key, item in vars(value).items()]
+        if inspect.ismethod(value):
+            todo.append((f"{path}.self", value.__self__))
+
+
+def test_the_search_for_private_data_finds_what_is_hidden():
+    method = made("mlp").fit(DATA)
+    kept = DATA.x[:2]
+    method.network_.register_forward_hook(lambda *_: kept)
+    assert any(value is kept for _, value in reachable(method, "method"))
+
+
+@every_method
+def test_another_seed_gives_other_weights(name):
+    method = made(name, seed=1).fit(DATA)
+    first = weights(method)
+    assert not torch.equal(weights(method.set_params(seed=2).fit(DATA)), first)
+
+
+@pytest.mark.parametrize("name", PRIVATE)
+def test_noise_is_not_seeded(name):
+    assert not torch.equal(weights(made(name).fit(DATA)), weights(made(name).fit(DATA)))
+
+
+@pytest.mark.parametrize("name", OPEN)
+def test_an_open_baseline_can_be_repeated(name):
+    torch.manual_seed(1)
+    first = weights(made(name).fit(DATA))
+    torch.manual_seed(2)
+    assert torch.equal(weights(made(name).fit(DATA)), first)
+
+
+@every_method
+def test_a_fit_cut_short_leaves_nothing_of_an_earlier_one(name):
+    method = made(name).fit(DATA)
+
+    def progress(steps):
+        yield next(iter(steps))
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        method.fit(graph(seed=3), progress=progress)
+    with pytest.raises(InvalidInputError, match="has not been fitted"):
+        method.predict(DATA)
+
+
+@every_method
+def test_data_that_is_refused_leaves_an_earlier_fit_alone(name):
+    method = made(name).fit(DATA)
+    before = weights(method)
+    with pytest.raises(InvalidInputError):
+        method.fit(changed(DATA, y=None))
+    assert torch.equal(weights(method), before)
+    method.predict(DATA)
+
+
+@every_method
+def test_data_is_not_modified(name):
+    data = graph(seed=2)
+    before = {key: value.clone() for key, value in data.items()}
+    method = made(name).fit(data)
+    method.predict(data)
+    method.score(data)
+    assert set(before) == set(data.keys())
+    for key, value in before.items():
+        assert torch.equal(value, data[key]), key
+
+
+# --- prediction -----------------------------------------------------------------------------------
+
+
+@every_method
+@pytest.mark.parametrize("mode", ["visible", "disjoint"])
+def test_predictions_are_probabilities_of_every_class_for_every_node(name, mode):
+    method, other = fitted(name), graph(seed=5, nodes=31)
+    found = method.predict_proba(other, mode=mode)
+    assert found.shape == (31, CLASSES)
+    assert (found >= 0).all()
+    torch.testing.assert_close(found.sum(1), torch.ones(31))
+    assert not found.requires_grad
+    assert torch.equal(method.predict(other, mode=mode), found.argmax(1))
+    assert torch.equal(method.predict_proba(other, mode=mode), found)
+
+
+@every_method
+def test_a_score_is_the_share_of_right_answers_on_a_mask(name):
+    method = fitted(name)
+    right = method.predict(DATA) == DATA.y
+    assert method.score(DATA) == pytest.approx(right[DATA.test_mask].float().mean().item())
+    found = method.score(DATA, mask="val_mask")
+    assert found == pytest.approx(right[DATA.val_mask].float().mean().item())
+
+
+@every_method
+def test_a_score_leaves_out_unlabelled_nodes(name):
+    y = torch.where(DATA.test_mask, -1, DATA.y)
+    some = DATA.test_mask.nonzero()[0]
+    y[some] = fitted(name).predict(DATA)[some]
+    assert fitted(name).score(changed(DATA, y=y)) == 1
+
+
+@every_method
+def test_a_score_that_cannot_be_is_refused(name):
+    for data, mask in [
+        (DATA, "no_mask"),
+        (changed(DATA, y=None), "test_mask"),
+        (changed(DATA, test_mask=torch.zeros(NODES, dtype=torch.bool)), "test_mask"),
+    ]:
+        with pytest.raises(InvalidInputError):
+            fitted(name).score(data, mask=mask)
+
+
+@every_method
+def test_predictions_need_no_labels_and_no_masks(name):
+    plain = Data(x=DATA.x, edge_index=DATA.edge_index)
+    assert torch.equal(fitted(name).predict(plain), fitted(name).predict(DATA))
+
+
+@every_method
+def test_predictions_that_cannot_be_are_refused(name):
+    with pytest.raises(InvalidInputError, match="has not been fitted"):
+        made(name).predict(DATA)
+    method = fitted(name)
+    with pytest.raises(InvalidInputError, match="columns"):
+        method.predict(changed(DATA, x=DATA.x[:, :3]))
+    with pytest.raises(InvalidInputError, match="mode"):
+        method.predict(DATA, mode="quiet")
+    with pytest.raises(InvalidInputError, match="epsilon"):
+        method.predict(DATA, mode="noisy")
+    with pytest.raises(InvalidInputError, match="epsilon"):
+        method.predict(DATA, epsilon=1.0)
+    with pytest.raises(InvalidInputError):
+        method.predict(DATA, mode="noisy", epsilon=-1.0)
+
+
+@pytest.mark.parametrize("name", ["dp-mlp", *OPEN])
+def test_there_is_no_noisy_mode_without_a_promise_or_without_neighbours(name):
+    with pytest.raises(InvalidInputError, match="noisy"):
+        fitted(name).predict(DATA, mode="noisy", epsilon=1.0)
+
+
+@pytest.mark.parametrize("name", PRIVATE)
+def test_every_mode_of_prediction_has_its_line_on_the_certificate(name):
+    method = made(name).fit(DATA)
+    epsilon = method.certificate_.guarantee.epsilon
+    assert [line.split(":")[0] for line in method.certificate_.inference] == ["visible"]
+    for _ in range(2):
+        method.predict(DATA, mode="disjoint")
+    lines = ["visible", "disjoint"]
+    assert method.certificate_.guarantee.epsilon == epsilon
+    if name != "dp-mlp":
+        for _ in range(2):
+            method.predict(DATA, mode="noisy", epsilon=1.0)
+        lines.append("noisy")
+        assert "own node only" in method.certificate_.released_to
+    assert [line.split(":")[0] for line in method.certificate_.inference] == lines
+
+
+# --- data -----------------------------------------------------------------------------------------
+
+NO_MASK = torch.zeros(NODES, dtype=torch.bool)
+REFUSED = {
+    "not a graph": {"x": DATA.x},
+    "no features": changed(DATA, x=None),
+    "whole-number features": changed(DATA, x=DATA.x.long()),
+    "NaN features": changed(DATA, x=DATA.x.clone().fill_diagonal_(math.nan)),
+    "no edges given": changed(DATA, edge_index=None),
+    "float edges": changed(DATA, edge_index=DATA.edge_index.float()),
+    "an edge to an absent node": changed(DATA, edge_index=torch.tensor([[0], [NODES]])),
+    "no labels": changed(DATA, y=None),
+    "float labels": changed(DATA, y=DATA.y.float()),
+    "an unlabelled training node": changed(DATA, y=torch.full((NODES,), -1)),
+    "one class": changed(DATA, y=torch.zeros(NODES, dtype=torch.long)),
+    "a label beyond the classes": changed(DATA, num_classes=2),
+    "a missing mask": changed(DATA, val_mask=None),
+    "a mask of numbers": changed(DATA, train_mask=DATA.train_mask.long()),
+    "masks that overlap": changed(DATA, test_mask=DATA.train_mask),
+    "nobody to train on": changed(DATA, train_mask=NO_MASK),
+}
+
+
+@every_method
+@pytest.mark.parametrize("why", REFUSED)
+def test_data_unfit_to_train_on_is_refused_in_one_line(name, why):
+    with pytest.raises(InvalidInputError) as refusal:
+        made(name).fit(REFUSED[why])
+    said = str(refusal.value)
+    assert "must be" in said
+    assert "Got" in said
+    assert ";" in said
+    assert "\n" not in said
+
+
+def odd_graphs():
+    loops = torch.arange(NODES).repeat(2, 1)
+    rare = torch.where(DATA.train_mask, DATA.y.clamp(max=1), DATA.y)
+    isolated = DATA.edge_index[:, (DATA.edge_index < NODES // 2).all(0)]
+    return {
+        "isolated nodes": changed(DATA, edge_index=isolated),
+        "self-loops": changed(DATA, edge_index=torch.cat([DATA.edge_index, loops], 1)),
+        "repeated edges": changed(DATA, edge_index=DATA.edge_index.repeat(1, 2)),
+        "directed": graph(directed=True),
+        "no edges": changed(DATA, edge_index=torch.empty(2, 0, dtype=torch.long)),
+        "an absent class": changed(DATA, y=rare),
+        "more classes than labels": changed(DATA, num_classes=7),
+        "zero rows": changed(DATA, x=torch.where(DATA.y.unsqueeze(1) == 0, 0.0, DATA.x)),
+        "double precision": changed(DATA, x=DATA.x.double()),
+        "nobody to validate on": changed(DATA, val_mask=NO_MASK),
+    }
+
+
+@every_method
+def test_odd_graphs_are_trained_on_and_predicted(name):
+    for why, data in odd_graphs().items():
+        found = made(name).fit(data).predict_proba(data)
+        assert found.shape == (NODES, 7 if "more" in why else CLASSES), why
+        assert torch.isfinite(found).all(), why
+
+
+@every_method
+def test_self_loops_and_repeated_edges_change_nothing(name):
+    odd, method = odd_graphs(), fitted(name)
+    for why in ("self-loops", "repeated edges"):
+        assert Facts.of(odd[why]) == FACTS
+        torch.testing.assert_close(method.predict_proba(odd[why]), method.predict_proba(DATA))
+
+
+def test_wide_features_are_projected_without_looking_at_them():
+    data = graph(features=1100)
+    method = made("dp-mlp", projection=16).fit(data)
+    assert next(method.network_.parameters()).shape[1] == 16
+    shuffled = changed(data, x=data.x.flip(0))
+    torch.testing.assert_close(
+        method.predict_proba(shuffled), method.predict_proba(data).flip(0), rtol=1e-4, atol=1e-5
+    )
+
+
+@every_method
+def test_features_are_prepared_row_by_row(name):
+    """One row changed changes one row: no mean, no variance, no vocabulary of the whole graph."""
+    for how in ("power", "row", "raw"):
+        method = made(name, features=how)
+        other = DATA.x.clone()
+        other[3] = 100.0
+        differs = (method._prepared(DATA.x) != method._prepared(other)).any(1)
+        assert differs.nonzero().flatten().tolist() == [3]
+
+
+def test_the_facts_of_a_graph_are_what_is_public_of_it():
+    assert dataclasses.asdict(FACTS) == {
+        "num_nodes": NODES,
+        "num_features": 5,
+        "num_classes": CLASSES,
+        "num_train": 45,
+        "directed": False,
+    }
+    assert Facts.of(graph(directed=True)).directed
+    stranger = changed(
+        graph(seed=9), train_mask=DATA.train_mask, val_mask=NO_MASK, test_mask=NO_MASK
+    )
+    assert Facts.of(stranger) == FACTS
+
+
+def test_networks_are_modules_that_torch_can_save(tmp_path):
+    method = made("late-graph").fit(DATA)
+    torch.save(method.network_.state_dict(), tmp_path / "weights.pt")
+    other = made("late-graph", seed=4).fit(split(DATA, seed=4))
+    other.network_.load_state_dict(torch.load(tmp_path / "weights.pt", weights_only=True))
+    torch.testing.assert_close(other.predict_proba(DATA), method.predict_proba(DATA))
+    assert isinstance(method.network_, nn.Module)
