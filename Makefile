@@ -24,13 +24,15 @@ $(STAMP): pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[dev]"
 	@touch $@
 
+comma := ,
+
 # Prints the command as one would type it, then runs it.
 run = @printf '\n$$ graphveil %s\n' '$(1)'; $(BIN)/graphveil $(1)
 
 demo: $(STAMP)  ## Train privately on a synthetic social network, show the certificate, compare methods
 	$(call run,train dp-gnn --data social --epsilon 8 --out runs/demo --force)
 	@printf '\n$$ cat runs/demo/certificate.txt\n'; cat runs/demo/certificate.txt
-	$(call run,compare --data social --epsilon 8 --seeds 2)
+	$(call run,compare --data social --epsilon 8 --seeds 2 --methods dp-gnn$(comma)late-graph$(comma)dp-mlp$(comma)mlp)
 
 test: lint  ## Run every check: lint, types, import rules, fast tests, statistical tests
 	$(BIN)/pytest -n $(WORKERS)

@@ -7,6 +7,7 @@ for it.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
@@ -151,6 +152,10 @@ class DPGNN(PrivateNodeMethod):
     @property
     def _sampler(self) -> str:
         return self.sampler or ("paper" if self.paper else "senders")
+
+    @property
+    def _target(self) -> float:
+        return math.inf if self.paper else self.epsilon  # there it is a claim, which binds nothing
 
     @property
     def _by_layer(self) -> bool:

@@ -19,7 +19,7 @@ from graphveil.graph.caps import cap_senders
 from graphveil.graph.messages import Messages, normalised
 from graphveil.graph.propagation import smoothed
 from graphveil.methods.base import Facts
-from graphveil.methods.node import PrivateNodeMethod, alone
+from graphveil.methods.node import INFERENCE, PrivateNodeMethod, alone
 from graphveil.nn import RootedGNN
 
 
@@ -31,6 +31,7 @@ class DPMLP(PrivateNodeMethod):
     """
 
     name: ClassVar[str] = "dp-mlp"
+    _visible: ClassVar[str] = "visible: a prediction reads its own node's row and no other"
 
     num_layers: int = 2
 
@@ -72,6 +73,7 @@ class LateGraph(DPMLP):
     """
 
     name: ClassVar[str] = "late-graph"
+    _visible: ClassVar[str] = INFERENCE["visible"]
 
     reading: str = "smoothing"
     smoothing_steps: int = 2

@@ -11,7 +11,7 @@ from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import torch
 from torch import Tensor, nn
@@ -187,6 +187,8 @@ class PrivateNodeMethod(NodeMethod):
 
     # --- plan ----------------------------------------------------------------------------------
 
+    _visible: ClassVar[str] = INFERENCE["visible"]
+
     def _check_settings(self) -> None:
         super()._check_settings()
         _validate.choice("optimizer", self.optimizer, OPTIMIZERS)
@@ -224,7 +226,7 @@ class PrivateNodeMethod(NodeMethod):
                 "parameters": parameters,
                 "signal_to_noise": signal_to_noise(facts, self.sample_rate, noise, parameters),
             },
-            inference=tuple(INFERENCE.values())[:1],
+            inference=(self._visible,),
         )
 
     def _delta(self, facts: Facts) -> float:
@@ -274,12 +276,14 @@ class PrivateNodeMethod(NodeMethod):
         rng = secret() if rng is None else rng
         network = self._made(facts)
         step = self._make_step(network, data, rng, directory)
-        average = Average(network, round(self.averaged * self.steps))
-        done = range(step.taken, self.steps)
-        for taken in done if progress is None else progress(done):
+        # Fewer than planned where an earlier attempt, under other settings, spent some already.
+        steps = self.steps if step.max_steps is None else step.max_steps
+        average = Average(network, round(self.averaged * steps))
+        left = range(step.taken, steps)
+        for taken in left if progress is None else progress(left):
             step()
-            average.note(self.steps - taken)
-            if directory is not None and ((taken + 1) % 10 == 0 or taken + 1 == self.steps):
+            average.note(steps - taken)
+            if directory is not None and ((taken + 1) % 10 == 0 or taken + 1 == steps):
                 step.save(directory)
         average.apply()
         self.network_ = network.eval()
@@ -308,10 +312,17 @@ class PrivateNodeMethod(NodeMethod):
             rng=rng,
             **self._step_settings(network, terms),
         )
+        if math.isfinite(self._target):
+            step.target = (self._target, self.plan_.delta)
         if directory is not None:
             started = (Path(directory) / "checkpoint.pt").exists()
             (step.resume if started else step.save)(directory)
         return step
+
+    @property
+    def _target(self) -> float:
+        """The epsilon that binds a run also when it is resumed under other settings."""
+        return self.epsilon
 
     def _step_settings(self, network: RootedGNN, terms: RootedTerms) -> dict[str, Any]:
         """How batches are drawn and gradients bounded."""
