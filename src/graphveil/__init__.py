@@ -4,6 +4,13 @@ The public names below load on first use (PEP 562), so ``import graphveil`` is i
 accounting never waits for torch:
 
 =============  ==========================================================================
+load           a graph by name, or from files of one's own
+split          a graph with random training, validation and test nodes
+DPGNN          a private graph network on capped neighbourhoods
+LateGraph      a private network trained without edges, that predicts with them
+DPMLP          a private network that reads no edge at all
+METHODS        every method, by its name on the command line
+Facts          what is public of a graph: all that a plan may depend on
 Guarantee      what is promised: unit, relation, epsilon, delta
 Certificate    a guarantee with everything it rests on
 epsilon        the epsilon of an event at a given delta
@@ -22,8 +29,11 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from graphveil.data import load
     from graphveil.grads import make_private
+    from graphveil.graph.splits import split
     from graphveil.mechanisms import Gaussian, GumbelTopK, Laplace
+    from graphveil.methods import DPGNN, DPMLP, METHODS, Facts, LateGraph
     from graphveil.privacy.accounting import calibrate, delta, epsilon
     from graphveil.privacy.guarantee import Certificate, Guarantee
     from graphveil.rng import secret, seeded
@@ -31,21 +41,35 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "DPGNN",
+    "DPMLP",
+    "METHODS",
     "Certificate",
+    "Facts",
     "Gaussian",
     "Guarantee",
     "GumbelTopK",
     "Laplace",
+    "LateGraph",
     "__version__",
     "calibrate",
     "delta",
     "epsilon",
+    "load",
     "make_private",
     "secret",
     "seeded",
+    "split",
 ]
 
 _MODULE_OF = {
+    "load": "graphveil.data",
+    "split": "graphveil.graph.splits",
+    "DPGNN": "graphveil.methods",
+    "LateGraph": "graphveil.methods",
+    "DPMLP": "graphveil.methods",
+    "METHODS": "graphveil.methods",
+    "Facts": "graphveil.methods",
     "Guarantee": "graphveil.privacy.guarantee",
     "Certificate": "graphveil.privacy.guarantee",
     "epsilon": "graphveil.privacy.accounting",
