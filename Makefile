@@ -24,15 +24,13 @@ $(STAMP): pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[dev]"
 	@touch $@
 
-comma := ,
-
 # Prints the command as one would type it, then runs it.
 run = @printf '\n$$ graphveil %s\n' '$(1)'; $(BIN)/graphveil $(1)
 
 demo: $(STAMP)  ## Train privately on a synthetic social network, show the certificate, compare methods
 	$(call run,train dp-gnn --data social --epsilon 8 --out runs/demo --force)
 	@printf '\n$$ cat runs/demo/certificate.txt\n'; cat runs/demo/certificate.txt
-	$(call run,compare --data social --epsilon 8 --seeds 2 --methods dp-gnn$(comma)late-graph$(comma)dp-mlp$(comma)mlp)
+	$(call run,compare --data social --epsilon 8 --seeds 2)
 
 test: lint  ## Run every check: lint, types, import rules, fast tests, statistical tests
 	$(BIN)/pytest -n $(WORKERS)
@@ -48,8 +46,11 @@ format: $(STAMP)  ## Rewrite the sources in the house style
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-bench: $(STAMP)  ## Measure the speed of the accounting
+bench: $(STAMP)  ## Measure the speed of the accounting, of a step, of capping and of a large run
 	$(BIN)/python benchmarks/accounting.py
+	$(BIN)/python benchmarks/step.py --quick
+	$(BIN)/python benchmarks/caps.py
+	$(BIN)/python benchmarks/arxiv_sized.py
 
 clean:  ## Remove .venv, builds and caches
 	rm -rf $(VENV) build dist .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache

@@ -28,6 +28,8 @@ EXIT_CODES = (
 
 def main(arguments: list[str] | None = None) -> None:
     """Run the command line and leave with its exit code; an error is one line on stderr."""
+    # Read when torch is loaded. Threads that spin while they wait cost tenfold on shared cores.
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     try:
         code = cli.main(args=arguments, prog_name="graphveil", standalone_mode=False)
     except click.exceptions.NoArgsIsHelpError as error:
