@@ -1,5 +1,6 @@
 """Run directories: read back what was written, go on after a crash, refuse what is not a run."""
 
+import copy
 import json
 import os
 import shutil
@@ -143,6 +144,7 @@ def test_a_crash_between_charge_and_certificate_keeps_the_charge(copied, arrange
     assert after.certificate_.guarantee.epsilon > before
     assert len(after.charges_) == 2
     assert any(line.startswith("noisy") for line in after.certificate_.inference)
+    assert "own node only" in after.certificate_.released_to
 
 
 def test_a_refusal_before_the_first_step_leaves_an_old_run_as_it_was(copied, arranged):
@@ -201,6 +203,26 @@ def test_a_full_disk_is_one_line_and_the_run_goes_on(arranged, tmp_path, monkeyp
 def test_the_fingerprint_of_the_data_does_not_stay_in_a_finished_run(finished, arranged):
     fingerprint = runs.directory._fingerprint(arranged.training)
     assert all(fingerprint.encode() not in path.read_bytes() for path in finished[1].iterdir())
+
+
+def test_a_checkpoint_that_a_crash_left_in_a_finished_run_goes_when_it_is_read(copied):
+    (copied / "checkpoint").mkdir()
+    (copied / "checkpoint" / "data.sha256").write_text("0")
+    runs.read(copied)
+    assert not (copied / "checkpoint").exists()
+
+
+def test_a_finished_run_does_not_tell_whether_all_edges_stand_in_both_rows(arranged, tmp_path):
+    """Under the unit node that is private: one row withheld, and they do not."""
+    data = arranged.training
+    withheld = copy.copy(data)
+    withheld.edge_index = data.edge_index[:, data.edge_index[0] != data.edge_index[0, 0]]
+    said = []
+    for number, graph in enumerate((data, withheld)):
+        given = runs.Arranged(training=graph, testing=graph, mode="visible", split="given")
+        runs.train(DPMLP(steps=2), given, tmp_path / str(number), SOURCE)
+        said.append((tmp_path / str(number) / "settings.json").read_bytes())
+    assert said[0] == said[1]
 
 
 def test_what_the_catalog_expects_is_what_is_loaded():

@@ -84,7 +84,7 @@ def test_a_plan_says_what_it_costs_and_touches_no_data(answer, run):
         ("plan dp-gnn --epsilon 8", ["--nodes"]),
         ("plan dp-gnn --data cora", ["--epsilon"]),
         ("plan dp-gnn --data /some/path --epsilon 8", ["touches no data", "--nodes"]),
-        ("plan dp-gnn --data facebook100:A --epsilon 8", ["--nodes"]),
+        ("plan dp-gnn --data facebook100:A --epsilon 8", ["vary", "--nodes"]),
         ("plan mlp --data cora --epsilon 8", ["no budget"]),
         ("plan dp-gnn --nodes 0 --features 9 --classes 2 --epsilon 8", ["num_nodes", "0"]),
         ("plan dp-gnn --data cora --epsilon nan", ["epsilon", "nan"]),
@@ -100,6 +100,12 @@ def test_a_plan_says_what_it_costs_and_touches_no_data(answer, run):
 def test_a_plan_that_makes_no_sense_is_one_line(refused, line, words):
     err = refused(line)
     assert all(word in err for word in words), err
+
+
+def test_a_plan_for_ones_own_files_takes_stated_sizes_and_does_not_look(answer):
+    sizes = "--nodes 1000 --features 5 --classes 3"
+    found = answer(f"plan dp-gnn --data /some/path {sizes} --epsilon 8")
+    assert found["facts"]["num_nodes"] == 1000
 
 
 # --- train ----------------------------------------------------------------------------------------
@@ -205,8 +211,16 @@ def test_a_bad_graph_is_one_line_and_leaves_nothing(refused, save, tmp_path, cas
 
 
 def test_missing_masks_are_refused_where_they_are_asked_for(refused, save, tmp_path):
-    bare = save(val_mask=None, test_mask=None)
+    bare = save(train_mask=None, val_mask=None, test_mask=None)
     err = refused(f"train dp-gnn --data {bare} {QUICK} --split given --out {tmp_path / 'run'}")
+    assert "'train_mask'" in err
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("how", ["", "--split given", "--split inductive"])
+def test_some_masks_without_the_others_are_never_drawn_anew(refused, save, tmp_path, how):
+    some = save(val_mask=None)
+    err = refused(f"train dp-gnn --data {some} {QUICK} {how} --out {tmp_path / 'run'}")
     assert "'val_mask'" in err
     assert not (tmp_path / "run").exists()
 
@@ -216,6 +230,9 @@ def test_missing_masks_are_refused_where_they_are_asked_for(refused, save, tmp_p
     [
         ("train dp-gnn --data GRAPH --epsilon 0 --out OUT", ["'epsilon'", "0.0"], 2),
         ("train dp-gnn --data GRAPH --epsilon -1 --out OUT", ["'epsilon'", "-1.0"], 2),
+        ("train dp-gnn --data GRAPH --epsilon nan --out OUT", ["'epsilon'", "nan"], 2),
+        ("train dp-gnn --data GRAPH --epsilon inf --out OUT", ["'epsilon'", "inf"], 2),
+        ("train dp-gnn --data GRAPH --epsilon 8 --delta nan --out OUT", ["'delta'", "nan"], 2),
         ("train dp-gnn --data social --epsilon -1 --out OUT", ["'epsilon'", "-1.0"], 2),
         ("train dp-gnn --data GRAPH --epsilon 8 --delta 0.5 --out OUT", ["delta", "1/n"], 3),
         ("train dp-gnn --data social --epsilon 8 --delta 1e-4 --out OUT", ["delta", "1/n"], 3),
@@ -367,6 +384,18 @@ def test_a_noisy_prediction_is_charged_before_it_is_written(answer, trained, gra
     assert after["guarantee"]["epsilon"] == second["epsilon"]
     assert len(after["charges"]) == 3
     assert "a noisy prediction" in (trained / "certificate.txt").read_text()
+
+
+def test_disjoint_on_the_graph_trained_on_is_refused_or_warned_of(run, trained, graph):
+    code, _, err = run(f"predict {trained} --data {graph} --mode disjoint --json")
+    assert code == 0
+    assert "was trained on" in err
+    settings = json.loads((trained / "settings.json").read_text())
+    settings["data"]["data"] = "social"
+    (trained / "settings.json").write_text(json.dumps(settings))
+    code, _, err = run(f"predict {trained} --data social --mode disjoint")
+    assert code == 2
+    assert "another graph" in err
 
 
 def test_a_charge_that_cannot_be_noted_gives_no_prediction(

@@ -156,3 +156,12 @@ def test_masks_pass_if_and_only_if_they_are_disjoint_and_somebody_is_trained_on(
     else:
         with pytest.raises(InvalidInputError):
             checked(data, labels=False)
+
+
+def test_features_that_overflow_where_networks_compute_are_refused():
+    x = torch.ones(4, 2, dtype=torch.float64)
+    edges = torch.empty(2, 0, dtype=torch.long)
+    assert checked(Data(x=x, edge_index=edges), labels=False, masks=False)
+    x[2, 1] = 1e300
+    with pytest.raises(InvalidInputError, match=r"1e\+300 at node 2, column 1"):
+        checked(Data(x=x, edge_index=edges), labels=False, masks=False)

@@ -11,7 +11,13 @@ import torch
 from methods_cases import PRIVATE, changed, graph, made, recorded, weights
 from torch.nn import functional as F
 
-from graphveil._errors import BudgetError, GraphveilError, RefusedError
+from graphveil._errors import (
+    BudgetError,
+    GraphveilError,
+    InvalidInputError,
+    RefusedError,
+    UnprovenError,
+)
 from graphveil.mechanisms import Gaussian
 from graphveil.methods import Facts, node
 from graphveil.privacy.accounting import epsilon
@@ -289,6 +295,67 @@ def killed(name, directory, at):
     program = KILLED.format(here=here, at=at, name=name, directory=str(directory))
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, check=False)
     assert done.returncode == -signal.SIGKILL, done.stderr.decode()
+
+
+class StoppedError(Exception):
+    pass
+
+
+def stopped(directory, *, after=3, **settings):
+    """A run that ends before its last step."""
+
+    def few(steps):
+        for number, step in enumerate(steps):
+            if number == after:
+                raise StoppedError
+            yield step
+
+    with pytest.raises(StoppedError):
+        made("dp-gnn", **settings).fit(DATA, directory=directory, progress=few)
+
+
+@pytest.mark.parametrize(
+    ("first", "then"),
+    [
+        ({"unit": "edge"}, {}),
+        ({}, {"unit": "edge"}),
+        ({}, {"relation": "remove", "public_degree": 60}),
+        (
+            {"relation": "remove", "public_degree": 40},
+            {"relation": "remove", "public_degree": 60},
+        ),
+        ({"sampler": "paper"}, {}),
+        ({"paper": True}, {}),
+    ],
+)
+def test_steps_charged_for_another_promise_are_not_counted_for_this_one(tmp_path, first, then):
+    """One message for an edge is not one message for a node, and no proof comes afterwards."""
+    stopped(tmp_path, **first)
+    with pytest.raises(UnprovenError, match="another promise"):
+        made("dp-gnn", **then).fit(DATA, directory=tmp_path)
+
+
+def test_steps_begun_are_not_forgotten_where_the_checkpoint_is_lost(tmp_path):
+    stopped(tmp_path)
+    (tmp_path / "checkpoint.pt").unlink()
+    with pytest.raises(InvalidInputError, match=r"checkpoint\.pt"):
+        made("dp-gnn").fit(DATA, directory=tmp_path)
+    assert (tmp_path / "steps").stat().st_size == 3
+
+
+def test_a_noisy_prediction_on_a_graph_too_large_for_delta_is_refused_and_not_charged():
+    method = made("late-graph").fit(DATA)
+    with pytest.raises(UnprovenError, match="delta"):
+        method.predict(graph(nodes=2000), mode="noisy", epsilon=1.0)
+    assert len(method.charges_) == 1
+
+
+def test_a_row_that_overflows_in_the_network_stops_no_noisy_prediction():
+    method = made("late-graph", features="raw", activation="relu").fit(DATA)
+    x = DATA.x.clone()
+    x[3] = 3e38
+    found = method.predict_proba(changed(DATA, x=x), mode="noisy", epsilon=1.0)
+    assert found[torch.arange(len(x)) != 3].isfinite().all()
 
 
 def test_a_killed_run_goes_on_and_every_step_ever_begun_is_charged(tmp_path, monkeypatch):

@@ -387,6 +387,7 @@ def test_every_mode_of_prediction_has_its_line_on_the_certificate(name):
     assert [line.split(":")[0] for line in method.certificate_.inference] == ["visible"]
     for _ in range(2):
         method.predict(DATA, mode="disjoint")
+        method.predict(DATA)
     lines = ["visible", "disjoint"]
     assert method.certificate_.guarantee.epsilon == epsilon
     if name != "dp-mlp":

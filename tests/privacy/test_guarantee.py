@@ -104,6 +104,7 @@ def test_a_void_certificate_promises_nothing_and_says_so_first(render):
     assert page.index("VOID: The secret stream was fixed.") < page.index("no guarantee")
     assert "differential privacy for one node" not in page
     assert "the smaller one" not in page
+    assert page.index("none holds") < page.index("(PLD)")
 
 
 @pytest.mark.parametrize("value", [4.27732, 5.270051, 1e-7 / 3, 0.1, 2.0, 99.999, 123456.7, 8.0])

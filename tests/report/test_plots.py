@@ -42,6 +42,14 @@ def test_three_plots_are_drawn(tmp_path):
     assert plots.privacy_utility(rows[:1], tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")
 
 
+def test_classes_go_by_their_names_where_these_are_short(tmp_path):
+    pytest.importorskip("matplotlib")
+    short, long = ["red", "blue", "green"], ["red" * 20, "blue" * 20, "green" * 20]
+    for names, shown in ((short, True), (long, False)):
+        drawn = plots.class_accuracy(private(8.0, 0.7), OPEN, tmp_path / "n.svg", "", names)
+        assert (f"<!-- {names[0]} -->" in drawn.read_text()) is shown
+
+
 def test_an_unknown_ending_or_place_is_one_line(tmp_path):
     pytest.importorskip("matplotlib")
     with pytest.raises(InvalidInputError, match=r"\.svg"):

@@ -25,8 +25,9 @@ from graphveil.methods import METHODS, Method
 from graphveil.runs import Source, measure
 
 CAUTION = (
-    "Choosing by a table such as this on private data is itself a release, which no certificate "
-    "covers; choose settings in advance, or on public data."
+    "Each epsilon is one run's. Showing such a table, whose accuracies are read off test labels, "
+    "or choosing by it on private data is itself a release, which no certificate covers; choose "
+    "settings in advance, or on public data."
 )
 
 Track = Callable[[Iterable[Any]], Iterable[Any]]
@@ -132,7 +133,12 @@ def remarks(rows: Iterable[Row]) -> list[str]:
         if name != "dp-gnn" or other is None or row.mean is None or other.mean is None:
             continue
         difference = 100 * (row.mean - other.mean)
-        if difference < 0:
+        if abs(row.mean - other.mean) <= (row.deviation or 0) + (other.deviation or 0):
+            said.append(
+                f"dp-gnn and dp-mlp are {abs(difference):.1f} points apart at epsilon {budget:g}, "
+                "within what they vary by: these seeds do not tell which is better."
+            )
+        elif difference < 0:
             said.append(
                 f"dp-gnn loses to dp-mlp by {-difference:.1f} points at epsilon {budget:g}: "
                 "training on the graph costs more here than the graph tells."

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from graphveil import _validate
 from graphveil._errors import InvalidInputError
 
 if TYPE_CHECKING:
@@ -95,7 +96,9 @@ def made(
     else:
         if epsilon is None:
             raise click.UsageError(f"Missing option '--epsilon': what '{kind.name}' may spend.")
-        checked |= {"epsilon": epsilon, "delta": delta}
+        checked |= {"epsilon": _validate.number("epsilon", epsilon, "(0, inf)"), "delta": delta}
+        if delta is not None:
+            _validate.number("delta", delta, "(0, 1)")
     if seed is not None:
         checked["seed"] = seed
     return kind(**checked)

@@ -107,8 +107,9 @@ def compare(
             private = {"epsilon": budget, "delta": delta} if budget is not None else {}
             planned.append(made(kind, own, seed=seed, **private))
     _plan_first(planned, source)
+    graph = source.load()
     rows = bench.compare(
-        source.load(),
+        graph,
         source,
         ready,
         epsilons=budgets,
@@ -128,7 +129,8 @@ def compare(
         "note": bench.CAUTION,
     }
     if plots is not None:
-        result["plots"] = [str(path) for path in _draw(rows, Path(plots), data)]
+        names = getattr(graph, "class_names", None)
+        result["plots"] = [str(path) for path in _draw(rows, Path(plots), data, names)]
     if out is not None:
         write_json(out, result)
     columns = ["method", "epsilon", "delta", "accuracy", "seconds", ""]
@@ -281,7 +283,7 @@ def _check_outputs(out: str | None, plots: str | None, force: bool) -> None:
         raise InvalidInputError(f"{plots} cannot be a directory for plots; choose another.")
 
 
-def _draw(rows: list[Row], folder: Path, data: str) -> list[Path]:
+def _draw(rows: list[Row], folder: Path, data: str, names: list[str] | None) -> list[Path]:
     from graphveil.report import plots
 
     folder.mkdir(exist_ok=True)
@@ -291,7 +293,7 @@ def _draw(rows: list[Row], folder: Path, data: str) -> list[Path]:
     if private and in_the_open:
         widest = max(private, key=lambda row: row.budget or 0.0)
         honest = max(in_the_open, key=lambda row: row.mean or 0.0)
-        drawn.append(plots.class_accuracy(widest, honest, folder / PLOTS[1], data))
+        drawn.append(plots.class_accuracy(widest, honest, folder / PLOTS[1], data, names))
     return drawn
 
 

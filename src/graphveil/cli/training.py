@@ -97,7 +97,8 @@ def _facts(data: str | None, sizes: dict[str, Any]) -> Facts:
     from graphveil.data.catalog import CATALOG
     from graphveil.methods import Facts
 
-    if data is not None:
+    stated = all(sizes[key] is not None for key in ("nodes", "features", "classes"))
+    if data is not None and not (stated and data.partition(":")[0] not in CATALOG):
         entry = CATALOG.get(data.partition(":")[0])
         if entry is None:
             raise InvalidInputError(
@@ -113,6 +114,8 @@ def _facts(data: str | None, sizes: dict[str, Any]) -> Facts:
         sizes = {**known, **{key: value for key, value in sizes.items() if value is not None}}
     missing = [f"--{key}" for key in ("nodes", "features", "classes") if sizes[key] is None]
     if missing:
+        if data is not None:
+            raise click.UsageError(f"The sizes of {data!r} vary; give {', '.join(missing)}.")
         raise click.UsageError(f"Give {', '.join(missing)}, or '--data' with a name.")
     train = sizes.get("train")
     return Facts(
@@ -141,7 +144,7 @@ def _cost_rows(certificate: Certificate) -> list[tuple[str, str]]:
         shown = f"{figure(guarantee.epsilon)}  at delta {guarantee.delta:g}"
         rows = [("epsilon", f"{shown}, for one {guarantee.unit} ({guarantee.relation})")]
     if claim is not None and claim.epsilon is not None:
-        rows.append(("claimed epsilon", f"{claim.epsilon:.4g}  ({claim.source})"))
+        rows.append(("claimed epsilon", f"{figure(claim.epsilon)}  ({claim.source})"))
     rows += [("void", reason) for reason in certificate.void_because]
     return rows
 
@@ -297,6 +300,9 @@ def predict(
 
     if out is not None:
         check_file(out, force)
+    if mode == "disjoint":
+        runs.state(run)
+        _check_another_graph(data, runs.trained_on(run))
     method, probabilities = runs.predict(run, load(data, root), mode=mode, epsilon=epsilon)
     chances, classes = probabilities.max(1)
     names, ids = runs.class_names(run), _node_ids(data)
@@ -335,6 +341,23 @@ def predict(
         ("written to", str(out)),
     ]
     show(result, as_json, f"Predictions of {method.name}, {mode}", rows)
+
+
+def _check_another_graph(data: str, trained_on: str) -> None:
+    """Refuse 'disjoint' on the graph trained on, where the name alone tells."""
+    from graphveil.data.catalog import CATALOG
+
+    if data.partition(":")[0] in CATALOG:
+        if data == trained_on:
+            raise InvalidInputError(
+                "The mode 'disjoint' must have another graph than the one trained on. Got "
+                f"{data!r} again; use the mode 'visible' or 'noisy'."
+            )
+    elif Path(data).expanduser().absolute() == Path(trained_on).expanduser().absolute():
+        say(
+            f"the run was trained on {data}, too: 'disjoint' is true only if another graph is "
+            "there now; otherwise use the mode 'visible' or 'noisy'."
+        )
 
 
 def _seen_by(method: Method, mode: str) -> str:

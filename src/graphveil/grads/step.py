@@ -137,6 +137,8 @@ class PrivateStep:
         self.taken = 0
         self._earlier: dpa.DpEvent = dpa.NoOpDpEvent()
         self._journal: Journal | None = None
+        # What the steps are charged for, if whoever made this has more to say than the event does.
+        self.promise = ""
         self._check_optimizer()
 
     @property
@@ -279,6 +281,7 @@ class PrivateStep:
             "earlier": to_json(self._earlier),
             "one_step": to_json(self.one_step),
             "taken": self.taken,
+            "promise": self.promise,
         }
         partial = directory / "checkpoint.partial"
         with partial.open("wb") as file:
@@ -302,6 +305,12 @@ class PrivateStep:
         before = copy.deepcopy((self.module.state_dict(), self.optimizer.state_dict()))
         try:
             state = torch.load(directory / "checkpoint.pt", weights_only=True)
+            if (then := state.get("promise", "")) != self.promise:
+                raise UnprovenError(
+                    f"The steps in {directory} were charged for another promise ({then or 'none'}) "
+                    f"than this run makes ({self.promise or 'none'}), and one does not count for "
+                    "the other. Resume with the same, or start in another directory."
+                )
             earlier, crashed = from_json(state["earlier"]), from_json(state["one_step"])
             noted = Journal(directory).noted
             spent = max(noted, _validate.integer("taken", state["taken"], "[0, inf)"))

@@ -73,13 +73,14 @@ def _features(data: Data) -> int:
         way_out = "an empty graph cannot be trained on, nor can nodes without any feature"
         raise _refusal("x", "of at least one node and one feature", _shape(x), way_out)
     # A sum is finite only if all its terms are, up to overflow: the slow search runs only then.
-    if not torch.isfinite(x.sum()):
-        bad = (~torch.isfinite(x)).nonzero()
+    # Methods read float32, where what is finite in float64 need not be.
+    if not torch.isfinite(x.sum(dtype=torch.float32)):
+        bad = (~torch.isfinite(x.float())).nonzero()
         if len(bad):
             node, column = bad[0].tolist()
             got = f"{x[node, column].item()} at node {node}, column {column}"
             way_out = f"fill in or drop the {len(bad)} such value(s)"
-            raise _refusal("x", "finite everywhere", got, way_out)
+            raise _refusal("x", "finite everywhere, also as float32", got, way_out)
     if data.num_nodes != len(x):
         got = f"{len(x)} rows for num_nodes={data.num_nodes}"
         raise _refusal("x", "one row for each node", got, "drop num_nodes or add the missing rows")

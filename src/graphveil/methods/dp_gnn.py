@@ -93,7 +93,10 @@ class DPGNN(PrivateNodeMethod):
 
     def _units(self, facts: Facts) -> int:
         nodes = facts.num_nodes
-        return nodes if self.unit == "node" else max(nodes, nodes * (nodes - 1) // 2)
+        if self.unit == "node":
+            return nodes
+        pairs = nodes * (nodes - 1)
+        return max(nodes, pairs if facts.directed else pairs // 2)
 
     def _relation(self) -> tuple[str, int | None]:
         return self.relation, self.public_degree

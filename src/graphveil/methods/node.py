@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -314,8 +314,15 @@ class PrivateNodeMethod(NodeMethod):
         )
         if math.isfinite(self._target):
             step.target = (self._target, self.plan_.delta)
+        plan = self.plan_
+        # An event is a price for one unit under one relation: it says nothing about another.
+        step.promise = "; ".join(
+            [plan.unit, plan.relation, f"degree {plan.public_degree}", *plan.void_because]
+        )
         if directory is not None:
-            started = (Path(directory) / "checkpoint.pt").exists()
+            # Steps without a checkpoint were begun all the same: resuming refuses them by name.
+            begun = [Path(directory) / name for name in ("checkpoint.pt", "steps")]
+            started = any(path.exists() for path in begun)
             (step.resume if started else step.save)(directory)
         return step
 
@@ -342,7 +349,7 @@ class PrivateNodeMethod(NodeMethod):
         )
 
     def _predicted(self, mode: str) -> None:
-        if INFERENCE[mode] not in self.certificate_.inference:
+        if mode != "visible" and INFERENCE[mode] not in self.certificate_.inference:
             self.inference_.append(INFERENCE[mode])
             self._certify()
 
@@ -356,9 +363,13 @@ class PrivateNodeMethod(NodeMethod):
         noise goes on every row.
         """
         nodes, classes = len(x), self.plan_.facts.num_classes
+        # This graph may have more units than the one trained on, whose number delta was made for.
+        facts = replace(self.plan_.facts, num_nodes=max(nodes, self.plan_.facts.num_train))
+        check_delta(self.plan_.delta, self._units(facts))
         # In float64: rounding in the row of a hub must not move it more than one message does.
         own = self.network_.on_graph(x, alone(nodes)).double().log_softmax(1)
         centred = (own.exp() - 1 / classes) / math.sqrt(1 - 1 / classes)
+        centred = centred.nan_to_num(0.0)  # a row that overflows sends nothing, and stops nobody
         centred = centred / torch.linalg.vector_norm(centred, dim=1, keepdim=True).clamp_min(1.0)
         edges = cap_senders(data.edge_index, nodes, None, seed=self.seed)
         weight, bound = self._message_weights(edges, nodes)

@@ -224,7 +224,8 @@ class Certificate:
             (
                 "Unit",
                 [
-                    f"Protects {unit.protects}.",
+                    f"{'Would protect' if math.isinf(self.guarantee.epsilon) else 'Protects'} "
+                    f"{unit.protects}.",
                     f"Relation: {RELATIONS[self.guarantee.relation]}.",
                     f"Leaves out {unit.leaves_out}."
                     if self.guarantee.relation == "withhold"
@@ -245,7 +246,9 @@ class Certificate:
         return [(title, lines) for title, lines in sections if lines]
 
     def _epsilon_lines(self) -> list[str]:
+        void = ["none holds; what the charges alone would cost:"] if self.void_because else []
         lines = [
+            *void,
             f"by privacy loss distributions (PLD): {round_up(self.pld)}",
             f"by Renyi divergences (RDP): {round_up(self.rdp)}",
         ]
@@ -261,7 +264,7 @@ class Certificate:
 
 ALWAYS_PUBLIC = (
     "the number of units, the feature dimension and the number of classes",
-    "which ids are in which split (split: given)",
+    "which ids are in which split (split: given), and which are unlabelled",
     "hyper-parameters, steps and caps, chosen without looking at the private data",
 )
 ALWAYS_VOIDED_BY = (

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from graphveil._errors import InvalidInputError
 from graphveil.bench.compare import Row
+from graphveil.privacy.guarantee import round_up
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -66,17 +67,24 @@ def privacy_utility(rows: Iterable[Row], path: str | Path, title: str = "") -> P
     return _save(figure, axes, path)
 
 
-def class_accuracy(private: Row, in_the_open: Row, path: str | Path, title: str = "") -> Path:
+def class_accuracy(
+    private: Row,
+    in_the_open: Row,
+    path: str | Path,
+    title: str = "",
+    names: Sequence[str] | None = None,
+) -> Path:
     """Accuracy by class, frequent classes first, of a private and a non-private method.
 
-    Daigavane et al., Figure 1: privacy costs rare classes most.
+    Daigavane et al., Figure 1: privacy costs rare classes most. Classes go by their ``names`` where
+    these are short enough to stand side by side, else by their numbers.
     """
     figure, axes = _canvas(title, "class, by share of the test nodes", "test accuracy (%)")
     order = sorted(range(len(private.class_share)), key=lambda c: -private.class_share[c])
     order = [c for c in order if private.class_accuracy[c] is not None]
     drawn: Sequence[tuple[Row, str, float]] = (
         (in_the_open, "not private", -0.2),
-        (private, f"epsilon {private.epsilon:.3g}", 0.2),
+        (private, f"epsilon {round_up(private.epsilon, 3)}", 0.2),
     )
     for number, (row, what, shift) in enumerate(drawn):
         axes.bar(
@@ -88,7 +96,11 @@ def class_accuracy(private: Row, in_the_open: Row, path: str | Path, title: str 
             hatch="" if number == 0 else "//",
             edgecolor="white",
         )
-    labels = [f"{c}\n{100 * private.class_share[c]:.0f} %" for c in order]
+    called = [str(c) if names is None else names[c] for c in order]
+    if sum(map(len, called)) > 60:
+        called = [str(c) for c in order]
+    shares = [f"{100 * private.class_share[c]:.0f} %" for c in order]
+    labels = [f"{name}\n{share}" for name, share in zip(called, shares, strict=True)]
     axes.set_xticks(range(len(order)), labels if len(order) <= 20 else [""] * len(order))
     return _save(figure, axes, path)
 
@@ -133,7 +145,8 @@ def _save(figure: Figure, axes: Any, path: str | Path) -> Path:
             f"A plot must end in {', '.join(ENDINGS)}. Got {path.name!r} instead."
         )
     if axes.get_legend_handles_labels()[0]:
-        axes.legend(frameon=False)
+        # Below the axes: inside, it would lie on lines and bars.
+        figure.legend(loc="outside lower center", ncols=3, frameon=False)
     try:
         figure.savefig(path, dpi=150)
     except OSError as error:

@@ -26,6 +26,7 @@ from graphveil.runs.directory import (
     read,
     state,
     train,
+    trained_on,
     write,
 )
 from graphveil.runs.files import write_text
@@ -43,6 +44,7 @@ __all__ = [
     "read",
     "state",
     "train",
+    "trained_on",
     "write",
     "write_text",
 ]

@@ -21,6 +21,7 @@ from graphveil._errors import InvalidInputError
 from graphveil.graph.checks import MASKS
 from graphveil.methods import METHODS, Facts, Method
 from graphveil.methods.base import Progress
+from graphveil.methods.node import PrivateNodeMethod
 from graphveil.privacy.events import from_json, to_json
 from graphveil.privacy.guarantee import Certificate, Charge, versions
 from graphveil.runs.files import (
@@ -198,13 +199,18 @@ def _undo(directory: Path, aside: Path, created: bool) -> None:
 
 def _settings(method: Method, source: Source, arranged: Arranged) -> dict[str, Any]:
     """All that settings.json says, and all that must be equal for a run to go on."""
+    facts = asdict(Facts.of(arranged.training))
+    if getattr(method, "unit", "node") == "node":
+        # Whether every edge stands in both rows is read off private lists: one row withheld, and it
+        # does not. It is public under the edge units only, and decides nothing elsewhere.
+        facts["directed"] = False
     return _plain(
         {
             "format": FORMAT,
             "method": method.name,
             "settings": method.get_params(),
             "data": {**asdict(source), "split": arranged.split},
-            "facts": asdict(Facts.of(arranged.training)),
+            "facts": facts,
             "class_names": getattr(arranged.training, "class_names", None),
         }
     )
@@ -330,6 +336,8 @@ def read(directory: str | Path) -> Method:
             raise ValueError("it is not about the charges in events.json")
     if certificate.charges == charges:
         method.certificate_ = certificate  # else a crash came between the two: the charges hold
+    # A crash just before the end leaves the checkpoint, and in it the hash of the data.
+    shutil.rmtree(directory / _CHECKPOINT, ignore_errors=True)
     return method
 
 
@@ -338,6 +346,12 @@ def class_names(directory: str | Path) -> list[str] | None:
     with reading(Path(directory), "settings.json"):
         found = read_json(Path(directory) / "settings.json")["class_names"]
         return None if found is None else [str(name) for name in found]
+
+
+def trained_on(directory: str | Path) -> str:
+    """The name or path of the data that a run was trained on."""
+    with reading(Path(directory), "settings.json"):
+        return str(read_json(Path(directory) / "settings.json")["data"]["data"])
 
 
 def _restore(directory: Path, method: Method, facts: Facts) -> None:
@@ -363,7 +377,10 @@ def _restore(directory: Path, method: Method, facts: Facts) -> None:
     method.network_ = network.eval()
     method.charges_ = charges
     method.void_because_, method.inference_ = void, inference
-    method.certificate_ = method.plan_.certificate(charges, void_because=void, inference=inference)
+    if isinstance(method, PrivateNodeMethod):
+        method._certify()  # also who may see noisy predictions
+    else:
+        method.certificate_ = method.plan_.certificate(charges, void_because=void)
 
 
 def predict(

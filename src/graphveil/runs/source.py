@@ -9,6 +9,7 @@ import torch
 from torch_geometric.data import Data
 
 from graphveil import _validate
+from graphveil._errors import InvalidInputError
 from graphveil.data.catalog import CATALOG, load
 from graphveil.graph.checks import MASKS, checked
 from graphveil.graph.splits import separate, split
@@ -43,7 +44,14 @@ class Source:
 
     def arrange(self, data: Data) -> Arranged:
         """Split a loaded graph into what is trained on and what is tested on."""
-        own = self.data.partition(":")[0] not in CATALOG and all(name in data for name in MASKS)
+        masks = [name for name in MASKS if name in data]
+        own = self.data.partition(":")[0] not in CATALOG and bool(masks)
+        if own and self.split != "transductive" and len(masks) < len(MASKS):
+            missing = next(name for name in MASKS if name not in masks)
+            raise InvalidInputError(
+                f"{self.data} must have all three masks or none. Got {masks[0]!r} without "
+                f"{missing!r} instead; add it, or let the split transductive draw all three."
+            )
         how = self.split or ("given" if own else "transductive")
         if how != "given" and not (own and how == "inductive"):
             data = split(data, seed=self.seed)
