@@ -19,14 +19,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 
 import dp_accounting as dpa
 import numpy as np
 from dp_accounting.pld import common, pld_pmf
 from dp_accounting.pld.pld_privacy_accountant import PLDAccountant
-from scipy import fft, special
+from scipy import fft, signal, special
 
 from graphveil.privacy._mixture import Array, BinomialGaussian
 from graphveil.privacy._rdp import revealed_shifts
@@ -77,9 +77,7 @@ class Losses:
         probs = np.exp(tilt * self.values + self.log_probs - self.log_moment(tilt))
         return pld_pmf.DensePLDPmf(self.interval, self.lower, probs, 0.0, True)
 
-    def untilted(
-        self, tilt: float, log_scale: float, floor: float, delta: float
-    ) -> pld_pmf.DensePLDPmf:
+    def untilted(self, tilt: float, log_scale: float, floor: float, delta: float) -> Losses:
         """Undo :meth:`tilted` above ``floor``; a last 1e-9 of delta at the top goes to infinity."""
         start = int(np.searchsorted(self.values, floor, side="right"))
         start = min(start, len(self.probs) - 1)
@@ -89,7 +87,24 @@ class Losses:
         cut = min(int(np.searchsorted(beyond, 1e-9 * delta)), len(probs) - 1)
         infinite = float(beyond[cut - 1]) if cut else 0.0
         kept = probs[: len(probs) - cut]
-        return pld_pmf.DensePLDPmf(self.interval, self.lower + start, kept, infinite, True)
+        return Losses(self.interval, self.lower + start, kept, infinite)
+
+    def epsilon(self, delta: float) -> float:
+        r"""The least epsilon at which the hockey-stick divergence is at most delta.
+
+        Between two losses of the grid, epsilon <= l_k, it is a constant less an exponential:
+        ``above_k - exp(epsilon - l_k) kept_k``, with ``above_k`` the mass from l_k on and
+        ``kept_k = \sum_(j >= k) p_j exp(l_k - l_j)``. Written so, nothing overflows.
+        """
+        if self.infinite > delta:
+            return math.inf
+        above = self.infinite + np.cumsum(self.probs[::-1])[::-1]
+        kept = signal.lfilter([1.0], [1.0, -math.exp(-self.interval)], self.probs[::-1])[::-1]
+        # At l_k itself it is above_k - kept_k, which falls with k: the first within delta counts.
+        k = min(int(np.searchsorted(kept - above, -delta)), len(kept) - 1)
+        if above[k] <= delta:  # delta covers everything
+            return float(self.values[k - 1]) if k else -math.inf
+        return float(self.values[k] + math.log((above[k] - delta) / kept[k]))
 
 
 Directions = tuple[Losses, ...]  # present against withheld, and back; one if they are equal
@@ -323,11 +338,8 @@ class Composition:
             if floor > bound - 3 / tilt and allowance < _ALLOWANCES[-1]:
                 continue
             final = pmf.untilted(tilt, log_scale, floor, delta)
-            final._infinity_mass += self.infinite + allowance * delta
-            # Losses are counted from the floor: exp(-loss) is nothing for losses beyond 745.
-            shift = max(0, math.floor(floor / pmf.interval))
-            final._lower_loss -= shift
-            found = float(final.get_epsilon_for_delta(delta)) + shift * pmf.interval
+            charged = final.infinite + self.infinite + allowance * delta
+            found = replace(final, infinite=charged).epsilon(delta)
             if found > floor or floor <= 0:
                 break
         return max(0.0, floor, found)
