@@ -131,7 +131,7 @@ class RootedTerms:
         messages: Messages,
         roots: Tensor,
         num_layers: int,
-        rows_at_once: int = 12_000,
+        rows_at_once: int = 16_000,
     ) -> None:
         if roots.dim() != 1 or roots.dtype != torch.long or len(roots.unique()) != len(roots):
             raise InvalidInputError(
@@ -153,9 +153,13 @@ class RootedTerms:
     def batches(self, drawn: Tensor) -> Iterator[tuple[Rooted, Tensor]]:
         """Neighbourhoods and labels of the terms drawn, the largest first."""
         drawn = drawn[torch.argsort(self.reach[drawn], descending=True)]
+        sizes = self.reach[drawn]
         start = 0
         while start < len(drawn):
-            together = max(1, int(self.rows_at_once // self.reach[drawn[start]]))
+            largest = float(sizes[start])
+            most = int(self.rows_at_once // largest)
+            alike = int((sizes[start : start + most] >= 0.9 * largest).sum())
+            together = max(1, min(most, max(alike, most // 2)))
             roots = self.roots[drawn[start : start + together]]
             yield rooted(self.x, self.messages, roots, self.num_layers), self.y[roots]
             start += together
