@@ -22,7 +22,7 @@ from graphveil.methods import METHODS
 
 def scores(source, root, method, epsilon, seeds):
     found = []
-    for seed in range(seeds):
+    for seed in seeds:
         data = split(load(source, root), seed=seed)
         settings = {"seed": seed} | ({} if epsilon is None else {"epsilon": epsilon})
         fitted = METHODS[method](**settings).fit(data)
@@ -37,15 +37,17 @@ def main():
     parser.add_argument("--methods", default=",".join(METHODS))
     parser.add_argument("--epsilon", default="8,1")
     parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--first-seed", type=int, default=0)
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
+    seeds = range(options.first_seed, options.first_seed + options.seeds)
     results = []
     for source in options.data.split(","):
         for method in options.methods.split(","):
             private = hasattr(METHODS[method](), "epsilon")
             for epsilon in [float(e) for e in options.epsilon.split(",")] if private else [None]:
                 start = time.perf_counter()
-                found, guarantee = scores(source, options.root, method, epsilon, options.seeds)
+                found, guarantee = scores(source, options.root, method, epsilon, seeds)
                 result = {
                     "data": source,
                     "method": method,

@@ -208,3 +208,12 @@ def test_a_paper_mode_is_no_default():
     assert DPGNN().plan(FACTS).claim is None
     assert DPGNN()._sampler == "senders"
     assert DPGNN(paper=True)._sampler == "paper"
+
+
+def test_the_certificate_names_the_flaw_of_what_ran():
+    method = paper(sampler="senders")
+    ours = method.set_params(max_grad_norm=thresholds(method)).plan(FACTS)
+    assert "sqrt(L)" in ours.claim.why_it_differs
+    assert "Algorithm 2" in paper().plan(FACTS).claim.why_it_differs
+    assert ours.details["batch_size"] == paper()._batch(FACTS)
+    assert "batch_size" not in DPGNN().plan(FACTS).details

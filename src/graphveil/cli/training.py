@@ -157,7 +157,7 @@ def _plan_rows(planned: Plan, certificate: Certificate) -> list[tuple[str, str]]
         rows += [
             ("noise multiplier", f"{details['noise_multiplier']:.6g}"),
             ("influence", f"{influence}{details['altered']:g} more"),
-            ("steps", f"{details['steps']:g}, each drawing terms at rate {_rate(details)}"),
+            ("steps", f"{details['steps']:g}, each drawing {_drawn(details)}"),
             ("parameters", f"{details['parameters']:,}"),
             ("signal to noise", f"at most {ratio:.3g} in a step; far below 1 little is learned"),
         ]
@@ -171,8 +171,10 @@ def _plan_rows(planned: Plan, certificate: Certificate) -> list[tuple[str, str]]
     return rows
 
 
-def _rate(details: Any) -> str:
-    return f"{details['sample_rate']:g}"
+def _drawn(details: Any) -> str:
+    if "batch_size" in details:
+        return f"exactly {details['batch_size']:,} terms"
+    return f"terms at rate {details['sample_rate']:g}"
 
 
 # --- train ----------------------------------------------------------------------------------------

@@ -42,17 +42,7 @@ class MLPBaseline(NodeMethod):
     steps: int = 150
 
     def _network(self, facts: Facts) -> RootedGNN:
-        layers = _validate.integer("num_layers", self.num_layers, "[1, 10]")
-        return RootedGNN(
-            self._columns(facts),
-            self.hidden_channels,
-            facts.num_classes,
-            num_layers=0,
-            encoder_layers=layers - 1,
-            decoder_layers=1,
-            activation=self.activation,
-            dropout=self.dropout,
-        )
+        return self._mlp(facts, self.num_layers, self.dropout)
 
     def _messages(self, data: Data) -> Messages:
         return alone(len(data.x))

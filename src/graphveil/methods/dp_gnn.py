@@ -8,6 +8,7 @@ for it.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
@@ -194,7 +195,7 @@ class DPGNN(PrivateNodeMethod):
             )
         if not self.paper:
             return replace(plan, void_because=tuple(void))
-        if not isinstance(self.max_grad_norm, dict):
+        if not isinstance(self.max_grad_norm, Mapping):
             void.append("the clipping thresholds were read off the training gradients")
         claim = CLAIMS["daigavane"](
             nodes=facts.num_train,
@@ -204,10 +205,18 @@ class DPGNN(PrivateNodeMethod):
             steps=self.steps,
             delta=plan.delta,
         )
-        claimed = Claimed(
-            epsilon=claim.claimed_epsilon, source=claim.paper, why_it_differs=claim.flaw
+        flaw = claim.flaw
+        if self._sampler == "senders":
+            flaw = (
+                "The paper charges for one layer's threshold; the clipped gradient of L layers is "
+                "one vector of norm sqrt(L) in units of the thresholds."
+            )
+        return replace(
+            plan,
+            void_because=tuple(void),
+            claim=Claimed(epsilon=claim.claimed_epsilon, source=claim.paper, why_it_differs=flaw),
+            details={**plan.details, "batch_size": self._batch(facts)},
         )
-        return replace(plan, void_because=tuple(void), claim=claimed)
 
     def _noise_multiplier(self, facts: Facts, delta: float) -> float:
         if not self.paper:
@@ -262,7 +271,7 @@ class DPGNN(PrivateNodeMethod):
         if not self.paper:
             return super()._step_settings(network, terms)
         thresholds = self.max_grad_norm
-        if not isinstance(thresholds, dict):
+        if not isinstance(thresholds, Mapping):
             thresholds = _quantiles(network, terms)
         return {
             "batch_size": self._batch(self.plan_.facts),

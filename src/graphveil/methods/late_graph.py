@@ -36,16 +36,7 @@ class DPMLP(PrivateNodeMethod):
     num_layers: int = 2
 
     def _network(self, facts: Facts) -> RootedGNN:
-        layers = _validate.integer("num_layers", self.num_layers, "[1, 10]")
-        return RootedGNN(
-            self._columns(facts),
-            self.hidden_channels,
-            facts.num_classes,
-            num_layers=0,
-            encoder_layers=layers - 1,
-            decoder_layers=1,
-            activation=self.activation,
-        )
+        return self._mlp(facts, self.num_layers)
 
     def _influence(self, facts: Facts) -> tuple[int, int]:
         return 1, 0

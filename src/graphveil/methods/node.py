@@ -54,7 +54,7 @@ INFERENCE = {
 
 @dataclass(kw_only=True)
 class NodeMethod(Method):
-    """Settings every method for nodes has. The defaults were chosen in advance, on public graphs.
+    """Settings every method for nodes has. The defaults were chosen on public graphs.
 
     ``features``: ``power`` takes the square root of every entry (keeping its sign) and scales each
     row to length ``feature_scale``; ``row`` scales only; ``raw`` leaves them. Where there are more
@@ -99,6 +99,19 @@ class NodeMethod(Method):
     def _made(self, facts: Facts) -> RootedGNN:
         with seeded_weights(self.seed):
             return self._network(facts)
+
+    def _mlp(self, facts: Facts, layers: int, dropout: float = 0.0) -> RootedGNN:
+        """A network of each node's own row."""
+        return RootedGNN(
+            self._columns(facts),
+            self.hidden_channels,
+            facts.num_classes,
+            num_layers=0,
+            encoder_layers=_validate.integer("num_layers", layers, "[1, 10]") - 1,
+            decoder_layers=1,
+            activation=self.activation,
+            dropout=dropout,
+        )
 
     def _prepared(self, x: Tensor) -> Tensor:
         return prepared(
