@@ -7,9 +7,9 @@ way), two hops (1,000 roots of the same graph), and graph classification (250 gr
 hidden width 256 and 1024; without --quick also 512). Every way is given the same batch, already
 looked up, and does everything else of a step: gradients, clipping, noise, optimiser.
 
-The network is that of the node-level paper's released settings: width 100, tanh, one layer to encode,
-and two to decode. The plain step is as fast as we can make one: it encodes every node once,
-aggregates by embedding_bag, and convolves only where a root needs it. It and ours take turns, then
+The rooted network is as in the node-level paper and its released settings: width 100, tanh, one
+layer to encode, two to decode. The plain step is as fast as we can make one: it encodes every node
+once, aggregates by embedding_bag, and convolves only where a root needs it. It and ours take turns, then
 ours and the others do, and the median of their CPU times counts, by default of one thread each:
 with several, a thread that is woken for a small operation or waits for another is counted as if it
 worked, which on two cores adds a quarter to a half, most to the quickest. (Opacus leaves the

@@ -22,8 +22,10 @@ accurate to a few units in its 53rd bit, and a step is 2^15 such units wide wher
 from __future__ import annotations
 
 import math
+import os
 import sys
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, TypeVar, final
 
@@ -41,6 +43,7 @@ Value = TypeVar("Value")
 
 _GRID_BITS = 36  # a grid step is 2^-36 of the noise's scale, or up to half of that
 _LARGEST = 1e150  # beyond this, dividing by a grid step could overflow
+_NOISE_BLOCK = 2**16  # coordinates that get their noise together, in the cache
 _ROWS_BLOCK = 2**20  # scores whose noise is held in memory at a time
 
 
@@ -71,10 +74,15 @@ class Gaussian:
         """What one call of :meth:`release` costs."""
         return dpa.GaussianDpEvent(self.noise_multiplier)
 
-    def release(self, value: Value, rng: SecretStream) -> Value:
-        """``value`` with noise on every coordinate."""
+    def release(self, value: Value, rng: SecretStream, *, block_of: int | None = None) -> Value:
+        """``value`` with noise on every coordinate.
+
+        An array too large for memory may be released in blocks, at the price of one release: each
+        call then says by ``block_of`` how many coordinates the whole array has.
+        """
         array, restore = _opened(value, rng)
-        return restore(_noisy(array, self, math.sqrt(array.size), rng.normal))
+        whole = array.size if block_of is None else block_of
+        return restore(_noisy(array, self, math.sqrt(whole), rng))
 
 
 @final
@@ -107,7 +115,7 @@ class Laplace:
     def release(self, value: Value, rng: SecretStream) -> Value:
         """``value`` with noise on every coordinate."""
         array, restore = _opened(value, rng)
-        return restore(_noisy(array, self, array.size, rng.laplace))
+        return restore(_noisy(array, self, array.size, rng))
 
 
 @final
@@ -171,20 +179,40 @@ def _noisy(
     array: NDArray[np.float64],
     mechanism: Gaussian | Laplace,
     steps_apart: float,
-    draw: Callable[[tuple[int, ...]], NDArray[np.float64]],
+    rng: SecretStream,
 ) -> NDArray[np.float64]:
     """Value plus noise, both on the grid (see the top of this file).
 
     ``steps_apart``: the norm of a vector of ones, which is what rounding adds to the sensitivity.
     """
     multiplier, sensitivity = mechanism.noise_multiplier, mechanism.sensitivity
+    draw = rng.normal if isinstance(mechanism, Gaussian) else rng.laplace
     grid = 2.0 ** (math.floor(math.log2(multiplier * sensitivity)) - _GRID_BITS)
-    noise = draw(array.shape) * (multiplier * (sensitivity + grid * steps_apart))
-    # Dividing by a power of two is exact. So is the sum, except for values of 2^16 noise scales and
-    # more, where floats are coarser than the grid: there it is the exact sum rounded once, again a
-    # function of it alone.
-    # Halves go up, not to even: only then is rounding before adding the same as after it.
-    return np.rint(array / grid) * grid + np.floor(noise / grid + 0.5) * grid
+    scale = multiplier * (sensitivity + grid * steps_apart)
+    result = np.empty(array.shape)
+    values, out = array.reshape(-1), result.reshape(-1)
+
+    def fill(start: int) -> None:
+        noise = draw(out[start : start + _NOISE_BLOCK].size) * (scale / grid)
+        # Dividing by a power of two is exact. So is the sum, except for values of 2^16 noise scales
+        # and more, where floats are coarser than the grid: there it is the exact sum rounded once,
+        # again a function of it alone. Halves go up, not to even: only then is rounding before
+        # adding the same as after it.
+        noise = np.floor(noise + 0.5)
+        noise *= grid
+        rounded = np.rint(values[start : start + _NOISE_BLOCK] / grid)
+        rounded *= grid
+        np.add(rounded, noise, out=out[start : start + _NOISE_BLOCK])
+
+    blocks = range(0, out.size, _NOISE_BLOCK)
+    if len(blocks) < 16 or rng.void_reason is not None:  # a fixed stream has an order to keep
+        for start in blocks:
+            fill(start)
+    else:
+        with ThreadPoolExecutor(os.cpu_count()) as threads:
+            for _ in threads.map(fill, blocks):
+                pass
+    return result
 
 
 def _largest(scores: NDArray[np.float64], k: int) -> NDArray[np.int64]:

@@ -41,6 +41,7 @@ class Row:
     private: bool
     budget: float | None = None
     setting: Mapping[str, Any] = field(default_factory=dict)
+    unit: str = "node"
     epsilon: float = math.inf
     delta: float | None = None
     claimed_epsilon: float | None = None
@@ -52,6 +53,13 @@ class Row:
     void_because: tuple[str, ...] = ()
     refused: str | None = None
     best: bool = False
+
+    @property
+    def label(self) -> str:
+        """The method, with what tells it from others of the same name."""
+        if not self.setting:
+            return self.method
+        return f"{self.method} ({', '.join(f'{k}={v}' for k, v in self.setting.items())})"
 
     @property
     def mean(self) -> float | None:
@@ -76,16 +84,21 @@ def compare(
 ) -> list[Row]:
     """One row for each method and epsilon; methods without a budget have one row.
 
-    ``methods`` are names with settings. Seeds are ``source.seed``, ``source.seed + 1``, ...; each
+    ``methods`` are names with settings; one that stands there several times is told apart by them.
+    Seeds are ``source.seed``, ``source.seed + 1``, ...; each
     draws its own split and first weights. A method whose plan is refused keeps its row, and says
     why in ``refused``.
     """
+    names = [name for name, _ in methods]
     asked = [
-        _Asked(name, private, budget, delta, dict(settings), {})
+        _Asked(
+            name, private, budget, delta, dict(settings),
+            dict(settings) if names.count(name) > 1 else {},
+        )
         for budget in (*epsilons, None)
         for name, settings in methods
         if (private := _is_private(name)) == (budget is not None)
-    ]
+    ]  # fmt: skip
     return _measured(data, source, asked, seeds, track)
 
 
@@ -112,43 +125,54 @@ def sweep(
 
 
 def rank(rows: Iterable[Row]) -> list[Row]:
-    """The rows, the best private method at each epsilon marked. A void certificate never is."""
+    """The rows, the best private method for each unit and epsilon marked.
+
+    A void certificate never is; promises about nodes and about edges are not set side by side.
+    """
     rows = list(rows)
-    best: dict[float | None, float] = {}
+    best: dict[tuple[str, float | None], float] = {}
     for row in rows:
         if row.mean is not None and _counts(row):
-            best[row.budget] = max(best.get(row.budget, 0.0), row.mean)
+            place = row.unit, row.budget
+            best[place] = max(best.get(place, 0.0), row.mean)
     return [
-        replace(row, best=_counts(row) and row.mean is not None and row.mean == best[row.budget])
+        replace(
+            row,
+            best=_counts(row) and row.mean is not None and row.mean == best[row.unit, row.budget],
+        )
         for row in rows
     ]
 
 
 def remarks(rows: Iterable[Row]) -> list[str]:
     """What a reader should not overlook: where the graph costs more than it tells."""
-    found: dict[tuple[str, float | None], Row] = {(row.method, row.budget): row for row in rows}
+    found: dict[tuple[str, float | None], Row] = {(row.label, row.budget): row for row in rows}
     said = []
     for (name, budget), row in found.items():
-        other = found.get(("dp-mlp", budget))
-        if name != "dp-gnn" or other is None or row.mean is None or other.mean is None:
+        # Under an edge unit features are public: what never reads an edge needs no privacy there.
+        other = found.get(("dp-mlp", budget) if row.unit == "node" else ("mlp", None))
+        if row.method not in ("dp-gnn", "gap") or other is None:
             continue
-        difference = 100 * (row.mean - other.mean)
+        if row.mean is None or other.mean is None:
+            continue
+        pair, difference = f"{name} and {other.method}", 100 * (row.mean - other.mean)
+        at = f"at epsilon {budget:g}"
         if abs(row.mean - other.mean) <= (row.deviation or 0) + (other.deviation or 0):
             said.append(
-                f"dp-gnn and dp-mlp are {abs(difference):.1f} points apart at epsilon {budget:g}, "
-                "within what they vary by: these seeds do not tell which is better."
+                f"{pair} are {abs(difference):.1f} points apart {at}, within what they vary by: "
+                "these seeds do not tell which is better."
             )
         elif difference < 0:
             said.append(
-                f"dp-gnn loses to dp-mlp by {-difference:.1f} points at epsilon {budget:g}: "
-                "training on the graph costs more here than the graph tells."
+                f"{name} loses to {other.method} by {-difference:.1f} points {at}: reading the "
+                "graph costs more here than the graph tells."
             )
         else:
             said.append(
-                f"dp-gnn beats dp-mlp by {difference:.1f} points at epsilon {budget:g}: the graph "
-                "is worth its price here."
+                f"{name} beats {other.method} by {difference:.1f} points {at}: the graph is worth "
+                "its price here."
             )
-    said += [f"{row.method} was left out: {row.refused}" for row in found.values() if row.refused]
+    said += [f"{row.label} was left out: {row.refused}" for row in found.values() if row.refused]
     return said
 
 
@@ -213,6 +237,7 @@ def _with(row: Row, method: Method, arranged: Any) -> Row:
     total = sum(metrics["class_count"])
     return replace(
         row,
+        unit=certificate.guarantee.unit,
         epsilon=certificate.guarantee.epsilon,
         delta=certificate.guarantee.delta,
         claimed_epsilon=None if certificate.claim is None else certificate.claim.epsilon,

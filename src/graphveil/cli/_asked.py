@@ -91,7 +91,7 @@ def made(
             name = "epsilon" if epsilon is not None else "delta"
             raise InvalidInputError(
                 f"The method '{kind.name}' trains in the open and has no budget. Got --{name} "
-                "instead of none; leave it out, or train 'dp-gnn', 'late-graph' or 'dp-mlp'."
+                "instead of none; leave it out, or train 'dp-gnn', 'late-graph', 'gap' or 'dp-mlp'."
             )
     else:
         if epsilon is None:

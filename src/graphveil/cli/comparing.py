@@ -43,7 +43,7 @@ _seed = click.option("--seed", type=int, default=0, show_default=True, help="The
 _out = click.option("--out", help="Write the results there as JSON, too.")
 
 # Their order in the table: private ones, then what is possible in the open.
-DEFAULT_METHODS = "dp-gnn,late-graph,dp-mlp,mlp,gnn"
+DEFAULT_METHODS = "dp-gnn,late-graph,gap,dp-mlp,mlp,gnn"
 PLOTS = ("privacy-utility.png", "class-accuracy.png")
 
 
@@ -78,19 +78,23 @@ def compare(
 ) -> None:
     """All methods on one graph, several seeds each, in one table with the baselines.
 
-    A setting given by --set goes to every method that has it.
+    A setting given by --set goes to every method that has it. One method under several settings:
+    NAME:KEY=VALUE, several joined by +.
 
     \b
     graphveil compare --data social --epsilon 1 --epsilon 8 --seeds 3
+    graphveil compare --data social --epsilon 1 --set unit=edge \\
+        --methods gap:weighting=none,gap:weighting=similarity,gap:weighting=attention,mlp,gnn
     """
-    kinds = [method_named(name.strip()) for name in methods.split(",") if name.strip()]
+    specs = [_spec(text.strip()) for text in methods.split(",") if text.strip()]
+    kinds = [kind for kind, _ in specs]
     settings = parsed(sets)
     for key in settings:
         if key in OWN_OPTIONS or not any(has_setting(kind, key) for kind in kinds):
             check_setting(kinds[0], key, settings[key])  # refuses, and lists what there is
     chosen = [
-        (kind, {key: value for key, value in settings.items() if has_setting(kind, key)})
-        for kind in kinds
+        (kind, {key: value for key, value in settings.items() if has_setting(kind, key)} | own)
+        for kind, own in specs
     ]
     if not chosen:
         raise click.UsageError(f"'--methods' names none; write {DEFAULT_METHODS} or some of them.")
@@ -133,8 +137,10 @@ def compare(
         result["plots"] = [str(path) for path in _draw(rows, Path(plots), data, names)]
     if out is not None:
         write_json(out, result)
-    columns = ["method", "epsilon", "delta", "accuracy", "seconds", ""]
-    table = [[row.method, *_cells(row), _mark(row)] for row in rows]
+    columns = ["method", "unit", "epsilon", "delta", "accuracy", "seconds", ""]
+    table = [
+        [row.label, row.unit if row.private else "", *_cells(row), _mark(row)] for row in rows
+    ]
     title = f"Test accuracy on {data}, {seeds} seed{'s' if seeds != 1 else ''}"
     show_table(result, as_json, title, columns, table, [*remarks, bench.CAUTION])
 
@@ -245,6 +251,12 @@ def sweep(
     show_table(result, as_json, title, columns, table, [*refusals, bench.CAUTION])
 
 
+def _spec(text: str) -> tuple[type[Method], dict[str, Any]]:
+    """A method's name, and the settings that stand behind it."""
+    name, _, rest = text.partition(":")
+    return method_named(name.strip()), parsed(rest.split("+")) if rest else {}
+
+
 def _plan_first(methods: list[Method], source: Source) -> None:
     """Refuse bad values before data is touched. One plan refused among others is no error."""
     expected = source.expected()
@@ -302,6 +314,7 @@ def _row_json(row: Row) -> dict[str, Any]:
         "method": row.method,
         "private": row.private,
         "setting": dict(row.setting),
+        "unit": row.unit if row.private else None,
         "target_epsilon": row.budget,
         "epsilon": row.epsilon,
         "delta": row.delta,

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from graphveil.methods import Facts, Method, Plan
     from graphveil.privacy.guarantee import Certificate
 
-METHOD_NAMES = "dp-gnn, late-graph, dp-mlp (private), mlp, gnn (in the open)"
+METHOD_NAMES = "dp-gnn, late-graph, gap, dp-mlp (private), mlp, gnn (in the open)"
 
 _config = click.option(
     "--config", type=click.Path(dir_okay=False), help="A TOML file; the command line wins."
@@ -151,7 +151,22 @@ def _cost_rows(certificate: Certificate) -> list[tuple[str, str]]:
 
 def _plan_rows(planned: Plan, certificate: Certificate) -> list[tuple[str, str]]:
     rows, details, facts = _cost_rows(certificate), planned.details, planned.facts
-    if details:
+    if "sensitivity" in details:
+        hops = f"{details['hops']:g} hop{'s' if details['hops'] > 1 else ''}"
+        rows += [
+            (
+                "noisy sums",
+                f"{hops}; one {planned.unit} moves each by at most {details['sensitivity']:.4g}, "
+                f"noise {details['noise_multiplier'] * details['sensitivity']:.4g} on every entry",
+            ),
+            *[
+                (f"for the {name.removesuffix('_share')}", f"{share:.0%} of the budget")
+                for name, share in details.items()
+                if name.endswith("_share")
+            ],
+            ("parameters", f"{details['parameters']:,}"),
+        ]
+    elif details:
         influence = f"one {planned.unit} removes {details['removed']:g} loss terms and alters "
         ratio = details["signal_to_noise"]
         rows += [
@@ -270,11 +285,11 @@ def train(
 @root_option
 @click.option(
     "--mode",
-    type=click.Choice(["visible", "noisy", "disjoint"]),
-    default="visible",
-    show_default=True,
+    type=click.Choice(["cached", "visible", "noisy", "disjoint"]),
     help="visible: neighbours are read in the open. noisy: through noise, for --epsilon more. "
-    "disjoint: --data is another graph than the one trained on.",
+    "disjoint: --data is another graph than the one trained on. cached: the noisy sums that gap "
+    "made in training, at no cost; --data is the graph trained on. Default: cached for gap, "
+    "visible for the others.",
 )
 @click.option("--epsilon", type=float, help="What a noisy prediction may spend.")
 @click.option("--out", help="A CSV file; without it the table goes to stdout.")
@@ -284,7 +299,7 @@ def predict(
     run: str,
     data: str,
     root: str | None,
-    mode: str,
+    mode: str | None,
     epsilon: float | None,
     out: str | None,
     force: bool,
@@ -306,6 +321,7 @@ def predict(
         runs.state(run)
         _check_another_graph(data, runs.trained_on(run))
     method, probabilities = runs.predict(run, load(data, root), mode=mode, epsilon=epsilon)
+    mode = mode or method.modes[0]
     chances, classes = probabilities.max(1)
     names, ids = runs.class_names(run), _node_ids(data)
     table = [
@@ -366,7 +382,7 @@ def _seen_by(method: Method, mode: str) -> str:
     from graphveil.methods.node import INFERENCE
 
     promised = method.plan_.inference
-    return promised[0] if mode == "visible" and promised else INFERENCE[mode]
+    return promised[0] if mode == method.modes[0] and promised else INFERENCE[mode]
 
 
 def _node_ids(data: str) -> list[str] | None:

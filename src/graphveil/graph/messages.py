@@ -138,9 +138,12 @@ class Messages:
         return len(self.self_weight)
 
     @cached_property
-    def order(self) -> Tensor:
-        """Edges sorted by receiver."""
-        return torch.argsort(self.edge_index[1].int(), stable=True)
+    def order(self) -> Tensor | slice:
+        """Edges sorted by receiver; everything as it is, if it is."""
+        receivers = self.edge_index[1]
+        if bool((receivers[1:] >= receivers[:-1]).all()):
+            return slice(None)
+        return torch.argsort(receivers.int(), stable=True)
 
     @cached_property
     def start(self) -> Tensor:
@@ -158,6 +161,11 @@ class Messages:
         return self.edge_index[0][self.order]
 
     @cached_property
+    def receivers(self) -> Tensor:
+        """Receivers, sorted."""
+        return self.edge_index[1][self.order]
+
+    @cached_property
     def weights(self) -> Tensor:
         """Weights, sorted by receiver."""
         return self.weight[self.order]
@@ -166,8 +174,7 @@ class Messages:
     def _ends(self) -> tuple[Tensor, Tensor]:
         """Senders and receivers, sorted by receiver, and then every node to itself."""
         nodes = torch.arange(self.num_nodes, device=self.edge_index.device)
-        receivers = self.edge_index[1][self.order]
-        return torch.cat([self.senders, nodes]), torch.cat([receivers, nodes])
+        return torch.cat([self.senders, nodes]), torch.cat([self.receivers, nodes])
 
     def weighted(self, h: Tensor) -> Tensor:
         """Own state and messages, each times its weight: (nodes, channels)."""

@@ -3,12 +3,14 @@
 from graphveil.methods.base import Facts, Method, Plan
 from graphveil.methods.baselines import GNNBaseline, MLPBaseline
 from graphveil.methods.dp_gnn import DPGNN
+from graphveil.methods.gap import GAP
 from graphveil.methods.late_graph import DPMLP, LateGraph
 
 METHODS: dict[str, type[Method]] = {
     "dp-gnn": DPGNN,
     "late-graph": LateGraph,
     "dp-mlp": DPMLP,
+    "gap": GAP,
     "mlp": MLPBaseline,
     "gnn": GNNBaseline,
 }
@@ -16,6 +18,7 @@ METHODS: dict[str, type[Method]] = {
 __all__ = [
     "DPGNN",
     "DPMLP",
+    "GAP",
     "METHODS",
     "Facts",
     "GNNBaseline",

@@ -29,7 +29,6 @@ from graphveil._errors import InvalidInputError
 from graphveil.graph.checks import checked, num_classes_of
 from graphveil.privacy.guarantee import Certificate, Charge, Claimed, certify
 
-MODES = ("visible", "noisy", "disjoint")
 Progress = Callable[[Iterable[int]], Iterable[int]]
 
 
@@ -120,6 +119,7 @@ class Method(BaseEstimator, ABC):
     """A way to train on a graph. Subclasses declare settings, and say what they run and cost."""
 
     name: ClassVar[str]
+    modes: ClassVar[tuple[str, ...]] = ("visible", "noisy", "disjoint")  # the first is the default
 
     # Set by fit.
     plan_: Plan = field(init=False, repr=False, compare=False)
@@ -149,20 +149,22 @@ class Method(BaseEstimator, ABC):
 
     @abstractmethod
     def predict_proba(
-        self, data: Data, *, mode: str = "visible", epsilon: float | None = None
+        self, data: Data, *, mode: str | None = None, epsilon: float | None = None
     ) -> Tensor:
         """Class probabilities of every node: (nodes, classes).
 
-        ``visible`` lets a node see its neighbours' features and promises the neighbours nothing.
+        The ``mode`` is one of ``modes``, by default the first of them. ``visible`` lets a node see its neighbours' features and promises the neighbours nothing.
         ``noisy`` perturbs what it sees, for ``epsilon`` more, added to ``certificate_`` at every
         call. ``disjoint`` says that ``data`` is another graph than the one trained on.
         """
 
-    def predict(self, data: Data, *, mode: str = "visible", epsilon: float | None = None) -> Tensor:
+    def predict(
+        self, data: Data, *, mode: str | None = None, epsilon: float | None = None
+    ) -> Tensor:
         """The most probable class of every node."""
         return self.predict_proba(data, mode=mode, epsilon=epsilon).argmax(1)
 
-    def score(self, data: Data, *, mode: str = "visible", mask: str = "test_mask") -> float:
+    def score(self, data: Data, *, mode: str | None = None, mask: str = "test_mask") -> float:
         """Accuracy on the labelled nodes of a mask. Outside the guarantee: it reads labels."""
         checked(data, masks=False)
         if mask not in data:

@@ -6,15 +6,12 @@ the honest ones beside it.
 
 from __future__ import annotations
 
-import copy
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, Self
 
 import dp_accounting as dpa
-import torch
 from torch import Tensor
-from torch.nn import functional as F
 from torch_geometric.data import Data
 
 from graphveil import _validate
@@ -22,7 +19,7 @@ from graphveil.graph.caps import cap_senders
 from graphveil.graph.messages import NORMALISATIONS, Messages, normalised
 from graphveil.methods.base import Facts, Plan, Progress
 from graphveil.methods.node import NodeMethod, alone
-from graphveil.methods.training import seeded_weights
+from graphveil.methods.training import fit_open, seeded_weights
 from graphveil.nn import RootedGNN
 from graphveil.privacy.guarantee import Charge, default_delta
 
@@ -75,29 +72,18 @@ class MLPBaseline(NodeMethod):
         self._started(self.plan(Facts.of(data)))
         x, messages = self._prepared(data.x), self._messages(data)
         network = self._made(self.plan_.facts)
-        optimizer = torch.optim.Adam(
-            network.parameters(), lr=self.learning_rate, weight_decay=self.weight_decay
-        )
-        chosen = data.val_mask & (data.y >= 0)
-        best, kept = -1.0, copy.deepcopy(network.state_dict())
-        every = range(self.steps)
         with seeded_weights(self.seed):  # dropout, too: no noise here is secret
-            for taken in every if progress is None else progress(every):
-                network.train()
-                logits = network.on_graph(x, messages)
-                loss = F.cross_entropy(logits[data.train_mask], data.y[data.train_mask])
-                optimizer.zero_grad()
-                loss.backward()
-                optimizer.step()
-                if chosen.any() and taken % 5 == 4:
-                    network.eval()
-                    with torch.no_grad():
-                        found = network.on_graph(x, messages)[chosen].argmax(1)
-                    score = float((found == data.y[chosen]).float().mean())
-                    if score > best:
-                        best, kept = score, copy.deepcopy(network.state_dict())
-        if best >= 0:
-            network.load_state_dict(kept)
+            fit_open(
+                network,
+                lambda: network.on_graph(x, messages),
+                data.y,
+                data.train_mask,
+                data.val_mask & (data.y >= 0),
+                steps=self.steps,
+                learning_rate=self.learning_rate,
+                weight_decay=self.weight_decay,
+                progress=progress,
+            )
         self.network_ = network.eval()
         self.charges_ = list(self.plan_.charges)
         self.certificate_ = self.plan_.certificate()

@@ -20,13 +20,12 @@ from torch_geometric.data import Data
 from graphveil import _validate
 from graphveil._errors import BudgetError, InvalidInputError, UnprovenError
 from graphveil.grads.clipped import ClippedSum
-from graphveil.grads.step import PrivateStep
 from graphveil.graph.caps import cap_receivers, cap_senders
 from graphveil.graph.influence import cap_under_removal, influence
 from graphveil.graph.messages import Messages, normalised
 from graphveil.graph.paper import sample_paper
 from graphveil.methods.base import Facts, Plan
-from graphveil.methods.node import PrivateNodeMethod, check_degrees, rooted_losses
+from graphveil.methods.node import SteppedNodeMethod, check_degrees, rooted_losses
 from graphveil.nn import RootedGNN
 from graphveil.privacy.claims import CLAIMS, daigavane_epsilon
 from graphveil.privacy.events import RevealedCountGaussianDpEvent
@@ -36,7 +35,7 @@ SAMPLERS = ("senders", "paper")
 
 
 @dataclass(kw_only=True)
-class DPGNN(PrivateNodeMethod):
+class DPGNN(SteppedNodeMethod):
     """A GCN, GIN, GAT or SAGE of ``num_layers`` layers whose weights protect every node.
 
     ``sender_cap`` is how many messages a node may send, and what graph information costs: one row
@@ -133,12 +132,12 @@ class DPGNN(PrivateNodeMethod):
             read = cap_receivers(kept, nodes, self.receiver_cap, seed=self.seed)
         return normalised(read, nodes, self.weights, sender_lists=kept), self.num_layers
 
-    def _make_step(self, network: RootedGNN, data: Data, *rest: Any) -> PrivateStep:
+    def _terms(self, data: Data) -> Any:
         if self.public_degree is not None:
             nodes = len(data.x)
             simple = cap_senders(data.edge_index, nodes, None, seed=self.seed)
             check_degrees(simple, nodes, self.public_degree)
-        return super()._make_step(network, data, *rest)
+        return super()._terms(data)
 
     # --- prediction ------------------------------------------------------------------------------
 
@@ -267,7 +266,7 @@ class DPGNN(PrivateNodeMethod):
             batch=self._batch(facts),
         )
 
-    def _step_settings(self, network: RootedGNN, terms: Any) -> dict[str, Any]:
+    def _step_settings(self, network: Any, terms: Any) -> dict[str, Any]:
         if not self.paper:
             return super()._step_settings(network, terms)
         thresholds = self.max_grad_norm

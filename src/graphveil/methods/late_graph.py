@@ -19,12 +19,12 @@ from graphveil.graph.caps import cap_senders
 from graphveil.graph.messages import Messages, normalised
 from graphveil.graph.propagation import smoothed
 from graphveil.methods.base import Facts
-from graphveil.methods.node import INFERENCE, PrivateNodeMethod, alone
+from graphveil.methods.node import INFERENCE, SteppedNodeMethod, alone
 from graphveil.nn import RootedGNN
 
 
 @dataclass(kw_only=True)
-class DPMLP(PrivateNodeMethod):
+class DPMLP(SteppedNodeMethod):
     """A private MLP on each node's own features: the baseline that never reads an edge.
 
     *Guarantee*: the weights are (epsilon, delta)-private for one node, withheld or removed.
@@ -48,7 +48,7 @@ class DPMLP(PrivateNodeMethod):
         return self.network_.on_graph(x, alone(len(x)))
 
     def _noisy(self, x: Tensor, data: Data, epsilon: float) -> Tensor:
-        return super(PrivateNodeMethod, self)._noisy(x, data, epsilon)
+        return super(SteppedNodeMethod, self)._noisy(x, data, epsilon)
 
 
 @dataclass(kw_only=True)
@@ -88,4 +88,4 @@ class LateGraph(DPMLP):
         return self.network_.decoder(smoothed(hidden, messages, steps, teleport))
 
     def _noisy(self, x: Tensor, data: Data, epsilon: float) -> Tensor:
-        return PrivateNodeMethod._noisy(self, x, data, epsilon)
+        return SteppedNodeMethod._noisy(self, x, data, epsilon)

@@ -13,6 +13,8 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
+import dp_accounting as dpa
+import safetensors.torch
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -20,14 +22,16 @@ from torch_geometric.data import Data
 
 from graphveil import _validate
 from graphveil._errors import InvalidInputError
+from graphveil._files import write_file
 from graphveil.grads import make_private
+from graphveil.grads.clipped import Losses
 from graphveil.grads.step import PrivateStep
 from graphveil.graph.caps import cap_senders
 from graphveil.graph.checks import checked
 from graphveil.graph.messages import Messages, normalised
 from graphveil.graph.rooted import Rooted, RootedTerms
 from graphveil.mechanisms import Gaussian
-from graphveil.methods.base import MODES, Facts, Method, Plan, Progress, signal_to_noise
+from graphveil.methods.base import Facts, Method, Plan, Progress, signal_to_noise
 from graphveil.methods.training import (
     CLIPPINGS,
     FEATURES,
@@ -50,6 +54,12 @@ INFERENCE = {
     "call; under the unit node each prediction is shown to its own node only",
     "disjoint": "disjoint: predictions are made on another graph than the one trained on",
 }
+
+
+def rooted_losses(network: nn.Module, batch: tuple[Rooted, Tensor]) -> Tensor:
+    """One loss for each root."""
+    around, labels = batch
+    return F.cross_entropy(network(around), labels, reduction="none")
 
 
 @dataclass(kw_only=True)
@@ -125,9 +135,9 @@ class NodeMethod(Method):
     # --- prediction ----------------------------------------------------------------------------
 
     def predict_proba(
-        self, data: Data, *, mode: str = "visible", epsilon: float | None = None
+        self, data: Data, *, mode: str | None = None, epsilon: float | None = None
     ) -> Tensor:
-        _validate.choice("mode", mode, MODES)
+        mode = _validate.choice("mode", self.modes[0] if mode is None else mode, self.modes)
         x = self._readable(data)
         if (mode == "noisy") != (epsilon is not None):
             raise InvalidInputError(
@@ -184,24 +194,6 @@ class PrivateNodeMethod(NodeMethod):
     optimizer: str = "adam"
     averaged: float = 0.2
 
-    @abstractmethod
-    def _influence(self, facts: Facts) -> tuple[int, int]:
-        """How many loss terms one unit removes, and how many others it alters."""
-
-    @abstractmethod
-    def _read_in_training(self, data: Data) -> tuple[Messages, int]:
-        """The messages that loss terms read, and how many hops."""
-
-    def _unit(self, facts: Facts) -> str:
-        return "node"
-
-    def _relation(self) -> tuple[str, int | None]:
-        return "withhold", None
-
-    # --- plan ----------------------------------------------------------------------------------
-
-    _visible: ClassVar[str] = INFERENCE["visible"]
-
     def _check_settings(self) -> None:
         super()._check_settings()
         _validate.choice("optimizer", self.optimizer, OPTIMIZERS)
@@ -214,6 +206,142 @@ class PrivateNodeMethod(NodeMethod):
     def _by_layer(self) -> bool:
         """Whether every layer has a bound of its own."""
         return self.clipping == "per_layer"
+
+    def _unit(self, facts: Facts) -> str:
+        return "node"
+
+    def _relation(self) -> tuple[str, int | None]:
+        return "withhold", None
+
+    def _delta(self, facts: Facts) -> float:
+        units = self._units(facts)
+        return default_delta(units) if self.delta is None else check_delta(self.delta, units)
+
+    def _units(self, facts: Facts) -> int:
+        """The public number of units; delta stays below one in so many."""
+        return facts.num_nodes
+
+    def _trained(
+        self,
+        network: nn.Module,
+        terms: Any,
+        noise: float,
+        influence: tuple[int, int],
+        rng: SecretStream,
+        *,
+        losses: Losses,
+        target: float = math.inf,
+        directory: str | Path | None = None,
+        progress: Progress | None = None,
+    ) -> dpa.DpEvent:
+        """Take all steps with ``network``; what they cost, an earlier attempt's included."""
+        step = self._make_step(network, terms, noise, influence, rng, losses)
+        if math.isfinite(target):
+            step.target = (target, self.plan_.delta)
+        if directory is not None:
+            # Steps without a checkpoint were begun all the same: resuming refuses them by name.
+            begun = [Path(directory) / name for name in ("checkpoint.pt", "steps")]
+            started = any(path.exists() for path in begun)
+            (step.resume if started else step.save)(directory)
+        # Fewer than planned where an earlier attempt, under other settings, spent some already.
+        steps = self.steps if step.max_steps is None else step.max_steps
+        average = Average(network, round(self.averaged * steps))
+        left = range(step.taken, steps)
+        for taken in left if progress is None else progress(left):
+            step()
+            average.note(steps - taken)
+            if directory is not None and ((taken + 1) % 10 == 0 or taken + 1 == steps):
+                step.save(directory)
+        average.apply()
+        network.eval()
+        if directory is not None:
+            # The checkpoint has the last weights, not their average: a part that was finished
+            # before a crash is what later parts were made from.
+            finished = Path(directory) / "finished.safetensors"
+            if len(left) or not finished.exists():
+                write_file(finished, safetensors.torch.save(network.state_dict()))
+            network.load_state_dict(safetensors.torch.load(finished.read_bytes()))
+        return step.event
+
+    def _make_step(
+        self,
+        network: nn.Module,
+        terms: Any,
+        noise: float,
+        influence: tuple[int, int],
+        rng: SecretStream,
+        losses: Losses,
+    ) -> PrivateStep:
+        removed, altered = influence
+        step = make_private(
+            network,
+            make_optimizer(self.optimizer, network.parameters(), self.learning_rate),
+            terms,
+            losses=losses,
+            noise_multiplier=noise,
+            removed=removed,
+            altered=altered,
+            steps=self.steps,
+            rng=rng,
+            **self._step_settings(network, terms),
+        )
+        plan = self.plan_
+        # An event is a price for one unit under one relation: it says nothing about another.
+        step.promise = "; ".join(
+            [plan.unit, plan.relation, f"degree {plan.public_degree}", *plan.void_because]
+        )
+        return step
+
+    def _step_settings(self, network: Any, terms: Any) -> dict[str, Any]:
+        """How batches are drawn and gradients bounded."""
+        return {
+            "sample_rate": self.sample_rate,
+            "clipping": self.clipping,
+            "max_grad_norm": self.max_grad_norm,
+        }
+
+    def _fitted(self, network: Any, charges: list[Charge], rng: SecretStream) -> None:
+        self.network_ = network.eval()
+        self.charges_ = charges
+        self.void_because_ = tuple(reason for reason in [rng.void_reason] if reason)
+        self.inference_: list[str] = []
+        self._certify()
+
+    def _certify(self) -> None:
+        own_only = self.plan_.unit == "node" and self._shown_to_own
+        self.certificate_ = self.plan_.certificate(
+            self.charges_,
+            void_because=self.void_because_,
+            inference=self.inference_,
+            released_to="anybody; each prediction to its own node only" if own_only else "anybody",
+        )
+
+    @property
+    def _shown_to_own(self) -> bool:
+        """Whether predictions were promised that, under the unit node, are for its own eyes."""
+        return INFERENCE["noisy"] in self.inference_
+
+    def _predicted(self, mode: str) -> None:
+        if mode != self.modes[0] and INFERENCE[mode] not in self.certificate_.inference:
+            self.inference_.append(INFERENCE[mode])
+            self._certify()
+
+
+@dataclass(kw_only=True)
+class SteppedNodeMethod(PrivateNodeMethod):
+    """One network, whose private steps are all that is released."""
+
+    _visible: ClassVar[str] = INFERENCE["visible"]
+
+    @abstractmethod
+    def _influence(self, facts: Facts) -> tuple[int, int]:
+        """How many loss terms one unit removes, and how many others it alters."""
+
+    @abstractmethod
+    def _read_in_training(self, data: Data) -> tuple[Messages, int]:
+        """The messages that loss terms read, and how many hops."""
+
+    # --- plan --------------------------------------------------------------------------------
 
     def plan(self, facts: Facts) -> Plan:
         self._check_settings()
@@ -242,14 +370,6 @@ class PrivateNodeMethod(NodeMethod):
             inference=(self._visible,),
         )
 
-    def _delta(self, facts: Facts) -> float:
-        units = self._units(facts)
-        return default_delta(units) if self.delta is None else check_delta(self.delta, units)
-
-    def _units(self, facts: Facts) -> int:
-        """The public number of units; delta stays below one in so many."""
-        return facts.num_nodes
-
     def _noise_multiplier(self, facts: Facts, delta: float) -> float:
         """The least noise with which all steps fit the budget."""
         epsilon = _validate.number("epsilon", self.epsilon, "(0, inf)")
@@ -274,7 +394,7 @@ class PrivateNodeMethod(NodeMethod):
     def _charge(self, event: Any, steps: int) -> Charge:
         return Charge(paid_for="training of the weights", event=repeated(event, steps))
 
-    # --- fit -----------------------------------------------------------------------------------
+    # --- fit ---------------------------------------------------------------------------------
 
     def fit(
         self,
@@ -288,85 +408,32 @@ class PrivateNodeMethod(NodeMethod):
         self._started(self.plan(facts))
         rng = secret() if rng is None else rng
         network = self._made(facts)
-        step = self._make_step(network, data, rng, directory)
-        # Fewer than planned where an earlier attempt, under other settings, spent some already.
-        steps = self.steps if step.max_steps is None else step.max_steps
-        average = Average(network, round(self.averaged * steps))
-        left = range(step.taken, steps)
-        for taken in left if progress is None else progress(left):
-            step()
-            average.note(steps - taken)
-            if directory is not None and ((taken + 1) % 10 == 0 or taken + 1 == steps):
-                step.save(directory)
-        average.apply()
-        self.network_ = network.eval()
-        self.charges_ = [Charge(paid_for="training of the weights", event=step.event)]
-        self.void_because_ = tuple(reason for reason in [rng.void_reason] if reason)
-        self.inference_: list[str] = []
-        self._certify()
+        spent = self._trained(
+            network,
+            self._terms(data),
+            self.plan_.details["noise_multiplier"],
+            self._influence(facts),
+            rng,
+            losses=rooted_losses,
+            target=self._target,
+            directory=directory,
+            progress=progress,
+        )
+        self._fitted(network, [Charge(paid_for="training of the weights", event=spent)], rng)
         return self
 
-    def _make_step(
-        self, network: RootedGNN, data: Data, rng: SecretStream, directory: str | Path | None
-    ) -> PrivateStep:
+    def _terms(self, data: Data) -> Any:
+        """The loss terms to draw from."""
         messages, hops = self._read_in_training(data)
         roots = data.train_mask.nonzero().flatten()
-        terms = RootedTerms(self._prepared(data.x), data.y, messages, roots, hops)
-        removed, altered = self._influence(self.plan_.facts)
-        step = make_private(
-            network,
-            make_optimizer(self.optimizer, network.parameters(), self.learning_rate),
-            terms,
-            losses=rooted_losses,
-            noise_multiplier=self.plan_.details["noise_multiplier"],
-            removed=removed,
-            altered=altered,
-            steps=self.steps,
-            rng=rng,
-            **self._step_settings(network, terms),
-        )
-        if math.isfinite(self._target):
-            step.target = (self._target, self.plan_.delta)
-        plan = self.plan_
-        # An event is a price for one unit under one relation: it says nothing about another.
-        step.promise = "; ".join(
-            [plan.unit, plan.relation, f"degree {plan.public_degree}", *plan.void_because]
-        )
-        if directory is not None:
-            # Steps without a checkpoint were begun all the same: resuming refuses them by name.
-            begun = [Path(directory) / name for name in ("checkpoint.pt", "steps")]
-            started = any(path.exists() for path in begun)
-            (step.resume if started else step.save)(directory)
-        return step
+        return RootedTerms(self._prepared(data.x), data.y, messages, roots, hops)
 
     @property
     def _target(self) -> float:
         """The epsilon that binds a run also when it is resumed under other settings."""
         return self.epsilon
 
-    def _step_settings(self, network: RootedGNN, terms: RootedTerms) -> dict[str, Any]:
-        """How batches are drawn and gradients bounded."""
-        return {
-            "sample_rate": self.sample_rate,
-            "clipping": self.clipping,
-            "max_grad_norm": self.max_grad_norm,
-        }
-
-    def _certify(self) -> None:
-        noisy = INFERENCE["noisy"] in self.inference_ and self.plan_.unit == "node"
-        self.certificate_ = self.plan_.certificate(
-            self.charges_,
-            void_because=self.void_because_,
-            inference=self.inference_,
-            released_to="anybody; each prediction to its own node only" if noisy else "anybody",
-        )
-
-    def _predicted(self, mode: str) -> None:
-        if mode != "visible" and INFERENCE[mode] not in self.certificate_.inference:
-            self.inference_.append(INFERENCE[mode])
-            self._certify()
-
-    # --- noisy prediction ------------------------------------------------------------------------
+    # --- noisy prediction --------------------------------------------------------------------
 
     def _noisy(self, x: Tensor, data: Data, epsilon: float) -> Tensor:
         r"""Every node's own prediction, corrected by a noisy sum of its neighbours'.
@@ -417,12 +484,6 @@ class PrivateNodeMethod(NodeMethod):
         # A node shares one unit of squared weight among all it sends to (soft cap, D = 1).
         lists = torch.bincount(edges[0], minlength=nodes).clamp_min(1)
         return lists.double().rsqrt()[edges[0]], 1.0
-
-
-def rooted_losses(network: nn.Module, batch: tuple[Rooted, Tensor]) -> Tensor:
-    """One loss for each root."""
-    around, labels = batch
-    return F.cross_entropy(network(around), labels, reduction="none")
 
 
 def check_degrees(edges: Tensor, num_nodes: int, public_degree: int) -> None:

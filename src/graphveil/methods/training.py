@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import copy
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 
 import torch
@@ -65,6 +66,46 @@ class Average:
         with torch.no_grad():
             for name, parameter in self.module.named_parameters():
                 parameter.copy_(self.mean[name])
+
+
+def fit_open(
+    module: nn.Module,
+    logits: Callable[[], Tensor],
+    y: Tensor,
+    train: Tensor,
+    chosen: Tensor,
+    *,
+    steps: int,
+    learning_rate: float,
+    weight_decay: float,
+    progress: Callable[[Iterable[int]], Iterable[int]] | None = None,
+) -> float:
+    """Train without privacy, on all nodes of ``train`` at every step.
+
+    The weights kept are those that do best on the nodes of ``chosen``, where there are any; their
+    accuracy there is returned. ``logits`` runs ``module`` on every node.
+    """
+    optimizer = torch.optim.Adam(module.parameters(), lr=learning_rate, weight_decay=weight_decay)
+    best, kept = (-1.0, 0.0), copy.deepcopy(module.state_dict())
+    every = range(steps)
+    for taken in every if progress is None else progress(every):
+        module.train()
+        loss = F.cross_entropy(logits()[train], y[train])
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        if chosen.any() and taken % 5 == 4:
+            module.eval()
+            with torch.no_grad():
+                found = logits()[chosen]
+            right = float((found.argmax(1) == y[chosen]).float().mean())
+            score = (right, -float(F.cross_entropy(found, y[chosen])))
+            if score > best:
+                best, kept = score, copy.deepcopy(module.state_dict())
+    if best[0] >= 0:
+        module.load_state_dict(kept)
+    module.eval()
+    return best[0]
 
 
 @contextmanager

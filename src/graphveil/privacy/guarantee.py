@@ -275,6 +275,9 @@ ALWAYS_VOIDED_BY = (
 )
 
 
+_MOST_PARTS = 8  # of a certificate that says what each would cost by itself
+
+
 def certify(
     charges: Sequence[Charge],
     *,
@@ -309,6 +312,14 @@ def certify(
         )
     priced = account(_events.composed(*(charge.event for charge in charges)), delta)
     reasons = tuple(reason for reason in void_because if reason)
+    alone = ()
+    if 1 < len(charges) <= _MOST_PARTS:
+        alone = tuple(
+            f"{charge.paid_for}, by itself: epsilon "
+            f"{round_up(account(charge.event, delta).epsilon)} (parts do not add up: together they "
+            "cost less)"
+            for charge in charges
+        )
     return Certificate(
         guarantee=Guarantee(
             unit=unit,
@@ -325,7 +336,7 @@ def certify(
         inference=tuple(inference),
         voided_by=(*ALWAYS_VOIDED_BY, *voided_by),
         void_because=reasons,
-        notes=priced.notes,
+        notes=(*priced.notes, *alone),
         claim=claim,
         versions=versions(),
     )

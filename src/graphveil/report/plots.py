@@ -41,8 +41,8 @@ def privacy_utility(rows: Iterable[Row], path: str | Path, title: str = "") -> P
     figure, axes = _canvas(title, "epsilon (proven)", "test accuracy (%)")
     rows = [row for row in rows if row.mean is not None]
     private = [row for row in rows if row.private and not row.void_because]
-    for number, name in enumerate(dict.fromkeys(row.method for row in private)):
-        points = sorted((row for row in private if row.method == name), key=lambda row: row.epsilon)
+    for number, name in enumerate(dict.fromkeys(row.label for row in private)):
+        points = sorted((row for row in private if row.label == name), key=lambda row: row.epsilon)
         axes.errorbar(
             [row.epsilon for row in points],
             [100 * (row.mean or 0.0) for row in points],
@@ -55,7 +55,7 @@ def privacy_utility(rows: Iterable[Row], path: str | Path, title: str = "") -> P
     for number, row in enumerate(row for row in rows if not row.private):
         axes.axhline(
             100 * (row.mean or 0.0),
-            label=f"{row.method}, not private",
+            label=f"{row.label}, not private",
             color="#555555",
             linestyle=("--", ":", "-.")[number % 3],
         )

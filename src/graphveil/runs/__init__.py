@@ -6,6 +6,7 @@ In the order in which they are written:
 settings.json       method, settings, data, split, seed and the public facts
 checkpoint/         while training: weights and the count of steps begun; removed last of all
 model.safetensors   the weights
+cache.safetensors   noisy sums that predictions read (gap); under the unit node, not to be published
 events.json         every charge, and the hash of the weights it paid for
 metrics.json        accuracy on the test nodes: read off labels, hence outside the certificate
 environment.json    versions

@@ -8,6 +8,7 @@ import os
 import platform
 import shutil
 import time
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -39,6 +40,7 @@ FORMAT = 1
 FILES = (
     "settings.json",
     "model.safetensors",
+    "cache.safetensors",
     "events.json",
     "metrics.json",
     "environment.json",
@@ -134,7 +136,7 @@ def train(
             try:
                 _fit(method, arranged.training, directory, asked, progress)
             except Exception:
-                if not resume and not _steps_begun(directory):
+                if not resume and not _begun(directory):
                     _undo(directory, aside, created)
                 raise
             metrics = measure(method, arranged.testing, arranged.mode)
@@ -159,7 +161,7 @@ def _fit(
     if state(directory) == "unfinished":
         _same_settings(directory, asked)
         known = noted.read_text() if noted.exists() else None
-        if known != fingerprint and (known is not None or (checkpoint / "steps").exists()):
+        if known != fingerprint and (known is not None or _begun(directory)):
             raise InvalidInputError(
                 f"The run in {directory} was begun on other data, or on another split of it; "
                 "resume with the same data, or start anew with --force."
@@ -174,9 +176,11 @@ def _fit(
     method.fit(data, directory=checkpoint, progress=progress)
 
 
-def _steps_begun(directory: Path) -> bool:
-    steps = directory / _CHECKPOINT / "steps"
-    return steps.exists() and steps.stat().st_size > 0
+def _begun(directory: Path) -> bool:
+    """Whether anything may have been released: a step, or a noisy sum."""
+    checkpoint = directory / _CHECKPOINT
+    steps = any(path.stat().st_size for path in checkpoint.rglob("steps"))
+    return steps or any(checkpoint.glob("hop*.safetensors"))
 
 
 def _set_aside(directory: Path, aside: Path) -> None:
@@ -268,19 +272,24 @@ def _finish(
     weights = {name: value.contiguous() for name, value in method.network_.state_dict().items()}
     model = safetensors.torch.save(weights)
     write_file(directory / "model.safetensors", model)
-    _write_events(directory, method, hashlib.sha256(model).hexdigest())
+    hashes = {"model_sha256": hashlib.sha256(model).hexdigest()}
+    if (cache := getattr(method, "cache_", None)) is not None:
+        sums = safetensors.torch.save({"sums": cache.contiguous()})
+        write_file(directory / "cache.safetensors", sums)
+        hashes["cache_sha256"] = hashlib.sha256(sums).hexdigest()
+    _write_events(directory, method, hashes)
     write_json(directory / "metrics.json", metrics)
     write_json(directory / "environment.json", _environment())
     _write_certificate(directory, method.certificate_)
     shutil.rmtree(directory / _CHECKPOINT, ignore_errors=True)
 
 
-def _write_events(directory: Path, method: Method, model: str) -> None:
+def _write_events(directory: Path, method: Method, hashes: Mapping[str, str]) -> None:
     write_json(
         directory / "events.json",
         {
             "format": FORMAT,
-            "model_sha256": model,
+            **hashes,
             "void_because": list(getattr(method, "void_because_", ())),
             "inference": list(getattr(method, "inference_", ())),
             "charges": [
@@ -365,7 +374,8 @@ def _restore(directory: Path, method: Method, facts: Facts) -> None:
         ]
         void = tuple(str(reason) for reason in events["void_because"])
         inference = [str(line) for line in events["inference"]]
-        expected = events["model_sha256"]
+        hashes = {key: events[key] for key in ("model_sha256", "cache_sha256") if key in events}
+        expected = hashes["model_sha256"]
         if not charges:
             raise ValueError("it charges for nothing")
     with reading(directory, "model.safetensors"):
@@ -375,6 +385,12 @@ def _restore(directory: Path, method: Method, facts: Facts) -> None:
         network = method._made(facts)
         network.load_state_dict(safetensors.torch.load(model))
     method.network_ = network.eval()
+    if "cache_sha256" in hashes:
+        with reading(directory, "cache.safetensors"):
+            sums = (directory / "cache.safetensors").read_bytes()
+            if hashlib.sha256(sums).hexdigest() != hashes["cache_sha256"]:
+                raise ValueError("these are not the noisy sums that events.json charges for")
+            method.cache_ = safetensors.torch.load(sums)["sums"]
     method.charges_ = charges
     method.void_because_, method.inference_ = void, inference
     if isinstance(method, PrivateNodeMethod):
@@ -384,16 +400,18 @@ def _restore(directory: Path, method: Method, facts: Facts) -> None:
 
 
 def predict(
-    directory: str | Path, data: Data, *, mode: str = "visible", epsilon: float | None = None
+    directory: str | Path, data: Data, *, mode: str | None = None, epsilon: float | None = None
 ) -> tuple[Method, Tensor]:
     """A run's method and its class probabilities; a charge is on disk before they are returned.
+
+    Without a ``mode``, what the method does on the graph it was trained on.
 
     *Guarantee*: what the mode promises stands on the run's certificate afterwards.
     """
     directory = Path(directory)
-    if mode == "visible":
+    if mode is None:  # what the certificate says from the start
         method = read(directory)
-        return method, method.predict_proba(data, mode=mode, epsilon=epsilon)
+        return method, method.predict_proba(data, epsilon=epsilon)
     state(directory)  # a path that is no run is refused by name
     try:
         with locked(directory):
@@ -401,8 +419,9 @@ def predict(
             before = method.certificate_
             probabilities = method.predict_proba(data, mode=mode, epsilon=epsilon)
             if method.certificate_ != before:
-                model = read_json(directory / "events.json")["model_sha256"]
-                _write_events(directory, method, model)
+                events = read_json(directory / "events.json")
+                hashes = {key: value for key, value in events.items() if key.endswith("_sha256")}
+                _write_events(directory, method, hashes)
                 _write_certificate(directory, method.certificate_)
     except FileNotFoundError:
         raise InvalidInputError(f"There is no run in {directory}; check the path.") from None

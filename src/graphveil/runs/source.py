@@ -59,7 +59,7 @@ class Source:
         if how == "inductive":
             training, testing = separate(data)
             return Arranged(training=training, testing=testing, mode="disjoint", split=how)
-        return Arranged(training=data, testing=data, mode="visible", split=how)
+        return Arranged(training=data, testing=data, mode=None, split=how)
 
     def expected(self) -> Facts | None:
         """What the catalog knows before anything is loaded; None for one's own files."""
@@ -79,15 +79,18 @@ class Source:
 
 @dataclass(frozen=True, kw_only=True)
 class Arranged:
-    """A graph to train on, one to test on (perhaps the same), and the mode to predict in."""
+    """A graph to train on, one to test on (perhaps the same), and the mode to predict in.
+
+    None is what the method does by itself on the graph it was trained on.
+    """
 
     training: Data
     testing: Data
-    mode: str
+    mode: str | None
     split: str
 
 
-def measure(method: Method, testing: Data, mode: str) -> dict[str, Any]:
+def measure(method: Method, testing: Data, mode: str | None) -> dict[str, Any]:
     """Accuracy on the test nodes, whole and by class. Reads labels: outside every certificate."""
     found = method.predict(testing, mode=mode)
     wanted = testing.test_mask & (testing.y >= 0)

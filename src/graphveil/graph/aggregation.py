@@ -1,0 +1,201 @@
+r"""Sums of what neighbours send, with noise on every row, and how far one unit can move them.
+
+Row i of an aggregate is the sum of its messages, c_ij h_j for every message j -> i, where h_j is a
+row of norm at most 1 and c_ij a weight. With evidence messages it is then looked at through the
+receiver's own beliefs, a linear map of that row alone (:class:`Sent`).
+
+**Sums are exact.** Rows are multiples of 2^-16 and weights of 2^-14, both rounded towards zero, so
+that no norm and no weight grows; products are multiples of 2^-30, and float64 adds those without
+rounding up to a total of 2^23. Taking one message away therefore changes a sum by that message, and
+by nothing else: no rounding error in the row of a hub can hide or betray a sender, and the order of
+the messages does not matter.
+
+**Sensitivity** (docs/guarantees/gap.md), with every weight at most ``w``:
+
+==================  ============================================  ==========================
+unit                what changes                                  l2 norm at most
+==================  ============================================  ==========================
+edge-directed       one message, in one row                       w
+edge-undirected     two messages, in two rows                     sqrt(2) w
+node                the messages of one sender, capped at D,      sqrt(D) w
+                    in as many rows, its own row left out
+==================  ============================================  ==========================
+
+A *hard* cap keeps at most D messages of a sender's list. A *soft* cap keeps all and gives each the
+weight min(1, sqrt(D / length of the list)): their squares add up to at most D.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from graphveil import _validate
+from graphveil.graph.caps import cap_receivers, cap_senders
+from graphveil.graph.messages import Messages
+from graphveil.mechanisms import Gaussian
+from graphveil.rng import SecretStream
+
+CAPS = ("hard", "soft")
+EDGES_AT_ONCE = 1 << 19
+ROWS_AT_ONCE = 1 << 17
+_ROW_STEP, _WEIGHT_STEP = 2.0**-16, 2.0**-14
+_FAINT = 2.0**-7  # evidence shorter than this is not scaled up to length 1
+
+# Maps of the cosine of two rows to a weight, and the largest weight each can give.
+SIMILARITIES: dict[str, tuple[Callable[[Tensor], Tensor], float]] = {
+    "sigmoid": (torch.sigmoid, 1 / (1 + math.exp(-1))),
+    "half": (lambda cosine: (1 + cosine) / 2, 1.0),
+    "positive": (lambda cosine: cosine.clamp_min(0.0), 1.0),
+}
+
+
+def sensitivity(unit: str, largest_weight: float = 1.0, sender_cap: int = 1) -> float:
+    """How far taking away one unit moves an aggregate, a node's own row left out."""
+    if unit == "node":
+        return math.sqrt(_validate.integer("sender_cap", sender_cap, "[1, inf)")) * largest_weight
+    return largest_weight if unit == "edge-directed" else math.sqrt(2) * largest_weight
+
+
+def incoming(
+    edge_index: Tensor, num_nodes: int, *, seed: int, sender_cap: int | None = None, cap: str = ""
+) -> Messages:
+    """The messages of a graph, repeated ones merged, sorted by receiver, with their weights.
+
+    Without a ``sender_cap`` every message weighs 1. A sender's cap is a function of its own list
+    alone, so that withholding another node changes nothing about it.
+    """
+    if sender_cap is not None and _validate.choice("cap", cap, CAPS) == "hard":
+        edge_index = cap_senders(edge_index, num_nodes, sender_cap, seed=seed)
+    edges = cap_receivers(edge_index, num_nodes, None, seed=seed)
+    weight = torch.ones(1, dtype=torch.float64).expand(edges.shape[1])
+    if sender_cap is not None and cap == "soft":
+        lists = torch.bincount(edges[0], minlength=num_nodes).clamp_min(1)
+        weight = (sender_cap / lists.double()).sqrt().clamp_max(1.0)[edges[0]]
+    return Messages(edges, weight, torch.zeros(1).expand(num_nodes))
+
+
+def unit_rows(h: Tensor) -> Tensor:
+    """Rows scaled to length 1, on the grid; a row of zeros, or one not finite, stays or gets 0."""
+    h = h.double()
+    h = h.where(h.isfinite().all(1, keepdim=True), 0.0)
+    largest = h.abs().amax(1, keepdim=True).clamp_min(torch.finfo(torch.float64).tiny)
+    return bounded_rows(F.normalize(h / largest, dim=1))
+
+
+def bounded_rows(h: Tensor) -> Tensor:
+    """Rows of length 1 at most, longer ones cut to it, on the grid (which float32 holds)."""
+    h = h.double()
+    h = h.where(h.isfinite().all(1, keepdim=True), 0.0)
+    h = h / torch.linalg.vector_norm(h, dim=1, keepdim=True).clamp_min(1.0)
+    return _truncated(h, _ROW_STEP).float()
+
+
+@dataclass(frozen=True, eq=False)
+class Sent:
+    """What is sent in one hop: a row by every node, times a weight for every message.
+
+    ``rows`` come from :func:`unit_rows` or :func:`bounded_rows`. ``weight`` stands in the order of the messages' senders
+    and is rounded here. With ``beliefs`` q, each receiver looks at what arrives, A_i, through
+    q_i * (A_i - <q_i, A_i>), row by row.
+    """
+
+    messages: Messages
+    rows: Tensor
+    weight: Tensor | None = None
+    beliefs: Tensor | None = None
+
+    def __post_init__(self) -> None:
+        weight = self.messages.weights if self.weight is None else self.weight
+        plain = self.weight is None and weight.numel() and weight.stride(0) == 0
+        object.__setattr__(self, "weight", None if plain else _truncated(weight, _WEIGHT_STEP))
+
+    def blocks(self) -> Iterator[tuple[slice, Tensor]]:
+        """Exact sums, a few receivers at a time."""
+        table = self.rows.double()
+        start, senders = self.messages.start, self.messages.senders
+        for first in range(0, len(table), ROWS_AT_ONCE):
+            some = slice(first, min(first + ROWS_AT_ONCE, len(table)))
+            bounds = start[some.start : some.stop + 1]
+            here = slice(int(bounds[0]), int(bounds[-1]))
+            total = F.embedding_bag(
+                senders[here], table, bounds - bounds[0], mode="sum", include_last_offset=True,
+                per_sample_weights=None if self.weight is None else self.weight[here],
+            )  # fmt: skip
+            if self.beliefs is not None:
+                total = through(self.beliefs[some].double(), total)
+            yield some, total
+
+    def sums(self) -> Tensor:
+        """Exact sums of all rows, in float64: nothing to show to anybody."""
+        return torch.cat([total for _, total in self.blocks()])
+
+    def noisy_sums(self, mechanism: Gaussian, rng: SecretStream) -> Tensor:
+        """Sums with noise on every row, in float32: one release of ``mechanism``."""
+        out = torch.empty(self.rows.shape, dtype=torch.float32)
+        for some, total in self.blocks():
+            out[some] = mechanism.release(total, rng, block_of=out.numel())
+        return out
+
+
+# --- weights --------------------------------------------------------------------------------------
+
+
+def pairwise(
+    messages: Messages, weigh: Callable[[Tensor, Tensor], Tensor], at_once: int = EDGES_AT_ONCE
+) -> Tensor:
+    """``weigh(senders, receivers)`` of every message in float64, a few messages at a time."""
+    out = torch.empty(len(messages.senders), dtype=torch.float64)
+    receivers = messages.receivers
+    for first in range(0, len(out), at_once):
+        some = slice(first, first + at_once)
+        out[some] = weigh(messages.senders[some], receivers[some])
+    return out
+
+
+def similarity(messages: Messages, rows: Tensor, how: str) -> Tensor:
+    """The weight of every message by the cosine of its two ends' rows, which have length 1."""
+    map_cosine, largest = SIMILARITIES[_validate.choice("similarity", how, tuple(SIMILARITIES))]
+
+    def weigh(senders: Tensor, receivers: Tensor) -> Tensor:
+        cosine = (rows[senders].double() * rows[receivers].double()).sum(1)
+        return map_cosine(cosine.clamp(-1.0, 1.0)).clamp(0.0, largest)
+
+    return pairwise(messages, weigh)
+
+
+def evidence(messages: Messages, rows: Tensor, beliefs: Tensor, share: Tensor | None) -> Tensor:
+    r"""Weights that make every message of evidence one of length 1 (or its edge's share).
+
+    Seen through the receiver's beliefs q_i, row M_j becomes q_i * (M_j - <q_i, M_j>): it speaks of
+    the classes the receiver hesitates between, and is silent where q_i is certain. ``share`` has a
+    number h for each node; the two messages of an edge then get sqrt(2 h_i / (h_i + h_j)) and
+    sqrt(2 h_j / (h_i + h_j)), i.e. the same budget as 1 and 1, most of it for who needs it.
+    """
+
+    def weigh(senders: Tensor, receivers: Tensor) -> Tensor:
+        seen = through(beliefs[receivers].double(), rows[senders].double())
+        # A hair too long: the weight must not be too large, nor may rounding make it so.
+        length = torch.linalg.vector_norm(seen, dim=1) * (1 + 1e-6)
+        weight = 1.0 / length.clamp_min(_FAINT)
+        if share is not None:
+            own, other = share[receivers].double(), share[senders].double()
+            weight = weight * (2 * own / (own + other)).sqrt()
+        return weight
+
+    return pairwise(messages, weigh)
+
+
+def through(beliefs: Tensor, arrived: Tensor) -> Tensor:
+    """What arrives, as evidence between the classes that ``beliefs`` leave open."""
+    return beliefs * (arrived - (beliefs * arrived).sum(1, keepdim=True))
+
+
+def _truncated(values: Tensor, step: float) -> Tensor:
+    """Multiples of ``step``, a power of two, rounded towards zero: no size grows."""
+    return torch.trunc(values.double() / step) * step

@@ -1,0 +1,768 @@
+r"""Aggregation perturbation: neighbours are read once, as noisy sums, and never again.
+
+Sajadmanesh et al.'s GAP and Shpilevskiy et al.'s weighted messages, and what measures better::
+
+    encode    each node by itself
+    send      a row along every message; sum; noise on every row; keep it (the cache)
+    classify  each node from its own row and its cached ones
+
+What is computed from the cache costs nothing more, predictions included. Under the edge units
+features and labels are public: only the sums are charged. Under the unit ``node`` the encoder and
+the classifier are trained by private steps, and a node's own prediction is shown to itself only.
+Proofs: docs/guarantees/gap.md.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, ClassVar, Self
+
+import safetensors.torch
+import torch
+from scipy import optimize
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torch_geometric.data import Data
+
+from graphveil import _validate
+from graphveil._errors import BudgetError, InvalidInputError, UnprovenError
+from graphveil._files import write_file
+from graphveil.graph.aggregation import (
+    CAPS,
+    SIMILARITIES,
+    Sent,
+    bounded_rows,
+    evidence,
+    incoming,
+    pairwise,
+    sensitivity,
+    similarity,
+    unit_rows,
+)
+from graphveil.graph.caps import cap_receivers
+from graphveil.graph.messages import Messages
+from graphveil.graph.rooted import RootedTerms
+from graphveil.mechanisms import Gaussian
+from graphveil.methods.base import Facts, Plan, Progress
+from graphveil.methods.node import INFERENCE, PrivateNodeMethod, rooted_losses
+from graphveil.methods.training import fit_open, prepared, seeded_weights
+from graphveil.nn.hops import (
+    COMBINATIONS,
+    AttentionTerms,
+    Encoder,
+    HopHead,
+    PairAttention,
+    ResidualHead,
+    SparseRows,
+    SumHead,
+)
+from graphveil.nn.mlp import MLP
+from graphveil.privacy.accounting import calibrate
+from graphveil.privacy.claims import CLAIMS, Claim
+from graphveil.privacy.events import SampledGaussianDpEvent, composed, repeated
+from graphveil.privacy.guarantee import Charge, Claimed, check_delta
+from graphveil.rng import SecretStream, secret, seeded
+
+MESSAGES = ("encoding", "label", "evidence")
+WEIGHTINGS = ("none", "similarity", "attention")
+
+# How the budget is split where nobody says otherwise: shares of a squared Gaussian mu.
+_SHARES = {"encoder": 1.0, "attention": 1.0, "aggregation": 4.0, "classifier": 2.0}
+_PAID_FOR = {
+    "encoder": "training of the encoder",
+    "attention": "training of the attention",
+    "aggregation": "noisy sums over the neighbours (the cache)",
+    "classifier": "training of the classifier",
+}
+_CACHED = {
+    True: "cached: a prediction reads its own node's row and the noisy sums that were cached, at "
+    "no further cost; it is shown to its own node only",
+    False: "cached: a prediction reads features, which are public under this unit, and the noisy "
+    "sums that were cached, at no further cost",
+}
+_READ_AT_ONCE = 50  # messages that a loss term of the attention reads; free
+
+
+class GAPNetwork(nn.Module):
+    """Encoders, attention for each hop and a head; which of them there are depends on the method.
+
+    Several encoders are the folds of one: their log-probabilities are averaged. Several heads are
+    alternatives, of which ``chosen`` is used.
+    """
+
+    chosen: Tensor
+
+    def __init__(
+        self, encoders: list[Encoder], attention: list[PairAttention], heads: list[nn.Module]
+    ) -> None:
+        super().__init__()
+        self.encoders = nn.ModuleList(encoders)
+        self.attention = nn.ModuleList(attention)
+        self.heads = nn.ModuleList(heads)
+        self.register_buffer("chosen", torch.zeros((), dtype=torch.long))
+
+    @property
+    def head(self) -> nn.Module:
+        """The head in use."""
+        return self.heads[int(self.chosen)]
+
+    def log_probabilities(self, x: Tensor) -> Tensor:
+        """What the encoders say of each node by itself."""
+        found = torch.stack([encoder(x).log_softmax(1) for encoder in self.encoders])
+        return found.mean(0).log_softmax(1)
+
+
+@dataclass(kw_only=True)
+class GAP(PrivateNodeMethod):
+    """Noisy sums of neighbours' rows, cached; then everything else is free.
+
+    ``unit`` is ``node``, or ``edge`` (directed or not, as the graph is). ``messages``: what nodes
+    send; ``encoding`` as published, ``label`` the labels of training nodes, ``evidence`` labels
+    and predictions as they bear on what the receiver hesitates between. By default labels under
+    the unit ``node``, evidence under ``edge``. ``weighting``: ``similarity`` weighs a message by a
+    map of the cosine of its ends (``similarity``: sigmoid, half, positive), ``attention`` by a
+    network trained with part of the budget.
+
+    A node sends at most ``sender_cap`` messages (``cap="hard"``), or all of them with the weight
+    of so many (``cap="soft"``); unit ``node`` only. The budget is split by ``encoder_share``,
+    ``attention_share`` and ``aggregation_share``; the classifier has the rest. ``public_edges`` is
+    a public bound on the number of edges, from which the default ``delta`` of the edge units comes.
+
+    ``paper=True`` runs the published method with the noise for which it claims ``epsilon``, and
+    shows what can be proven beside it.
+
+    *Guarantee*: under the edge units everything, predictions too; under ``node`` the weights, and
+    all cached rows and predictions but the node's own. Public: :class:`Facts`.
+    """
+
+    name: ClassVar[str] = "gap"
+    modes: ClassVar[tuple[str, ...]] = ("cached", "noisy", "visible", "disjoint")
+
+    network_: Any = field(init=False, repr=False, compare=False)
+    cache_: Tensor = field(init=False, repr=False, compare=False)
+
+    unit: str = "node"
+    messages: str | None = None
+    weighting: str = "none"
+    similarity: str = "sigmoid"
+    hops: int | None = None
+    combine: str = "concat"
+    cap: str | None = None
+    sender_cap: int | None = None
+    public_edges: int | None = None
+    encoder_share: float | None = None
+    attention_share: float | None = None
+    aggregation_share: float | None = None
+    encoder_layers: int = 1
+    steps: int = 200
+    sample_rate: float = 0.1
+    open_steps: int = 200
+    open_learning_rate: float = 0.01
+    dropout: float = 0.5
+    weight_decay: float = 5e-4
+    folds: int = 5
+    paper: bool = False
+
+    # --- what the settings come to ---------------------------------------------------------------
+
+    @property
+    def _messages(self) -> str:
+        if self.messages is not None:
+            return self.messages
+        if self.paper:
+            return "encoding"
+        return "label" if self.unit == "node" else "evidence"
+
+    @property
+    def _hops(self) -> int:
+        return (2 if self.paper else 1) if self.hops is None else self.hops
+
+    @property
+    def _cap(self) -> str:
+        return self.cap or ("hard" if self.paper or self.weighting == "attention" else "soft")
+
+    @property
+    def _sender_cap(self) -> int:
+        return (1 if self._cap == "soft" else 50) if self.sender_cap is None else self.sender_cap
+
+    @property
+    def _encodes(self) -> bool:
+        """Whether there is an encoder. Labels need none, and its budget is saved."""
+        return self.unit != "node" or self._messages != "label"
+
+    @property
+    def _folded(self) -> bool:
+        """Whether beliefs about training nodes come from encoders that have not seen them."""
+        return self.unit != "node" and self._messages != "encoding"
+
+    @property
+    def _largest_weight(self) -> float:
+        return SIMILARITIES[self.similarity][1] if self.weighting == "similarity" else 1.0
+
+    def _bound(self, unit: str) -> float:
+        return sensitivity(unit, self._largest_weight, self._sender_cap)
+
+    def _check_settings(self) -> None:
+        super()._check_settings()
+        _validate.choice("unit", self.unit, ("node", "edge"))
+        _validate.choice("messages", self._messages, MESSAGES)
+        _validate.choice("weighting", self.weighting, WEIGHTINGS)
+        _validate.choice("similarity", self.similarity, tuple(SIMILARITIES))
+        _validate.choice("combine", self.combine, COMBINATIONS)
+        _validate.choice("cap", self._cap, CAPS)
+        _validate.integer("hops", self._hops, "[1, 100]")
+        _validate.integer("sender_cap", self._sender_cap, "[1, 1e9]")
+        _validate.integer("encoder_layers", self.encoder_layers, "[1, 10]")
+        _validate.integer("steps", self.steps, "[1, 1e9]")
+        _validate.integer("open_steps", self.open_steps, "[1, 1e9]")
+        _validate.integer("folds", self.folds, "[2, 100]")
+        _validate.number("open_learning_rate", self.open_learning_rate, "(0, inf)")
+        _validate.number("weight_decay", self.weight_decay, "[0, inf)")
+        _validate.number("dropout", self.dropout, "[0, 1)")
+        if self.public_edges is not None:
+            _validate.integer("public_edges", self.public_edges, "[1, 1e18]")
+        if self.weighting == "attention" and self._cap == "soft" and self.unit == "node":
+            raise UnprovenError(
+                "Under the unit 'node' attention needs cap='hard': its training alters the loss "
+                "term of every receiver, and a soft cap does not bound how many there are."
+            )
+        if self.paper and self._messages != "encoding":
+            raise UnprovenError(
+                "The papers send encodings. Got messages="
+                f"{self.messages!r} with paper=True; leave one of the two out."
+            )
+
+    def _unit(self, facts: Facts) -> str:
+        if self.unit == "node":
+            return "node"
+        return "edge-directed" if facts.directed else "edge-undirected"
+
+    def _units(self, facts: Facts) -> int:
+        if self.unit == "node":
+            return facts.num_nodes
+        pairs = facts.num_nodes * (facts.num_nodes - 1)
+        every = max(1, pairs if facts.directed else pairs // 2)
+        return every if self.public_edges is None else min(every, self.public_edges)
+
+    def _columns(self, facts: Facts) -> int:
+        return facts.num_features if self.unit != "node" else super()._columns(facts)
+
+    def _prepared(self, x: Tensor) -> Tensor:
+        if self.unit == "node":
+            return super()._prepared(x)
+        # Features are public and nothing is trained on them with noise: every column stays.
+        x = prepared(x, self.features, self.feature_scale, 1, x.shape[1], self.seed)
+        return SparseRows(x) if x.shape[1] >= 256 and (x != 0).float().mean() < 0.1 else x
+
+    def _network(self, facts: Facts) -> Any:
+        classes, hidden, columns = facts.num_classes, self.hidden_channels, self._columns(facts)
+        dropout = 0.0 if self.unit == "node" else self.dropout
+        hops, activation = self._hops, self.activation
+        encoders = [
+            Encoder(columns, hidden, classes, self.encoder_layers, activation, dropout)
+            for _ in range((self.folds if self._folded else 1) if self._encodes else 0)
+        ]
+        width = hidden if self._messages == "encoding" else classes
+        heads: list[nn.Module]
+        if self._messages == "encoding":
+            widths = [hidden] * (1 + hops)
+            heads = [HopHead(widths, hidden, classes, self.combine, activation, dropout)]
+        elif not self._encodes:
+            heads = [MLP(columns + hops * classes, hidden, classes, 2, activation)]
+        else:
+            heads = [ResidualHead(classes, hops, hidden, activation, dropout)]
+            heads += [SumHead(classes, hops)] if self.unit != "node" else []
+        attention = [
+            PairAttention(width, hidden, activation)
+            for _ in range(hops if self.weighting == "attention" else 0)
+        ]
+        return GAPNetwork(encoders, attention, heads)
+
+    # --- plan ------------------------------------------------------------------------------------
+
+    def _influence(self, facts: Facts) -> tuple[int, int]:
+        """Loss terms that encoder and classifier have of one node: its own."""
+        return 1, 0
+
+    def _attention_influence(self, unit: str) -> tuple[int, int]:
+        """The loss terms of one unit: its own, and those of the receivers of its messages."""
+        if unit == "node":
+            return 1, self._sender_cap
+        return 0, 1 if unit == "edge-directed" else 2
+
+    def _shares(self) -> dict[str, float]:
+        """The parts that cost something, and their shares of the budget, which add up to 1."""
+        parts = ["aggregation"]
+        if self.unit == "node":
+            parts += ["classifier", *(["encoder"] if self._encodes else [])]
+        if self.weighting == "attention":
+            parts.append("attention")
+        given = {}
+        for part in ("encoder", "attention", "aggregation"):
+            share = getattr(self, f"{part}_share")
+            if share is None:
+                continue
+            if part not in parts:
+                raise InvalidInputError(
+                    f"The '{part}_share' must be left out where there is no such part to pay for. "
+                    f"Got {share!r} instead; this method pays for {', '.join(sorted(parts))}."
+                )
+            given[part] = _validate.number(f"{part}_share", share, "(0, 1]")
+        rest = {part: _SHARES[part] for part in parts if part not in given}
+        left = 1.0 - sum(given.values())
+        if (left <= 1e-9) != (not rest) or left < -1e-9:
+            raise InvalidInputError(
+                f"The shares of the budget must leave {'some' if rest else 'nothing'} for "
+                f"{', '.join(rest) or 'others'}. Got {given} instead, {left:.3g} left."
+            )
+        return given | {part: left * rest[part] / sum(rest.values()) for part in rest}
+
+    def _noises(self, facts: Facts, scale: float) -> dict[str, float]:
+        """Every part's noise multiplier, when a Gaussian with the whole budget has ``scale``.
+
+        A part with a share s gets the mu of a Gaussian s times as strong, squared; for sampled
+        steps by the central limit. That is how the budget is *split*; what it costs is accounted.
+        """
+        found = {}
+        for part, share in self._shares().items():
+            if part == "aggregation":
+                found[part] = scale * math.sqrt(self._hops / share)
+                continue
+            removed, altered = self._step_influence(part, facts)
+            passes = self._hops if part == "attention" else 1
+            drawn = self.sample_rate**2 * self.steps * passes
+            found[part] = (removed + 2 * altered) / math.sqrt(
+                math.log1p(share / (scale**2 * drawn))
+            )
+        return found
+
+    def _step_influence(self, part: str, facts: Facts) -> tuple[int, int]:
+        if part == "attention":
+            return self._attention_influence(self._unit(facts))
+        return self._influence(facts)
+
+    def _charges(self, facts: Facts, noises: dict[str, float]) -> tuple[Charge, ...]:
+        charges = []
+        for part in _PAID_FOR:
+            if part not in noises:
+                continue
+            if part == "aggregation":
+                one = Gaussian(
+                    noise_multiplier=noises[part], sensitivity=self._bound(self._unit(facts))
+                ).event()
+                event = composed(*[one] * self._hops)
+            else:
+                removed, altered = self._step_influence(part, facts)
+                step = SampledGaussianDpEvent(
+                    rate=self.sample_rate,
+                    noise_multiplier=noises[part],
+                    removed=removed,
+                    altered=altered,
+                )
+                passes = self._hops if part == "attention" else 1
+                event = composed(*[repeated(step, self.steps)] * passes)
+            charges.append(Charge(paid_for=_PAID_FOR[part], event=event))
+        return tuple(charges)
+
+    def plan(self, facts: Facts) -> Plan:
+        self._check_settings()
+        _validate.number("sample_rate", self.sample_rate, "(0, 1]")
+        parameters = sum(p.numel() for p in self._made(facts).parameters())
+        unit, delta = self._unit(facts), self._delta(facts)
+        noises = self._noises(facts, self._scale(facts, delta))
+        claim = self._claim(facts, delta, noises) if self.paper else None
+        node = unit == "node"
+        return Plan(
+            method=self.name,
+            facts=facts,
+            unit=unit,
+            delta=delta,
+            charges=self._charges(facts, noises),
+            details={
+                "noise_multiplier": noises["aggregation"],
+                "sensitivity": self._bound(unit),
+                "hops": self._hops,
+                **{f"{part}_noise": z for part, z in noises.items() if part != "aggregation"},
+                **{f"{part}_share": share for part, share in self._shares().items()},
+                "parameters": parameters,
+            },
+            released="model weights and predictions"
+            if node
+            else "model weights, noisy sums and predictions",
+            public=() if node else ("whether edges have a direction",),
+            inference=(_CACHED[node],),
+            claim=None
+            if claim is None
+            else Claimed(
+                epsilon=claim.claimed_epsilon, source=claim.paper, why_it_differs=claim.flaw
+            ),
+        )
+
+    def _scale(self, facts: Facts, delta: float) -> float:
+        """The least noise for which all parts together fit the budget (or the paper's claim)."""
+        epsilon = _validate.number("epsilon", self.epsilon, "(0, inf)")
+        if not self.paper:
+            return calibrate(
+                lambda scale: composed(
+                    *(each.event for each in self._charges(facts, self._noises(facts, scale)))
+                ),
+                epsilon=epsilon,
+                delta=delta,
+                safe=1e6,
+                risky=1e-2,
+            )
+
+        def excess(log_scale: float) -> float:
+            noises = self._noises(facts, math.exp(log_scale))
+            return self._claim(facts, delta, noises).claimed_epsilon - epsilon
+
+        low, high = math.log(1e-2), math.log(1e5)
+        if not excess(high) < 0 < excess(low):
+            raise BudgetError(
+                "The paper must claim the 'epsilon' for some noise. Got "
+                f"{epsilon:g} instead; ask for another epsilon, or leave out 'paper'."
+            )
+        return math.exp(optimize.brentq(excess, low, high, xtol=1e-6))
+
+    def _claim(self, facts: Facts, delta: float, noises: dict[str, float]) -> Claim:
+        node = self.unit == "node"
+        settings: dict[str, Any] = {
+            "unit": "node" if node else "edge",
+            "hops": self._hops,
+            # The papers' unit of noise is one message, or sqrt(D) of them.
+            "noise_multiplier": noises["aggregation"] * self._bound(self._unit(facts)),
+            "delta": delta,
+            "directed": facts.directed,
+        }
+        if node:
+            settings |= {
+                "max_degree": self._sender_cap,
+                "encoder_noise": noises["encoder"],
+                "classifier_noise": noises["classifier"],
+                "rate": self.sample_rate,
+                "steps": self.steps,
+            }
+        if self.weighting == "none":
+            return CLAIMS["gap"](**settings)
+        if self.weighting == "attention":
+            settings |= {
+                "attention_noise": noises["attention"],
+                "attention_steps": self.steps,
+                "rate": self.sample_rate,
+            }
+        return CLAIMS["shpilevskiy"](weighting=self.weighting, **settings)
+
+    # --- fit -------------------------------------------------------------------------------------
+
+    def fit(
+        self,
+        data: Data,
+        *,
+        directory: str | Path | None = None,
+        progress: Progress | None = None,
+        rng: SecretStream | None = None,
+    ) -> Self:
+        facts = Facts.of(data)
+        self._started(self.plan(facts))
+        rng = secret() if rng is None else rng
+        network, x = self._made(facts), self._prepared(data.x)
+        spent: dict[str, list[Any]] = {}
+        run = _Parts(self, rng, None if directory is None else Path(directory), progress, spent)
+        beliefs = self._encoded(network, x, data, run)
+        with torch.no_grad():
+            sends = self._sends(network, x, data, beliefs)
+        cache = []
+        for hop in range(self._hops):
+            if self.weighting == "attention":
+                self._attended(network, hop, sends, data, run)
+            with torch.no_grad():
+                noisy = run.summed(hop, self._sent(network, hop, sends))
+                cache.append(noisy)
+                sends = replace(sends, rows=unit_rows(noisy))
+        # From here on nobody reads an edge.
+        self.cache_ = torch.stack(cache, 1)
+        with torch.no_grad():
+            inputs = self._inputs(network, x, self.cache_, beliefs)
+        self._classified(network, inputs, data, run)
+        charges = [
+            Charge(paid_for=_PAID_FOR[part], event=composed(*spent[part]))
+            for part in _PAID_FOR
+            if part in spent
+        ]
+        self._fitted(network, charges, rng)
+        return self
+
+    def _encoded(
+        self, network: GAPNetwork, x: Tensor, data: Data, run: _Parts
+    ) -> Tensor | None:
+        """Train the encoders; log-probabilities of every node, None if there are no encoders."""
+        if not self._encodes:
+            return None
+        train = data.train_mask
+        if self.unit == "node":
+            run.trained("encoder", network.encoders[0], (x[train], data.y[train]))
+            with torch.no_grad():
+                return network.log_probabilities(x)
+        fold = seeded(self.seed, "folds").torch_generator()
+        part = torch.randint(len(network.encoders), (len(train),), generator=fold)
+        folded = len(network.encoders) > 1
+        out = []
+        for number, encoder in enumerate(network.encoders):
+            seen = train & (part != number) if folded else train
+            self._fit_open(encoder, x, data, seen)
+            with torch.no_grad():
+                out.append(encoder(x).log_softmax(1))
+        found = torch.stack(out)
+        mean = found.mean(0).log_softmax(1)
+        if not folded:
+            return mean
+        unseen = found[part, torch.arange(len(part))]
+        return torch.where(train.unsqueeze(1), unseen, mean)
+
+    def _fit_open(self, module: nn.Module, inputs: Tensor, data: Data, seen: Tensor) -> float:
+        with seeded_weights(self.seed):  # dropout, too: no noise here is secret
+            return fit_open(
+                module,
+                lambda: module(inputs),
+                data.y,
+                seen if seen.any() else data.train_mask,
+                data.val_mask & (data.y >= 0),
+                steps=self.open_steps,
+                learning_rate=self.open_learning_rate,
+                weight_decay=self.weight_decay,
+            )
+
+    # --- what is sent ----------------------------------------------------------------------------
+
+    def _sends(
+        self, network: GAPNetwork, x: Tensor, data: Data, beliefs: Tensor | None
+    ) -> _Sends:
+        """What every node sends first, along which messages."""
+        messages = incoming(
+            data.edge_index,
+            len(x),
+            seed=self.seed,
+            sender_cap=self._sender_cap if self.unit == "node" else None,
+            cap=self._cap,
+        )
+        ends = unit_rows(network.encoders[0].encode(x) if self._encodes else x)
+        if self._messages == "encoding":
+            return _Sends(messages, ends, ends)
+        told = self._told(network, x, data, beliefs)
+        if self._messages == "evidence":
+            assert beliefs is not None
+            return _Sends(messages, bounded_rows(told), ends, beliefs.exp())
+        classes = told.shape[1]
+        centred = (told - told.sum(1, keepdim=True) / classes) / math.sqrt(1 - 1 / classes)
+        return _Sends(messages, bounded_rows(centred), ends)
+
+    def _told(
+        self, network: GAPNetwork, x: Tensor, data: Data, beliefs: Tensor | None
+    ) -> Tensor:
+        """The label of a training node, what is believed of any other; (nodes, classes).
+
+        Where there is no encoder others say nothing, unless nobody has a label: on a new graph
+        each sends what the classifier makes of it alone.
+        """
+        classes = self.plan_.facts.num_classes
+        train = data.train_mask if "train_mask" in data and "y" in data else None
+        labelled = train is not None and bool(train.any())
+        if beliefs is not None:
+            told = beliefs.exp()
+        elif labelled:
+            told = torch.zeros(len(x), classes)
+        else:
+            alone = x.new_zeros(len(x), self._hops, classes)
+            told = network.head(self._inputs(network, x, alone, None)).softmax(1)
+        if not labelled:
+            return told
+        return torch.where(
+            train.unsqueeze(1), F.one_hot(data.y.clamp_min(0), classes).to(told), told
+        )
+
+    def _sent(self, network: GAPNetwork, hop: int, sends: _Sends) -> Sent:
+        """The messages of one hop with their weights."""
+        messages, rows = sends.messages, sends.rows
+        weights = [] if self._cap == "hard" or self.unit != "node" else [messages.weights]
+        if self.weighting == "similarity":
+            weights.append(similarity(messages, sends.ends, self.similarity))
+        elif self.weighting == "attention":
+            attention = network.attention[hop]
+
+            def weigh(senders: Tensor, receivers: Tensor) -> Tensor:
+                return attention(rows[senders], rows[receivers]).double().clamp(0.0, 1.0)
+
+            weights.append(pairwise(messages, weigh))
+        if sends.beliefs is not None:
+            share = None
+            if self._unit(self.plan_.facts) == "edge-undirected":
+                share = -(sends.beliefs * sends.beliefs.clamp_min(1e-30).log()).sum(1) + 1e-3
+            weights.append(evidence(messages, rows, sends.beliefs, share))
+        weight = math.prod(weights) if weights else None
+        return Sent(messages, rows, weight, sends.beliefs)
+
+    def _attended(
+        self, network: GAPNetwork, hop: int, sends: _Sends, data: Data, run: _Parts
+    ) -> None:
+        """Train one hop's attention on loss terms that read the messages of their own node."""
+        messages, rows = sends.messages, sends.rows
+        read = cap_receivers(messages.edge_index, len(rows), _READ_AT_ONCE, seed=self.seed)
+        ones = torch.ones(read.shape[1])
+        heard = Messages(read, ones, torch.zeros(len(rows)))
+        roots = data.train_mask.nonzero().flatten()
+        terms = RootedTerms(rows, data.y, heard, roots, 1)
+        attention = network.attention[hop]
+        with seeded_weights(self.seed + 1 + hop):
+            trained = AttentionTerms(attention, rows.shape[1], self.plan_.facts.num_classes)
+        run.trained("attention", trained, terms, place=f"attention{hop + 1}")
+
+    # --- what is made of it ----------------------------------------------------------------------
+
+    def _inputs(
+        self, network: GAPNetwork, x: Tensor, cache: Tensor, beliefs: Tensor | None
+    ) -> Tensor:
+        """What the head reads of each node: its own row, then its cached ones."""
+        if self._messages == "encoding":
+            own = unit_rows(network.encoders[0].encode(x))
+            return torch.cat([own, F.normalize(cache.float(), dim=2).flatten(1)], 1)
+        details = self.plan_.details
+        noise = details["noise_multiplier"] * details["sensitivity"]
+        scaled = (cache / (2 * noise if self.unit == "node" else noise)).flatten(1).float()
+        if not self._encodes:
+            return torch.cat([x, scaled], 1)
+        own = network.log_probabilities(x) if beliefs is None else beliefs
+        return torch.cat([own, scaled], 1)
+
+    def _classified(
+        self, network: GAPNetwork, inputs: Tensor, data: Data, run: _Parts
+    ) -> None:
+        train = data.train_mask
+        if self.unit == "node":
+            run.trained("classifier", network.heads[0], (inputs[train], data.y[train]))
+            return
+        scores = [self._fit_open(head, inputs, data, train) for head in network.heads]
+        network.chosen.fill_(max(range(len(scores)), key=scores.__getitem__))
+
+    # --- prediction ------------------------------------------------------------------------------
+
+    def predict_proba(
+        self, data: Data, *, mode: str | None = None, epsilon: float | None = None
+    ) -> Tensor:
+        if mode not in (None, "cached"):
+            return super().predict_proba(data, mode=mode, epsilon=epsilon)
+        x = self._readable(data)
+        if epsilon is not None:
+            raise InvalidInputError(
+                f"The mode 'cached' costs nothing and takes no 'epsilon'. Got {epsilon!r} instead."
+            )
+        if len(x) != len(self.cache_):
+            raise InvalidInputError(
+                "The mode 'cached' must be given the graph that was trained on, with "
+                f"{len(self.cache_)} nodes in the same order. Got {len(x)} nodes instead; other "
+                "graphs need the mode 'noisy', 'visible' or 'disjoint'."
+            )
+        with torch.no_grad():
+            return self._from(x, self.cache_)
+
+    def _from(self, x: Tensor, cache: Tensor) -> Tensor:
+        network = self.network_.eval()
+        return network.head(self._inputs(network, x, cache, None)).softmax(1)
+
+    def _logits(self, x: Tensor, data: Data) -> Tensor:
+        return self._from(x, self._summed_anew(x, data, lambda sent: sent.sums())).log()
+
+    def _noisy(self, x: Tensor, data: Data, epsilon: float) -> Tensor:
+        facts = replace(self.plan_.facts, num_nodes=max(len(x), self.plan_.facts.num_train))
+        check_delta(self.plan_.delta, self._units(facts))
+        bound = self._bound(self.plan_.unit)
+        noise = calibrate(
+            lambda sigma: repeated(
+                Gaussian(noise_multiplier=sigma, sensitivity=bound).event(), self._hops
+            ),
+            epsilon=_validate.number("epsilon", epsilon, "(0, inf)"),
+            delta=self.plan_.delta,
+            safe=1e7,
+            risky=1e-3,
+        )
+        mechanism, rng = Gaussian(noise_multiplier=noise, sensitivity=bound), secret()
+        # Charged first: whatever comes after it, a release was made.
+        event = repeated(mechanism.event(), self._hops)
+        self.charges_.append(Charge(paid_for="a noisy prediction", event=event))
+        if INFERENCE["noisy"] not in self.inference_:
+            self.inference_.append(INFERENCE["noisy"])
+        self._certify()
+        cache = self._summed_anew(x, data, lambda sent: sent.noisy_sums(mechanism, rng))
+        return self._from(x, cache).log()
+
+    def _summed_anew(self, x: Tensor, data: Data, summed: Any) -> Tensor:
+        network = self.network_.eval()
+        beliefs = network.log_probabilities(x) if self._encodes else None
+        sends = self._sends(network, x, data, beliefs)
+        cache = []
+        for hop in range(self._hops):
+            cache.append(summed(self._sent(network, hop, sends)))
+            sends = replace(sends, rows=unit_rows(cache[-1]))
+        return torch.stack(cache, 1)
+
+    @property
+    def _shown_to_own(self) -> bool:
+        return True  # and the cached sums to nobody
+
+
+@dataclass(frozen=True, eq=False)
+class _Sends:
+    """What every node sends in a hop, and what weights are made of."""
+
+    messages: Messages
+    rows: Tensor
+    ends: Tensor
+    beliefs: Tensor | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class _Parts:
+    """Runs the parts of a fit that cost something, notes what they cost, survives a crash."""
+
+    method: GAP
+    rng: SecretStream
+    directory: Path | None
+    progress: Progress | None
+    spent: dict[str, list[Any]]
+
+    def trained(self, part: str, network: nn.Module, terms: Any, place: str = "") -> None:
+        """Private steps; see PrivateNodeMethod."""
+        method, plan = self.method, self.method.plan_
+        event = method._trained(
+            network,
+            terms,
+            plan.details[f"{part}_noise"],
+            method._step_influence(part, plan.facts),
+            self.rng,
+            losses=rooted_losses,
+            directory=None if self.directory is None else self.directory / (place or part),
+            progress=self.progress,
+        )
+        self.spent.setdefault(part, []).append(event)
+
+    def summed(self, hop: int, sent: Sent) -> Tensor:
+        """Noisy sums of one hop, on disk before anybody reads them.
+
+        Should the process die before they are on disk, nobody has seen them, and they are drawn
+        again at no cost; afterwards they are read back, and never drawn again.
+        """
+        details = self.method.plan_.details
+        mechanism = Gaussian(
+            noise_multiplier=details["noise_multiplier"], sensitivity=details["sensitivity"]
+        )
+        self.spent.setdefault("aggregation", []).append(mechanism.event())
+        if self.directory is None:
+            return sent.noisy_sums(mechanism, self.rng)
+        file = self.directory / f"hop{hop + 1}.safetensors"
+        if not file.exists():
+            noisy = sent.noisy_sums(mechanism, self.rng)
+            write_file(file, safetensors.torch.save({"sums": noisy}))
+        return safetensors.torch.load(file.read_bytes())["sums"]
+

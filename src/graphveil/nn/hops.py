@@ -1,0 +1,209 @@
+"""Networks that read noisy sums of several hops: encoders, attention over pairs, heads.
+
+Each works on rows by themselves: an encoder on a node's features, a head on a node's own row and on
+what was cached for it. :class:`PairAttention` reads the two ends of a message.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from graphveil import _validate
+from graphveil.graph.rooted import Rooted
+from graphveil.nn.mlp import MLP, Activated
+
+COMBINATIONS = ("concat", "attention")
+
+
+class SparseRows:
+    """Rows of mostly zeros, such as bags of words: what they are multiplied with gets a gradient.
+
+    Both the rows and their transpose are kept, since torch would sort one into the other at every
+    backward pass.
+    """
+
+    def __init__(self, dense: Tensor) -> None:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message="Sparse CSR tensor support is in beta")
+            self.rows, self.columns = dense.to_sparse_csr(), dense.t().to_sparse_csr()
+
+    def __len__(self) -> int:
+        return self.rows.shape[0]
+
+    def times(self, weight: Tensor) -> Tensor:
+        """Every row times ``weight`` (columns, out)."""
+        return _SparseProduct.apply(weight, self.rows, self.columns)
+
+
+class _SparseProduct(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, weight: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
+        ctx.columns = columns
+        return torch.sparse.mm(rows, weight)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
+        return torch.sparse.mm(ctx.columns, grad), None, None
+
+
+class Encoder(nn.Module):
+    """``num_layers`` layers that end in an activation, and a linear layer that gives logits.
+
+    Training in the open may give it :class:`SparseRows`.
+    """
+
+    def __init__(
+        self,
+        in_channels: int,
+        hidden_channels: int,
+        out_channels: int,
+        num_layers: int = 1,
+        activation: str = "tanh",
+        dropout: float = 0.0,
+    ) -> None:
+        super().__init__()
+        _validate.integer("num_layers", num_layers, "[1, 10]")
+        self.body = MLP(
+            in_channels, hidden_channels, hidden_channels, num_layers, activation, dropout
+        )
+        self.after = Activated(hidden_channels, activation, dropout)
+        self.head = nn.Linear(hidden_channels, out_channels)
+
+    def encode(self, x: Tensor | SparseRows) -> Tensor:
+        """What may be sent: the last hidden state."""
+        if isinstance(x, SparseRows):
+            first, *rest = self.body.linears
+            h = x.times(first.weight.t()) + first.bias
+            for between, linear in zip(self.body.between, rest, strict=True):
+                h = linear(between(h))
+            return self.after(h)
+        return self.after(self.body(x))
+
+    def forward(self, x: Tensor | SparseRows) -> Tensor:
+        """Logits from a node's own features."""
+        return self.head(self.encode(x))
+
+
+class HopHead(nn.Module):
+    """A layer for each hop, the hops side by side or weighed by attention, and a linear layer.
+
+    Its input has the hops' rows one after the other, ``widths`` wide: (b, sum of widths).
+    """
+
+    def __init__(
+        self,
+        widths: Sequence[int],
+        hidden_channels: int,
+        out_channels: int,
+        combine: str = "concat",
+        activation: str = "tanh",
+        dropout: float = 0.0,
+    ) -> None:
+        super().__init__()
+        self.widths = list(widths)
+        self.combine = _validate.choice("combine", combine, COMBINATIONS)
+        self.each = nn.ModuleList(nn.Linear(width, hidden_channels) for width in widths)
+        self.after = Activated(hidden_channels, activation, dropout)
+        if combine == "attention":
+            self.score = nn.Linear(hidden_channels, 1, bias=False)
+            self.head = nn.Linear(hidden_channels, out_channels)
+        else:
+            self.head = nn.Linear(hidden_channels * len(self.widths), out_channels)
+
+    def forward(self, rows: Tensor) -> Tensor:
+        parts = rows.split(self.widths, dim=1)
+        layers = zip(self.each, parts, strict=True)
+        hops = torch.stack([self.after(layer(part)) for layer, part in layers], 1)
+        if self.combine == "concat":
+            return self.head(hops.flatten(1))
+        return self.head((torch.softmax(self.score(hops), 1) * hops).sum(1))
+
+
+class ResidualHead(nn.Module):
+    """A node's own log-probabilities, corrected by an MLP of them and of what was cached.
+
+    The input is (b, (1 + hops) classes), own log-probabilities first. The correction starts at 0.
+    """
+
+    def __init__(
+        self,
+        num_classes: int,
+        hops: int,
+        hidden_channels: int,
+        activation: str = "tanh",
+        dropout: float = 0.0,
+    ) -> None:
+        super().__init__()
+        self.num_classes = num_classes
+        self.mlp = MLP(
+            (1 + hops) * num_classes, hidden_channels, num_classes, 2, activation, dropout
+        )
+        nn.init.zeros_(self.mlp.linears[-1].weight)
+        nn.init.zeros_(self.mlp.linears[-1].bias)
+
+    def forward(self, rows: Tensor) -> Tensor:
+        own, cached = rows[:, : self.num_classes], rows[:, self.num_classes :]
+        return own + self.mlp(torch.cat([own.clamp_min(-10.0) / 3.0, cached], 1))
+
+
+class SumHead(nn.Module):
+    """``b`` times a node's own log-probabilities, ``a`` times each hop's sums, and a bias.
+
+    For graphs where little reaches a node: few numbers to learn, and nothing to over-fit. Trained
+    in the open only; the engine has no rule for its scalars.
+    """
+
+    def __init__(self, num_classes: int, hops: int) -> None:
+        super().__init__()
+        self.num_classes = num_classes
+        self.scale = nn.Parameter(torch.cat([torch.ones(1), torch.full((hops,), 0.1)]))
+        self.bias = nn.Parameter(torch.zeros(num_classes))
+
+    def forward(self, rows: Tensor) -> Tensor:
+        parts = rows.unflatten(1, (-1, self.num_classes))
+        return (parts * self.scale.unsqueeze(1)).sum(1) + self.bias
+
+
+class PairAttention(nn.Module):
+    """The weight of a message: a two-layer MLP of its two ends' rows, and a sigmoid.
+
+    The first layer acts on each end by itself before the sum, which is what it does to the pair.
+    """
+
+    def __init__(self, channels: int, hidden_channels: int, activation: str = "tanh") -> None:
+        super().__init__()
+        self.sender = nn.Linear(channels, hidden_channels)
+        self.receiver = nn.Linear(channels, hidden_channels, bias=False)
+        self.after = Activated(hidden_channels, activation)
+        self.out = nn.Linear(hidden_channels, 1)
+
+    def forward(self, senders: Tensor, receivers: Tensor) -> Tensor:
+        """A number in [0, 1] for each pair of rows, which broadcast: (..., pairs)."""
+        hidden = self.after(self.sender(senders) + self.receiver(receivers))
+        return torch.sigmoid(self.out(hidden)).squeeze(-1)
+
+
+class AttentionTerms(nn.Module):
+    """What attention is trained on: a root's label from its own row and its weighted sum.
+
+    The sum is scaled to length 1, as it is after a noisy aggregation.
+    """
+
+    def __init__(self, attention: PairAttention, channels: int, num_classes: int) -> None:
+        super().__init__()
+        self.attention = attention
+        self.readout = nn.Linear(2 * channels, num_classes)
+
+    def forward(self, around: Rooted) -> Tensor:
+        rows = F.embedding(around.index, around.table)
+        own, (fan,) = rows[:, :1], around.fans()
+        weight = fan.weight.to(rows.dtype) * self.attention(rows, own).unsqueeze(1)
+        summed = (weight.masked_fill(~fan.sent, 0.0) @ rows).squeeze(1)
+        summed = summed / (summed.square().sum(1, keepdim=True) + 1e-6).sqrt()
+        return self.readout(torch.cat([own.squeeze(1), summed], 1))
