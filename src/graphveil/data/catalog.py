@@ -260,6 +260,7 @@ _ENTRIES = (
         citation="Traud, Mucha, Porter (2012), Social structure of Facebook networks",
         url="https://archive.org/details/oxford-2005-facebook-matrix",
         note="Write facebook100:SCHOOL. Predicts the class year, 2004-2009; others are unlabelled. "
+        "facebook100:SCHOOL:gap leaves the unlabelled out, and who then has no friends. "
         "Not downloaded: get the .mat files yourself.",
     ),
     Entry(

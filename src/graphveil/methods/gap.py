@@ -70,7 +70,7 @@ MESSAGES = ("encoding", "label", "evidence")
 WEIGHTINGS = ("none", "similarity", "attention")
 
 # How the budget is split where nobody says otherwise: shares of a squared Gaussian mu.
-_SHARES = {"encoder": 1.0, "attention": 1.0, "aggregation": 4.0, "classifier": 2.0}
+_SHARES = {"encoder": 1.0, "attention": 1.0, "aggregation": 4.0, "classifier": 3.0}
 _PAID_FOR = {
     "encoder": "training of the encoder",
     "attention": "training of the attention",
@@ -157,8 +157,7 @@ class GAP(PrivateNodeMethod):
     attention_share: float | None = None
     aggregation_share: float | None = None
     encoder_layers: int = 1
-    steps: int = 200
-    sample_rate: float = 0.1
+    averaged: float = 0.5
     open_steps: int = 200
     open_learning_rate: float = 0.01
     dropout: float = 0.5
@@ -311,7 +310,11 @@ class GAP(PrivateNodeMethod):
                     f"Got {share!r} instead; this method pays for {', '.join(sorted(parts))}."
                 )
             given[part] = _validate.number(f"{part}_share", share, "(0, 1]")
-        rest = {part: _SHARES[part] for part in parts if part not in given}
+        usual = dict(_SHARES)
+        if self.unit == "node":
+            # The more there is to spend, the more of it pays where the noise is largest.
+            usual["aggregation"] = 3.0 * self.epsilon**2 / 20
+        rest = {part: usual[part] for part in parts if part not in given}
         left = 1.0 - sum(given.values())
         if (left <= 1e-9) != (not rest) or left < -1e-9:
             raise InvalidInputError(
@@ -630,7 +633,9 @@ class GAP(PrivateNodeMethod):
             return torch.cat([own, F.normalize(cache.float(), dim=2).flatten(1)], 1)
         details = self.plan_.details
         noise = details["noise_multiplier"] * details["sensitivity"]
-        scaled = (cache / (2 * noise if self.unit == "node" else noise)).flatten(1).float()
+        # Trained with noise of its own, a classifier is slow to ignore a column of mere noise.
+        unit = 2 * noise * max(1.0, noise) if self.unit == "node" else noise
+        scaled = (cache / unit).flatten(1).float()
         if not self._encodes:
             return torch.cat([x, scaled], 1)
         own = network.log_probabilities(x) if beliefs is None else beliefs
