@@ -14,7 +14,7 @@ from graphveil.methods.node import PrivateNodeMethod
 from graphveil.rng import SecretStream
 
 FEATURES, CLASSES, NODES = 5, 3, 60
-QUICK = {"steps": 4, "hidden_channels": 4}
+QUICK = {"steps": 4, "hidden_channels": 4, "open_steps": 4}
 PRIVATE = [name for name, kind in METHODS.items() if issubclass(kind, PrivateNodeMethod)]
 OPEN = [name for name in METHODS if name not in PRIVATE]
 
@@ -59,9 +59,9 @@ def recorded(monkeypatch):
     seen = SimpleNamespace(releases=[], coins=[], keys=[])
     release, bernoulli, gumbel = Gaussian.release, SecretStream.bernoulli, SecretStream.gumbel
 
-    def note_release(self, value, rng):
+    def note_release(self, value, rng, **block):
         seen.releases.append((self, torch.as_tensor(value).clone(), rng))
-        return release(self, value, rng)
+        return release(self, value, rng, **block)
 
     def note_coins(self, probability, n):
         drawn = bernoulli(self, probability, n)

@@ -138,9 +138,7 @@ def compare(
     if out is not None:
         write_json(out, result)
     columns = ["method", "unit", "epsilon", "delta", "accuracy", "seconds", ""]
-    table = [
-        [row.label, row.unit if row.private else "", *_cells(row), _mark(row)] for row in rows
-    ]
+    table = [[row.label, row.unit if row.private else "", *_cells(row), _mark(row)] for row in rows]
     title = f"Test accuracy on {data}, {seeds} seed{'s' if seeds != 1 else ''}"
     show_table(result, as_json, title, columns, table, [*remarks, bench.CAUTION])
 

@@ -80,6 +80,7 @@ class Plan:
     relation: str = "withhold"
     public_degree: int | None = None
     released: str = "model weights"
+    released_to: str = "anybody"
     public: tuple[str, ...] = ()
     inference: tuple[str, ...] = ()
     void_because: tuple[str, ...] = ()
@@ -91,7 +92,7 @@ class Plan:
         *,
         void_because: Sequence[str | None] = (),
         inference: Sequence[str] = (),
-        released_to: str = "anybody",
+        released_to: str | None = None,
     ) -> Certificate:
         """The certificate of the plan, or of the ``charges`` that a run really made."""
         return certify(
@@ -99,7 +100,7 @@ class Plan:
             unit=self.unit,
             delta=self.delta,
             released=self.released,
-            released_to=released_to,
+            released_to=released_to or self.released_to,
             relation=self.relation,
             public_degree=self.public_degree,
             public=self.public,

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import ClassVar, Self
 
 import dp_accounting as dpa
+import torch
 from torch import Tensor
 from torch_geometric.data import Data
 
@@ -75,13 +76,14 @@ class MLPBaseline(NodeMethod):
         with seeded_weights(self.seed):  # dropout, too: no noise here is secret
             fit_open(
                 network,
-                lambda: network.on_graph(x, messages),
+                torch.optim.Adam(
+                    network.parameters(), lr=self.learning_rate, weight_decay=self.weight_decay
+                ),
+                lambda ids: network.on_graph(x, messages)[ids],
                 data.y,
-                data.train_mask,
-                data.val_mask & (data.y >= 0),
+                data.train_mask.nonzero().flatten(),
+                (data.val_mask & (data.y >= 0)).nonzero().flatten(),
                 steps=self.steps,
-                learning_rate=self.learning_rate,
-                weight_decay=self.weight_decay,
                 progress=progress,
             )
         self.network_ = network.eval()

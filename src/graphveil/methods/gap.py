@@ -47,7 +47,7 @@ from graphveil.graph.messages import Messages
 from graphveil.graph.rooted import RootedTerms
 from graphveil.mechanisms import Gaussian
 from graphveil.methods.base import Facts, Plan, Progress
-from graphveil.methods.node import INFERENCE, PrivateNodeMethod, rooted_losses
+from graphveil.methods.node import INFERENCE, OWN_ONLY, PrivateNodeMethod, rooted_losses
 from graphveil.methods.training import fit_open, prepared, seeded_weights
 from graphveil.nn.hops import (
     COMBINATIONS,
@@ -83,13 +83,17 @@ _CACHED = {
     False: "cached: a prediction reads features, which are public under this unit, and the noisy "
     "sums that were cached, at no further cost",
 }
+_BATCH, _HEAD_STEPS = 1024, 200  # training in the open
 _READ_AT_ONCE = 50  # messages that a loss term of the attention reads; free
+
+
+Rows = Tensor | SparseRows
 
 
 class GAPNetwork(nn.Module):
     """Encoders, attention for each hop and a head; which of them there are depends on the method.
 
-    Several encoders are the folds of one: their log-probabilities are averaged. Several heads are
+    Several encoders were trained on different folds, and are averaged. Several heads are
     alternatives, of which ``chosen`` is used.
     """
 
@@ -109,10 +113,17 @@ class GAPNetwork(nn.Module):
         """The head in use."""
         return self.heads[int(self.chosen)]
 
-    def log_probabilities(self, x: Tensor) -> Tensor:
-        """What the encoders say of each node by itself."""
-        found = torch.stack([encoder(x).log_softmax(1) for encoder in self.encoders])
-        return found.mean(0).log_softmax(1)
+    def log_probabilities(self, x: Rows, unseen: Tensor | None = None) -> Tensor:
+        """What the encoders say of each node by itself, on average.
+
+        ``unseen`` names one encoder for each node that is to be asked alone, -1 for all of them.
+        """
+        found = torch.stack([encoder(x).softmax(1) for encoder in self.encoders])
+        told = found.mean(0)
+        if unseen is not None:
+            alone = found[unseen.clamp_min(0), torch.arange(len(unseen))]
+            told = torch.where((unseen >= 0).unsqueeze(1), alone, told)
+        return told.log().clamp_min(-15.0).log_softmax(1)
 
 
 @dataclass(kw_only=True)
@@ -130,6 +141,9 @@ class GAP(PrivateNodeMethod):
     of so many (``cap="soft"``); unit ``node`` only. The budget is split by ``encoder_share``,
     ``attention_share`` and ``aggregation_share``; the classifier has the rest. ``public_edges`` is
     a public bound on the number of edges, from which the default ``delta`` of the edge units comes.
+
+    Under ``edge`` the encoder is trained in the open: ``folds`` networks, each without one part of
+    the training nodes, so that what is believed of a training node was not learned from it.
 
     ``paper=True`` runs the published method with the noise for which it claims ``epsilon``, and
     shows what can be proven beside it.
@@ -158,9 +172,10 @@ class GAP(PrivateNodeMethod):
     aggregation_share: float | None = None
     encoder_layers: int = 1
     averaged: float = 0.5
-    open_steps: int = 200
+    activation: str = "auto"
+    open_steps: int = 300
     open_learning_rate: float = 0.01
-    dropout: float = 0.5
+    dropout: float = 0.4
     weight_decay: float = 5e-4
     folds: int = 5
     paper: bool = False
@@ -196,6 +211,12 @@ class GAP(PrivateNodeMethod):
     def _folded(self) -> bool:
         """Whether beliefs about training nodes come from encoders that have not seen them."""
         return self.unit != "node" and self._messages != "encoding"
+
+    @property
+    def _activation(self) -> str:
+        if self.activation != "auto":
+            return self.activation
+        return "tanh" if self.unit == "node" else "relu"
 
     @property
     def _largest_weight(self) -> float:
@@ -254,12 +275,12 @@ class GAP(PrivateNodeMethod):
             return super()._prepared(x)
         # Features are public and nothing is trained on them with noise: every column stays.
         x = prepared(x, self.features, self.feature_scale, 1, x.shape[1], self.seed)
-        return SparseRows(x) if x.shape[1] >= 256 and (x != 0).float().mean() < 0.1 else x
+        return SparseRows(x) if (x != 0).float().mean() < 0.08 else x
 
     def _network(self, facts: Facts) -> Any:
         classes, hidden, columns = facts.num_classes, self.hidden_channels, self._columns(facts)
         dropout = 0.0 if self.unit == "node" else self.dropout
-        hops, activation = self._hops, self.activation
+        hops, activation = self._hops, self._activation
         encoders = [
             Encoder(columns, hidden, classes, self.encoder_layers, activation, dropout)
             for _ in range((self.folds if self._folded else 1) if self._encodes else 0)
@@ -272,7 +293,7 @@ class GAP(PrivateNodeMethod):
         elif not self._encodes:
             heads = [MLP(columns + hops * classes, hidden, classes, 2, activation)]
         else:
-            heads = [ResidualHead(classes, hops, hidden, activation, dropout)]
+            heads = [ResidualHead(classes, hops, hidden, activation, 0.75 * dropout)]
             heads += [SumHead(classes, hops)] if self.unit != "node" else []
         attention = [
             PairAttention(width, hidden, activation)
@@ -395,6 +416,7 @@ class GAP(PrivateNodeMethod):
             released="model weights and predictions"
             if node
             else "model weights, noisy sums and predictions",
+            released_to=f"{OWN_ONLY}, and the noisy sums to nobody" if node else "anybody",
             public=() if node else ("whether edges have a direction",),
             inference=(_CACHED[node],),
             claim=None
@@ -498,9 +520,7 @@ class GAP(PrivateNodeMethod):
         self._fitted(network, charges, rng)
         return self
 
-    def _encoded(
-        self, network: GAPNetwork, x: Tensor, data: Data, run: _Parts
-    ) -> Tensor | None:
+    def _encoded(self, network: GAPNetwork, x: Rows, data: Data, run: _Parts) -> Tensor | None:
         """Train the encoders; log-probabilities of every node, None if there are no encoders."""
         if not self._encodes:
             return None
@@ -509,40 +529,50 @@ class GAP(PrivateNodeMethod):
             run.trained("encoder", network.encoders[0], (x[train], data.y[train]))
             with torch.no_grad():
                 return network.log_probabilities(x)
-        fold = seeded(self.seed, "folds").torch_generator()
-        part = torch.randint(len(network.encoders), (len(train),), generator=fold)
-        folded = len(network.encoders) > 1
-        out = []
+        folds = len(network.encoders)
+        fold = torch.randint(
+            folds, (len(train),), generator=seeded(self.seed, "folds").torch_generator()
+        )
         for number, encoder in enumerate(network.encoders):
-            seen = train & (part != number) if folded else train
-            self._fit_open(encoder, x, data, seen)
-            with torch.no_grad():
-                out.append(encoder(x).log_softmax(1))
-        found = torch.stack(out)
-        mean = found.mean(0).log_softmax(1)
-        if not folded:
-            return mean
-        unseen = found[part, torch.arange(len(part))]
-        return torch.where(train.unsqueeze(1), unseen, mean)
+            seen = train & (fold != number) if folds > 1 else train
+            first = encoder.body.linears[0].weight
+            rest = [each for each in encoder.parameters() if each is not first]
+            optimizer = torch.optim.Adam(
+                [{"params": [first], "weight_decay": self.weight_decay}, {"params": rest}],
+                lr=self.open_learning_rate,
+            )
+            self._fit_open(
+                encoder, optimizer, x, data, seen if seen.any() else train,
+                steps=self.open_steps, batch_size=_BATCH, decays=True, every=20,
+            )  # fmt: skip
+        with torch.no_grad():
+            unseen = torch.where(train, fold, -1) if folds > 1 else None
+            return network.log_probabilities(x, unseen)
 
-    def _fit_open(self, module: nn.Module, inputs: Tensor, data: Data, seen: Tensor) -> float:
+    def _fit_open(
+        self,
+        module: nn.Module,
+        optimizer: torch.optim.Optimizer,
+        inputs: Rows,
+        data: Data,
+        seen: Tensor,
+        **how: Any,
+    ) -> float:
         with seeded_weights(self.seed):  # dropout, too: no noise here is secret
             return fit_open(
                 module,
-                lambda: module(inputs),
+                optimizer,
+                lambda ids: module(inputs[ids]),
                 data.y,
-                seen if seen.any() else data.train_mask,
-                data.val_mask & (data.y >= 0),
-                steps=self.open_steps,
-                learning_rate=self.open_learning_rate,
-                weight_decay=self.weight_decay,
+                seen.nonzero().flatten(),
+                (data.val_mask & (data.y >= 0)).nonzero().flatten(),
+                by_loss=True,
+                **how,
             )
 
     # --- what is sent ----------------------------------------------------------------------------
 
-    def _sends(
-        self, network: GAPNetwork, x: Tensor, data: Data, beliefs: Tensor | None
-    ) -> _Sends:
+    def _sends(self, network: GAPNetwork, x: Rows, data: Data, beliefs: Tensor | None) -> _Sends:
         """What every node sends first, along which messages."""
         messages = incoming(
             data.edge_index,
@@ -562,9 +592,7 @@ class GAP(PrivateNodeMethod):
         centred = (told - told.sum(1, keepdim=True) / classes) / math.sqrt(1 - 1 / classes)
         return _Sends(messages, bounded_rows(centred), ends)
 
-    def _told(
-        self, network: GAPNetwork, x: Tensor, data: Data, beliefs: Tensor | None
-    ) -> Tensor:
+    def _told(self, network: GAPNetwork, x: Rows, data: Data, beliefs: Tensor | None) -> Tensor:
         """The label of a training node, what is believed of any other; (nodes, classes).
 
         Where there is no encoder others say nothing, unless nobody has a label: on a new graph
@@ -625,7 +653,7 @@ class GAP(PrivateNodeMethod):
     # --- what is made of it ----------------------------------------------------------------------
 
     def _inputs(
-        self, network: GAPNetwork, x: Tensor, cache: Tensor, beliefs: Tensor | None
+        self, network: GAPNetwork, x: Rows, cache: Tensor, beliefs: Tensor | None
     ) -> Tensor:
         """What the head reads of each node: its own row, then its cached ones."""
         if self._messages == "encoding":
@@ -641,14 +669,20 @@ class GAP(PrivateNodeMethod):
         own = network.log_probabilities(x) if beliefs is None else beliefs
         return torch.cat([own, scaled], 1)
 
-    def _classified(
-        self, network: GAPNetwork, inputs: Tensor, data: Data, run: _Parts
-    ) -> None:
+    def _classified(self, network: GAPNetwork, inputs: Tensor, data: Data, run: _Parts) -> None:
         train = data.train_mask
         if self.unit == "node":
             run.trained("classifier", network.heads[0], (inputs[train], data.y[train]))
             return
-        scores = [self._fit_open(head, inputs, data, train) for head in network.heads]
+        scores = []
+        for head in network.heads:
+            plain = isinstance(head, SumHead)
+            optimizer = torch.optim.Adam(
+                head.parameters(),
+                lr=self.open_learning_rate * (2 if plain else 1),
+                weight_decay=0.0 if plain else 0.2 * self.weight_decay,
+            )
+            scores.append(self._fit_open(head, optimizer, inputs, data, train, steps=_HEAD_STEPS))
         network.chosen.fill_(max(range(len(scores)), key=scores.__getitem__))
 
     # --- prediction ------------------------------------------------------------------------------
@@ -672,7 +706,7 @@ class GAP(PrivateNodeMethod):
         with torch.no_grad():
             return self._from(x, self.cache_)
 
-    def _from(self, x: Tensor, cache: Tensor) -> Tensor:
+    def _from(self, x: Rows, cache: Tensor) -> Tensor:
         network = self.network_.eval()
         return network.head(self._inputs(network, x, cache, None)).softmax(1)
 
@@ -702,7 +736,7 @@ class GAP(PrivateNodeMethod):
         cache = self._summed_anew(x, data, lambda sent: sent.noisy_sums(mechanism, rng))
         return self._from(x, cache).log()
 
-    def _summed_anew(self, x: Tensor, data: Data, summed: Any) -> Tensor:
+    def _summed_anew(self, x: Rows, data: Data, summed: Any) -> Tensor:
         network = self.network_.eval()
         beliefs = network.log_probabilities(x) if self._encodes else None
         sends = self._sends(network, x, data, beliefs)
@@ -711,10 +745,6 @@ class GAP(PrivateNodeMethod):
             cache.append(summed(self._sent(network, hop, sends)))
             sends = replace(sends, rows=unit_rows(cache[-1]))
         return torch.stack(cache, 1)
-
-    @property
-    def _shown_to_own(self) -> bool:
-        return True  # and the cached sums to nobody
 
 
 @dataclass(frozen=True, eq=False)
@@ -770,4 +800,3 @@ class _Parts:
             noisy = sent.noisy_sums(mechanism, self.rng)
             write_file(file, safetensors.torch.save({"sums": noisy}))
         return safetensors.torch.load(file.read_bytes())["sums"]
-

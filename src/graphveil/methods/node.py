@@ -54,6 +54,7 @@ INFERENCE = {
     "call; under the unit node each prediction is shown to its own node only",
     "disjoint": "disjoint: predictions are made on another graph than the one trained on",
 }
+OWN_ONLY = "anybody; each prediction to its own node only"
 
 
 def rooted_losses(network: nn.Module, batch: tuple[Rooted, Tensor]) -> Tensor:
@@ -308,18 +309,13 @@ class PrivateNodeMethod(NodeMethod):
         self._certify()
 
     def _certify(self) -> None:
-        own_only = self.plan_.unit == "node" and self._shown_to_own
+        noisy = INFERENCE["noisy"] in self.inference_ and self.plan_.unit == "node"
         self.certificate_ = self.plan_.certificate(
             self.charges_,
             void_because=self.void_because_,
             inference=self.inference_,
-            released_to="anybody; each prediction to its own node only" if own_only else "anybody",
+            released_to=OWN_ONLY if noisy else None,
         )
-
-    @property
-    def _shown_to_own(self) -> bool:
-        """Whether predictions were promised that, under the unit node, are for its own eyes."""
-        return INFERENCE["noisy"] in self.inference_
 
     def _predicted(self, mode: str) -> None:
         if mode != self.modes[0] and INFERENCE[mode] not in self.certificate_.inference:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 
@@ -70,39 +71,52 @@ class Average:
 
 def fit_open(
     module: nn.Module,
-    logits: Callable[[], Tensor],
+    optimizer: torch.optim.Optimizer,
+    logits: Callable[[Tensor], Tensor],
     y: Tensor,
     train: Tensor,
     chosen: Tensor,
     *,
     steps: int,
-    learning_rate: float,
-    weight_decay: float,
+    batch_size: int | None = None,
+    decays: bool = False,
+    every: int = 5,
+    by_loss: bool = False,
     progress: Callable[[Iterable[int]], Iterable[int]] | None = None,
 ) -> float:
-    """Train without privacy, on all nodes of ``train`` at every step.
+    """Train without privacy; keep the weights that do best on the nodes ``chosen``, if any.
 
-    The weights kept are those that do best on the nodes of ``chosen``, where there are any; their
-    accuracy there is returned. ``logits`` runs ``module`` on every node.
+    ``logits`` gives those of some nodes, by their ids; ``train`` and ``chosen`` are ids. Every step
+    reads all training nodes, or ``batch_size`` of them, shuffled. With ``decays`` the learning rate
+    falls to 0. Returns the accuracy of the weights kept, or with ``by_loss`` minus their loss.
     """
-    optimizer = torch.optim.Adam(module.parameters(), lr=learning_rate, weight_decay=weight_decay)
-    best, kept = (-1.0, 0.0), copy.deepcopy(module.state_dict())
-    every = range(steps)
-    for taken in every if progress is None else progress(every):
+    rates = [group["lr"] for group in optimizer.param_groups]
+    best, kept = (-math.inf, 0.0), copy.deepcopy(module.state_dict())
+    queue = train
+    planned = range(steps)
+    for taken in planned if progress is None else progress(planned):
+        for group, rate in zip(optimizer.param_groups, rates, strict=True):
+            group["lr"] = rate * (1 - taken / steps) if decays else rate
+        ids = train
+        if batch_size is not None and batch_size < len(train):
+            if len(queue) < batch_size or taken == 0:
+                queue = train[torch.randperm(len(train))]
+            ids, queue = queue[:batch_size], queue[batch_size:]
         module.train()
-        loss = F.cross_entropy(logits()[train], y[train])
+        loss = F.cross_entropy(logits(ids), y[ids])
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
-        if chosen.any() and taken % 5 == 4:
+        if len(chosen) and taken % every == every - 1:
             module.eval()
             with torch.no_grad():
-                found = logits()[chosen]
+                found = logits(chosen)
             right = float((found.argmax(1) == y[chosen]).float().mean())
-            score = (right, -float(F.cross_entropy(found, y[chosen])))
+            gained = -float(F.cross_entropy(found, y[chosen]))
+            score = (gained, right) if by_loss else (right, gained)
             if score > best:
                 best, kept = score, copy.deepcopy(module.state_dict())
-    if best[0] >= 0:
+    if math.isfinite(best[0]):
         module.load_state_dict(kept)
     module.eval()
     return best[0]

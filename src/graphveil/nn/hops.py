@@ -6,10 +6,10 @@ what was cached for it. :class:`PairAttention` reads the two ends of a message.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
 from typing import Any
 
+import scipy.sparse
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -22,40 +22,47 @@ COMBINATIONS = ("concat", "attention")
 
 
 class SparseRows:
-    """Rows of mostly zeros, such as bags of words: what they are multiplied with gets a gradient.
+    """Rows of mostly zeros, such as bags of words; for training in the open.
 
-    Both the rows and their transpose are kept, since torch would sort one into the other at every
-    backward pass.
+    Products with them have a gradient, at the price of what they hold. (torch's own sparse products
+    take five times as long, most of it to transpose the rows at every backward pass.)
     """
 
-    def __init__(self, dense: Tensor) -> None:
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", message="Sparse CSR tensor support is in beta")
-            self.rows, self.columns = dense.to_sparse_csr(), dense.t().to_sparse_csr()
+    def __init__(self, rows: Tensor | scipy.sparse.csr_array) -> None:
+        self.rows = scipy.sparse.csr_array(rows.numpy()) if isinstance(rows, Tensor) else rows
 
     def __len__(self) -> int:
         return self.rows.shape[0]
 
+    def __getitem__(self, ids: Tensor) -> SparseRows:
+        return SparseRows(self.rows[ids.numpy()])
+
+    def dropped(self, share: float) -> SparseRows:
+        """With some of the entries set to 0, and the others enlarged by as much."""
+        rows = self.rows.copy()
+        rows.data = F.dropout(torch.from_numpy(rows.data), share).numpy()
+        return SparseRows(rows)
+
     def times(self, weight: Tensor) -> Tensor:
         """Every row times ``weight`` (columns, out)."""
-        return _SparseProduct.apply(weight, self.rows, self.columns)
+        return _SparseProduct.apply(weight, self.rows)
 
 
 class _SparseProduct(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, weight: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
-        ctx.columns = columns
-        return torch.sparse.mm(rows, weight)
+    def forward(ctx: Any, weight: Tensor, rows: scipy.sparse.csr_array) -> Tensor:
+        ctx.rows = rows
+        return torch.from_numpy(rows @ weight.detach().numpy())
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
-        return torch.sparse.mm(ctx.columns, grad), None, None
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
+        return torch.from_numpy(ctx.rows.T @ grad.contiguous().numpy()), None
 
 
 class Encoder(nn.Module):
     """``num_layers`` layers that end in an activation, and a linear layer that gives logits.
 
-    Training in the open may give it :class:`SparseRows`.
+    Dropout, on the input too, is for training in the open, which may give it :class:`SparseRows`.
     """
 
     def __init__(
@@ -74,16 +81,22 @@ class Encoder(nn.Module):
         )
         self.after = Activated(hidden_channels, activation, dropout)
         self.head = nn.Linear(hidden_channels, out_channels)
+        self.dropout = dropout
+        for linear in (*self.body.linears, self.head):
+            nn.init.xavier_uniform_(linear.weight)
+            nn.init.zeros_(linear.bias)
 
     def encode(self, x: Tensor | SparseRows) -> Tensor:
         """What may be sent: the last hidden state."""
+        drops = self.training and self.dropout > 0
         if isinstance(x, SparseRows):
             first, *rest = self.body.linears
+            x = x.dropped(self.dropout) if drops else x
             h = x.times(first.weight.t()) + first.bias
             for between, linear in zip(self.body.between, rest, strict=True):
                 h = linear(between(h))
             return self.after(h)
-        return self.after(self.body(x))
+        return self.after(self.body(F.dropout(x, self.dropout) if drops else x))
 
     def forward(self, x: Tensor | SparseRows) -> Tensor:
         """Logits from a node's own features."""
