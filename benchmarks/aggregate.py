@@ -36,34 +36,36 @@ def peak_gib():
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
 
 
-def seconds(run):
+def seconds(run, *given, **named):
     start = time.monotonic()
-    result = run()
+    result = run(*given, **named)
     return result, time.monotonic() - start
+
+
+def hop(messages, rows, mechanism, rng):
+    return Sent(messages, unit_rows(rows)).noisy_sums(mechanism, rng)
+
+
+def sums(sent):
+    for _ in sent.blocks():
+        pass
 
 
 def measure(options):
     before = peak_gib()
     edge_index = graph(options.nodes, options.edges)
-    rows = torch.randn(options.nodes, options.channels)
-    messages, sorting = seconds(lambda: incoming(edge_index, options.nodes, seed=0))
-    kept = messages.edge_index.shape[1]
     some = edge_index[:, : options.edges // 20].clone()
+    messages, sorting = seconds(incoming, edge_index, options.nodes, seed=0)
     del edge_index
+    kept = messages.edge_index.shape[1]
     bound = sensitivity("edge-undirected")
     mechanism, rng = Gaussian(noise_multiplier=3.7, sensitivity=bound), secret()
-    hops = []
+    rows, hops = torch.randn(options.nodes, options.channels), []
     for _ in range(options.hops):
-
-        def hop(rows=rows):
-            return Sent(messages, unit_rows(rows)).noisy_sums(mechanism, rng)
-
-        rows, spent = seconds(hop)
+        rows, spent = seconds(hop, messages, rows, mechanism, rng)
         hops.append(spent)
     peak = peak_gib() - before
-    sent = Sent(messages, unit_rows(rows))
-    _, without_noise = seconds(lambda: [None for _ in sent.blocks()])
-    del messages, sent
+    _, without_noise = seconds(sums, Sent(messages, unit_rows(rows)))
     # Torch's obvious way, on a twentieth of the edges and scaled up.
     total = torch.zeros(options.nodes, options.channels)
     _, by_index = seconds(lambda: total.index_add_(0, some[1], rows[some[0]]))

@@ -9,10 +9,10 @@ looked up, and does everything else of a step: gradients, clipping, noise, optim
 
 The rooted network is as in the node-level paper and its released settings: width 100, tanh, one
 layer to encode, two to decode. The plain step is as fast as we can make one: it encodes every node
-once, aggregates by embedding_bag, and convolves only where a root needs it. It and ours take turns, then
-ours and the others do, and the median of their CPU times counts, by default of one thread each:
-with several, a thread that is woken for a small operation or waits for another is counted as if it
-worked, which on two cores adds a quarter to a half, most to the quickest. (Opacus leaves the
+once, aggregates by embedding_bag, and convolves only where a root needs it. It and ours take turns,
+then ours and the others do, and the median of their CPU times counts, by default of one thread
+each: with several, a thread that is woken for a small operation or waits for another is counted as
+if it worked, which on two cores adds a quarter to a half, most to the quickest. (Opacus leaves the
 allocator's thresholds raised, which spares the plain step its page faults, so it comes last.)
 Figures are ratios, since machines differ. Peak memory is what the process grows by during one step.
 The naive loop and vmap run on a part of the batch and are scaled up. `max_relative_error` compares

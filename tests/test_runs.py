@@ -8,7 +8,7 @@ import shutil
 import pytest
 import torch
 
-from graphveil import runs
+from graphveil import _files, runs
 from graphveil._errors import InvalidInputError
 from graphveil.data.synthetic import social_network
 from graphveil.methods import DPMLP, LateGraph, MLPBaseline
@@ -113,7 +113,7 @@ def test_a_crash_at_any_write_loses_nothing(arranged, tmp_path, monkeypatch, num
 
     def write_or_crash(path, content):
         if next(count) == number:
-            path.with_name(runs.files.partial_name(path.name)).write_bytes(content[:3])
+            path.with_name(_files.partial_name(path.name)).write_bytes(content[:3])
             raise Crash
         real(path, content)
 

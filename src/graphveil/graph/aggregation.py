@@ -116,9 +116,9 @@ def _bounded(rows: Tensor) -> Tensor:
 class Sent:
     """What is sent in one hop: a row by every node, times a weight for every message.
 
-    ``rows`` come from :func:`unit_rows` or :func:`bounded_rows`. ``weight`` stands in the order of the messages' senders
-    and is rounded here. With ``beliefs`` q, each receiver looks at what arrives, A_i, through
-    q_i * (A_i - <q_i, A_i>), row by row.
+    ``rows`` come from :func:`unit_rows` or :func:`bounded_rows`. ``weight`` stands in the order of
+    the messages' senders and is rounded here. With ``beliefs`` q, each receiver looks at what
+    arrives, A_i, through q_i * (A_i - <q_i, A_i>), row by row.
     """
 
     messages: Messages

@@ -154,7 +154,8 @@ class Method(BaseEstimator, ABC):
     ) -> Tensor:
         """Class probabilities of every node: (nodes, classes).
 
-        The ``mode`` is one of ``modes``, by default the first of them. ``visible`` lets a node see its neighbours' features and promises the neighbours nothing.
+        The ``mode`` is one of ``modes``, by default the first of them. ``visible`` lets a node see
+        its neighbours' features and promises the neighbours nothing.
         ``noisy`` perturbs what it sees, for ``epsilon`` more, added to ``certificate_`` at every
         call. ``disjoint`` says that ``data`` is another graph than the one trained on.
         """

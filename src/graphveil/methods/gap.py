@@ -14,8 +14,8 @@ Proofs: docs/guarantees/gap.md.
 
 from __future__ import annotations
 
+import functools
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar, Self
@@ -53,6 +53,7 @@ from graphveil.nn.hops import (
     COMBINATIONS,
     AttentionTerms,
     Encoder,
+    GAPNetwork,
     HopHead,
     PairAttention,
     ResidualHead,
@@ -87,45 +88,6 @@ _BATCH, _HEAD_STEPS = 1024, 200  # training in the open
 _READ_AT_ONCE = 50  # messages that a loss term of the attention reads; free
 
 
-Rows = Tensor | SparseRows
-
-
-class GAPNetwork(nn.Module):
-    """Encoders, attention for each hop and a head; which of them there are depends on the method.
-
-    Several encoders were trained on different folds, and are averaged. Several heads are
-    alternatives, of which ``chosen`` is used.
-    """
-
-    chosen: Tensor
-
-    def __init__(
-        self, encoders: list[Encoder], attention: list[PairAttention], heads: list[nn.Module]
-    ) -> None:
-        super().__init__()
-        self.encoders = nn.ModuleList(encoders)
-        self.attention = nn.ModuleList(attention)
-        self.heads = nn.ModuleList(heads)
-        self.register_buffer("chosen", torch.zeros((), dtype=torch.long))
-
-    @property
-    def head(self) -> nn.Module:
-        """The head in use."""
-        return self.heads[int(self.chosen)]
-
-    def log_probabilities(self, x: Rows, unseen: Tensor | None = None) -> Tensor:
-        """What the encoders say of each node by itself, on average.
-
-        ``unseen`` names one encoder for each node that is to be asked alone, -1 for all of them.
-        """
-        found = torch.stack([encoder(x).softmax(1) for encoder in self.encoders])
-        told = found.mean(0)
-        if unseen is not None:
-            alone = found[unseen.clamp_min(0), torch.arange(len(unseen))]
-            told = torch.where((unseen >= 0).unsqueeze(1), alone, told)
-        return told.log().clamp_min(-15.0).log_softmax(1)
-
-
 @dataclass(kw_only=True)
 class GAP(PrivateNodeMethod):
     """Noisy sums of neighbours' rows, cached; then everything else is free.
@@ -155,7 +117,6 @@ class GAP(PrivateNodeMethod):
     name: ClassVar[str] = "gap"
     modes: ClassVar[tuple[str, ...]] = ("cached", "noisy", "visible", "disjoint")
 
-    network_: Any = field(init=False, repr=False, compare=False)
     cache_: Tensor = field(init=False, repr=False, compare=False)
 
     unit: str = "node"
@@ -270,7 +231,7 @@ class GAP(PrivateNodeMethod):
     def _columns(self, facts: Facts) -> int:
         return facts.num_features if self.unit != "node" else super()._columns(facts)
 
-    def _prepared(self, x: Tensor) -> Tensor:
+    def _prepared(self, x: Tensor) -> Any:
         if self.unit == "node":
             return super()._prepared(x)
         # Features are public and nothing is trained on them with noise: every column stays.
@@ -520,7 +481,7 @@ class GAP(PrivateNodeMethod):
         self._fitted(network, charges, rng)
         return self
 
-    def _encoded(self, network: GAPNetwork, x: Rows, data: Data, run: _Parts) -> Tensor | None:
+    def _encoded(self, network: GAPNetwork, x: Any, data: Data, run: _Parts) -> Tensor | None:
         """Train the encoders; log-probabilities of every node, None if there are no encoders."""
         if not self._encodes:
             return None
@@ -537,10 +498,11 @@ class GAP(PrivateNodeMethod):
             seen = train & (fold != number) if folds > 1 else train
             first = encoder.body.linears[0].weight
             rest = [each for each in encoder.parameters() if each is not first]
-            optimizer = torch.optim.Adam(
-                [{"params": [first], "weight_decay": self.weight_decay}, {"params": rest}],
-                lr=self.open_learning_rate,
-            )
+            groups: list[dict[str, Any]] = [
+                {"params": [first], "weight_decay": self.weight_decay},
+                {"params": rest},
+            ]
+            optimizer = torch.optim.Adam(groups, lr=self.open_learning_rate)
             self._fit_open(
                 encoder, optimizer, x, data, seen if seen.any() else train,
                 steps=self.open_steps, batch_size=_BATCH, decays=True, every=20,
@@ -553,7 +515,7 @@ class GAP(PrivateNodeMethod):
         self,
         module: nn.Module,
         optimizer: torch.optim.Optimizer,
-        inputs: Rows,
+        inputs: Any,
         data: Data,
         seen: Tensor,
         **how: Any,
@@ -572,7 +534,7 @@ class GAP(PrivateNodeMethod):
 
     # --- what is sent ----------------------------------------------------------------------------
 
-    def _sends(self, network: GAPNetwork, x: Rows, data: Data, beliefs: Tensor | None) -> _Sends:
+    def _sends(self, network: GAPNetwork, x: Any, data: Data, beliefs: Tensor | None) -> _Sends:
         """What every node sends first, along which messages."""
         messages = incoming(
             data.edge_index,
@@ -592,32 +554,31 @@ class GAP(PrivateNodeMethod):
         centred = (told - told.sum(1, keepdim=True) / classes) / math.sqrt(1 - 1 / classes)
         return _Sends(messages, bounded_rows(centred), ends)
 
-    def _told(self, network: GAPNetwork, x: Rows, data: Data, beliefs: Tensor | None) -> Tensor:
+    def _told(self, network: GAPNetwork, x: Any, data: Data, beliefs: Tensor | None) -> Tensor:
         """The label of a training node, what is believed of any other; (nodes, classes).
 
         Where there is no encoder others say nothing, unless nobody has a label: on a new graph
         each sends what the classifier makes of it alone.
         """
         classes = self.plan_.facts.num_classes
-        train = data.train_mask if "train_mask" in data and "y" in data else None
-        labelled = train is not None and bool(train.any())
+        labelled = "y" in data and "train_mask" in data and bool(data.train_mask.any())
         if beliefs is not None:
             told = beliefs.exp()
         elif labelled:
             told = torch.zeros(len(x), classes)
         else:
-            alone = x.new_zeros(len(x), self._hops, classes)
+            alone = torch.zeros(len(x), self._hops, classes)
             told = network.head(self._inputs(network, x, alone, None)).softmax(1)
         if not labelled:
             return told
-        return torch.where(
-            train.unsqueeze(1), F.one_hot(data.y.clamp_min(0), classes).to(told), told
-        )
+        labels = F.one_hot(data.y.clamp_min(0), classes).to(told)
+        return torch.where(data.train_mask.unsqueeze(1), labels, told)
 
     def _sent(self, network: GAPNetwork, hop: int, sends: _Sends) -> Sent:
         """The messages of one hop with their weights."""
         messages, rows = sends.messages, sends.rows
-        weights = [] if self._cap == "hard" or self.unit != "node" else [messages.weights]
+        soft = self.unit == "node" and self._cap == "soft"
+        weights: list[Tensor] = [messages.weights] if soft else []
         if self.weighting == "similarity":
             weights.append(similarity(messages, sends.ends, self.similarity))
         elif self.weighting == "attention":
@@ -632,7 +593,7 @@ class GAP(PrivateNodeMethod):
             if self._unit(self.plan_.facts) == "edge-undirected":
                 share = -(sends.beliefs * sends.beliefs.clamp_min(1e-30).log()).sum(1) + 1e-3
             weights.append(evidence(messages, rows, sends.beliefs, share))
-        weight = math.prod(weights) if weights else None
+        weight = functools.reduce(torch.mul, weights) if weights else None
         return Sent(messages, rows, weight, sends.beliefs)
 
     def _attended(
@@ -652,9 +613,7 @@ class GAP(PrivateNodeMethod):
 
     # --- what is made of it ----------------------------------------------------------------------
 
-    def _inputs(
-        self, network: GAPNetwork, x: Rows, cache: Tensor, beliefs: Tensor | None
-    ) -> Tensor:
+    def _inputs(self, network: GAPNetwork, x: Any, cache: Tensor, beliefs: Tensor | None) -> Tensor:
         """What the head reads of each node: its own row, then its cached ones."""
         if self._messages == "encoding":
             own = unit_rows(network.encoders[0].encode(x))
@@ -706,7 +665,7 @@ class GAP(PrivateNodeMethod):
         with torch.no_grad():
             return self._from(x, self.cache_)
 
-    def _from(self, x: Rows, cache: Tensor) -> Tensor:
+    def _from(self, x: Any, cache: Tensor) -> Tensor:
         network = self.network_.eval()
         return network.head(self._inputs(network, x, cache, None)).softmax(1)
 
@@ -736,7 +695,7 @@ class GAP(PrivateNodeMethod):
         cache = self._summed_anew(x, data, lambda sent: sent.noisy_sums(mechanism, rng))
         return self._from(x, cache).log()
 
-    def _summed_anew(self, x: Rows, data: Data, summed: Any) -> Tensor:
+    def _summed_anew(self, x: Any, data: Data, summed: Any) -> Tensor:
         network = self.network_.eval()
         beliefs = network.log_probabilities(x) if self._encodes else None
         sends = self._sends(network, x, data, beliefs)

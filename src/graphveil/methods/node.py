@@ -73,7 +73,7 @@ class NodeMethod(Method):
     drawn without looking at data. All of it is row by row, and free.
     """
 
-    network_: RootedGNN = field(init=False, repr=False, compare=False)
+    network_: Any = field(init=False, repr=False, compare=False)
 
     features: str = "power"
     feature_scale: float = 4.0
@@ -85,7 +85,7 @@ class NodeMethod(Method):
     seed: int = 0
 
     @abstractmethod
-    def _network(self, facts: Facts) -> RootedGNN:
+    def _network(self, facts: Facts) -> Any:
         """The network, with fresh weights."""
 
     @abstractmethod
@@ -107,7 +107,7 @@ class NodeMethod(Method):
         _validate.integer("project_above", self.project_above, "[1, inf)")
         _validate.number("learning_rate", self.learning_rate, "(0, inf)")
 
-    def _made(self, facts: Facts) -> RootedGNN:
+    def _made(self, facts: Facts) -> Any:
         with seeded_weights(self.seed):
             return self._network(facts)
 

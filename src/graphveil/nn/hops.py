@@ -7,7 +7,7 @@ what was cached for it. :class:`PairAttention` reads the two ends of a message.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 import scipy.sparse
 import torch
@@ -59,6 +59,9 @@ class _SparseProduct(torch.autograd.Function):
         return torch.from_numpy(ctx.rows.T @ grad.contiguous().numpy()), None
 
 
+Rows = Tensor | SparseRows
+
+
 class Encoder(nn.Module):
     """``num_layers`` layers that end in an activation, and a linear layer that gives logits.
 
@@ -86,11 +89,11 @@ class Encoder(nn.Module):
             nn.init.xavier_uniform_(linear.weight)
             nn.init.zeros_(linear.bias)
 
-    def encode(self, x: Tensor | SparseRows) -> Tensor:
+    def encode(self, x: Rows) -> Tensor:
         """What may be sent: the last hidden state."""
         drops = self.training and self.dropout > 0
         if isinstance(x, SparseRows):
-            first, *rest = self.body.linears
+            first, *rest = cast("list[nn.Linear]", list(self.body.linears))
             x = x.dropped(self.dropout) if drops else x
             h = x.times(first.weight.t()) + first.bias
             for between, linear in zip(self.body.between, rest, strict=True):
@@ -98,7 +101,7 @@ class Encoder(nn.Module):
             return self.after(h)
         return self.after(self.body(F.dropout(x, self.dropout) if drops else x))
 
-    def forward(self, x: Tensor | SparseRows) -> Tensor:
+    def forward(self, x: Rows) -> Tensor:
         """Logits from a node's own features."""
         return self.head(self.encode(x))
 
@@ -157,8 +160,8 @@ class ResidualHead(nn.Module):
         self.mlp = MLP(
             (1 + hops) * num_classes, hidden_channels, num_classes, 2, activation, dropout
         )
-        nn.init.zeros_(self.mlp.linears[-1].weight)
-        nn.init.zeros_(self.mlp.linears[-1].bias)
+        for parameter in self.mlp.linears[-1].parameters():
+            nn.init.zeros_(parameter)
 
     def forward(self, rows: Tensor) -> Tensor:
         own, cached = rows[:, : self.num_classes], rows[:, self.num_classes :]
@@ -220,3 +223,42 @@ class AttentionTerms(nn.Module):
         summed = (weight.masked_fill(~fan.sent, 0.0) @ rows).squeeze(1)
         summed = summed / (summed.square().sum(1, keepdim=True) + 1e-6).sqrt()
         return self.readout(torch.cat([own.squeeze(1), summed], 1))
+
+
+class GAPNetwork(nn.Module):
+    """Encoders, attention for each hop and a head; which of them there are depends on the method.
+
+    Several encoders were trained on different folds, and are averaged. Several heads are
+    alternatives, of which ``chosen`` is used.
+    """
+
+    encoders: Any
+    attention: Any
+    heads: Any
+    chosen: Tensor
+
+    def __init__(
+        self, encoders: list[Encoder], attention: list[PairAttention], heads: list[nn.Module]
+    ) -> None:
+        super().__init__()
+        self.encoders = nn.ModuleList(encoders)
+        self.attention = nn.ModuleList(attention)
+        self.heads = nn.ModuleList(heads)
+        self.register_buffer("chosen", torch.zeros((), dtype=torch.long))
+
+    @property
+    def head(self) -> nn.Module:
+        """The head in use."""
+        return self.heads[int(self.chosen)]
+
+    def log_probabilities(self, x: Rows, unseen: Tensor | None = None) -> Tensor:
+        """What the encoders say of each node by itself, on average.
+
+        ``unseen`` names one encoder for each node that is to be asked alone, -1 for all of them.
+        """
+        found = torch.stack([encoder(x).softmax(1) for encoder in self.encoders])
+        told = found.mean(0)
+        if unseen is not None:
+            alone = found[unseen.clamp_min(0), torch.arange(len(unseen))]
+            told = torch.where((unseen >= 0).unsqueeze(1), alone, told)
+        return told.log().clamp_min(-15.0).log_softmax(1)

@@ -312,7 +312,7 @@ def certify(
         )
     priced = account(_events.composed(*(charge.event for charge in charges)), delta)
     reasons = tuple(reason for reason in void_because if reason)
-    alone = ()
+    alone: tuple[str, ...] = ()
     if 1 < len(charges) <= _MOST_PARTS:
         alone = tuple(
             f"{charge.paid_for}, by itself: epsilon "

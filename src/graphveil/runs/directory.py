@@ -19,21 +19,14 @@ from torch import Tensor
 from torch_geometric.data import Data
 
 from graphveil._errors import InvalidInputError
+from graphveil._files import partial_name, write_file
 from graphveil.graph.checks import MASKS
 from graphveil.methods import METHODS, Facts, Method
 from graphveil.methods.base import Progress
 from graphveil.methods.node import PrivateNodeMethod
 from graphveil.privacy.events import from_json, to_json
 from graphveil.privacy.guarantee import Certificate, Charge, versions
-from graphveil.runs.files import (
-    locked,
-    partial_name,
-    read_json,
-    reading,
-    unusable,
-    write_file,
-    write_json,
-)
+from graphveil.runs.files import locked, read_json, reading, unusable, write_json
 from graphveil.runs.source import Arranged, Source, measure
 
 FORMAT = 1

@@ -12,7 +12,7 @@ from typing import Any
 from safetensors import SafetensorError
 
 from graphveil._errors import InvalidInputError
-from graphveil._files import partial_name, write_file
+from graphveil._files import write_file
 
 try:
     import fcntl
