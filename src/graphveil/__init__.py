@@ -8,6 +8,7 @@ load           a graph by name, or from files of one's own
 split          a graph with random training, validation and test nodes
 DPGNN          a private graph network on capped neighbourhoods
 LateGraph      a private network trained without edges, that predicts with them
+GAP            noisy sums over the neighbours, made once: predictions keep their secrets, too
 DPMLP          a private network that reads no edge at all
 METHODS        every method, by its name on the command line
 Facts          what is public of a graph: all that a plan may depend on
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
     from graphveil.grads import make_private
     from graphveil.graph.splits import split
     from graphveil.mechanisms import Gaussian, GumbelTopK, Laplace
-    from graphveil.methods import DPGNN, DPMLP, METHODS, Facts, LateGraph
+    from graphveil.methods import DPGNN, DPMLP, GAP, METHODS, Facts, LateGraph
     from graphveil.privacy.accounting import calibrate, delta, epsilon
     from graphveil.privacy.guarantee import Certificate, Guarantee
     from graphveil.rng import secret, seeded
@@ -43,6 +44,7 @@ __version__ = "0.1.0"
 __all__ = [
     "DPGNN",
     "DPMLP",
+    "GAP",
     "METHODS",
     "Certificate",
     "Facts",
@@ -67,6 +69,7 @@ _MODULE_OF = {
     "split": "graphveil.graph.splits",
     "DPGNN": "graphveil.methods",
     "LateGraph": "graphveil.methods",
+    "GAP": "graphveil.methods",
     "DPMLP": "graphveil.methods",
     "METHODS": "graphveil.methods",
     "Facts": "graphveil.methods",

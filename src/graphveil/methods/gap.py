@@ -236,7 +236,7 @@ class GAP(PrivateNodeMethod):
             return super()._prepared(x)
         # Features are public and nothing is trained on them with noise: every column stays.
         x = prepared(x, self.features, self.feature_scale, 1, x.shape[1], self.seed)
-        return SparseRows(x) if (x != 0).float().mean() < 0.08 else x
+        return SparseRows(x) if (x != 0).float().mean() < 0.2 else x
 
     def _network(self, facts: Facts) -> Any:
         classes, hidden, columns = facts.num_classes, self.hidden_channels, self._columns(facts)
