@@ -164,6 +164,11 @@ def _plan_rows(planned: Plan, certificate: Certificate) -> list[tuple[str, str]]
                 for name, share in details.items()
                 if name.endswith("_share")
             ],
+            *(
+                [("private steps", f"{details['steps']:g} a part, each drawing {_drawn(details)}")]
+                if "steps" in details
+                else []
+            ),
             ("parameters", f"{details['parameters']:,}"),
         ]
     elif details:

@@ -225,7 +225,7 @@ class GAP(PrivateNodeMethod):
         if self.unit == "node":
             return facts.num_nodes
         pairs = facts.num_nodes * (facts.num_nodes - 1)
-        every = max(1, pairs if facts.directed else pairs // 2)
+        every = max(facts.num_nodes, pairs if facts.directed else pairs // 2)
         return every if self.public_edges is None else min(every, self.public_edges)
 
     def _columns(self, facts: Facts) -> int:
@@ -359,7 +359,7 @@ class GAP(PrivateNodeMethod):
         unit, delta = self._unit(facts), self._delta(facts)
         noises = self._noises(facts, self._scale(facts, delta))
         claim = self._claim(facts, delta, noises) if self.paper else None
-        node = unit == "node"
+        node, stepped = unit == "node", len(noises) > 1
         return Plan(
             method=self.name,
             facts=facts,
@@ -372,6 +372,7 @@ class GAP(PrivateNodeMethod):
                 "hops": self._hops,
                 **{f"{part}_noise": z for part, z in noises.items() if part != "aggregation"},
                 **{f"{part}_share": share for part, share in self._shares().items()},
+                **({"steps": self.steps, "sample_rate": self.sample_rate} if stepped else {}),
                 "parameters": parameters,
             },
             released="model weights and predictions"
@@ -506,6 +507,7 @@ class GAP(PrivateNodeMethod):
             self._fit_open(
                 encoder, optimizer, x, data, seen if seen.any() else train,
                 steps=self.open_steps, batch_size=_BATCH, decays=True, every=20,
+                progress=run.progress,
             )  # fmt: skip
         with torch.no_grad():
             unseen = torch.where(train, fold, -1) if folds > 1 else None
@@ -543,7 +545,9 @@ class GAP(PrivateNodeMethod):
             sender_cap=self._sender_cap if self.unit == "node" else None,
             cap=self._cap,
         )
-        ends = unit_rows(network.encoders[0].encode(x) if self._encodes else x)
+        ends = None
+        if self._messages == "encoding" or self.weighting == "similarity":
+            ends = unit_rows(network.encoders[0].encode(x) if self._encodes else x)
         if self._messages == "encoding":
             return _Sends(messages, ends, ends)
         told = self._told(network, x, data, beliefs)
@@ -711,8 +715,8 @@ class _Sends:
     """What every node sends in a hop, and what weights are made of."""
 
     messages: Messages
-    rows: Tensor
-    ends: Tensor
+    rows: Any
+    ends: Any
     beliefs: Tensor | None = None
 
 
@@ -755,7 +759,16 @@ class _Parts:
         if self.directory is None:
             return sent.noisy_sums(mechanism, self.rng)
         file = self.directory / f"hop{hop + 1}.safetensors"
+        noise = torch.tensor(
+            [mechanism.noise_multiplier, mechanism.sensitivity], dtype=torch.float64
+        )
         if not file.exists():
             noisy = sent.noisy_sums(mechanism, self.rng)
-            write_file(file, safetensors.torch.save({"sums": noisy}))
-        return safetensors.torch.load(file.read_bytes())["sums"]
+            write_file(file, safetensors.torch.save({"sums": noisy, "noise": noise}))
+        found = safetensors.torch.load(file.read_bytes())
+        if found["sums"].shape != sent.rows.shape or not torch.equal(found["noise"], noise):
+            raise UnprovenError(
+                f"The noisy sums in {file} were made for another graph or with another noise than "
+                "is charged here; resume with the same settings, or start in another directory."
+            )
+        return found["sums"]

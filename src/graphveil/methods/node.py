@@ -309,12 +309,13 @@ class PrivateNodeMethod(NodeMethod):
         self._certify()
 
     def _certify(self) -> None:
-        noisy = INFERENCE["noisy"] in self.inference_ and self.plan_.unit == "node"
-        self.certificate_ = self.plan_.certificate(
+        plan = self.plan_
+        noisy = INFERENCE["noisy"] in self.inference_ and plan.unit == "node"
+        self.certificate_ = plan.certificate(
             self.charges_,
             void_because=self.void_because_,
             inference=self.inference_,
-            released_to=OWN_ONLY if noisy else None,
+            released_to=OWN_ONLY if noisy and plan.released_to == "anybody" else None,
         )
 
     def _predicted(self, mode: str) -> None:
