@@ -15,6 +15,7 @@ Proofs: docs/guarantees/gap.md.
 from __future__ import annotations
 
 import functools
+import hashlib
 import math
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -85,6 +86,7 @@ _CACHED = {
     "sums that were cached, at no further cost",
 }
 _BATCH, _HEAD_STEPS = 1024, 200  # training in the open
+_CLEARLY = 0.03  # by how much the loss of a less simple head must be smaller
 _READ_AT_ONCE = 50  # messages that a loss term of the attention reads; free
 
 
@@ -157,7 +159,9 @@ class GAP(PrivateNodeMethod):
 
     @property
     def _cap(self) -> str:
-        return self.cap or ("hard" if self.paper or self.weighting == "attention" else "soft")
+        if self.cap is not None:
+            return self.cap
+        return "hard" if self.paper or self.weighting == "attention" else "soft"
 
     @property
     def _sender_cap(self) -> int:
@@ -406,11 +410,15 @@ class GAP(PrivateNodeMethod):
             noises = self._noises(facts, math.exp(log_scale))
             return self._claim(facts, delta, noises).claimed_epsilon - epsilon
 
-        low, high = math.log(1e-2), math.log(1e5)
-        if not excess(high) < 0 < excess(low):
+        low, high = math.log(1e-2), math.log(1e4)
+        try:
+            found = excess(high) < 0 < excess(low)
+        except InvalidInputError:  # noise beyond what the claim's formula takes
+            found = False
+        if not found:
             raise BudgetError(
                 "The paper must claim the 'epsilon' for some noise. Got "
-                f"{epsilon:g} instead; ask for another epsilon, or leave out 'paper'."
+                f"'epsilon' {epsilon:g} instead; ask for another, or leave out 'paper'."
             )
         return math.exp(optimize.brentq(excess, low, high, xtol=1e-6))
 
@@ -461,6 +469,7 @@ class GAP(PrivateNodeMethod):
         beliefs = self._encoded(network, x, data, run)
         with torch.no_grad():
             sends = self._sends(network, x, data, beliefs)
+        self._check_edges(sends.messages)
         cache = []
         for hop in range(self._hops):
             if self.weighting == "attention":
@@ -481,6 +490,18 @@ class GAP(PrivateNodeMethod):
         ]
         self._fitted(network, charges, rng)
         return self
+
+    def _check_edges(self, messages: Messages) -> None:
+        """Refuse a graph that breaks the promise delta rests on; for the data's owner to read."""
+        found = messages.edge_index.shape[1]
+        if self.plan_.unit == "edge-undirected":
+            found //= 2
+        if self.unit != "node" and self.public_edges is not None and found > self.public_edges:
+            raise InvalidInputError(
+                "The 'public_edges' parameter must be a bound that the data is known to obey. Got "
+                f"{self.public_edges} for a graph with {found} edges instead; state one that "
+                "holds, or leave it out: all pairs of nodes are counted then."
+            )
 
     def _encoded(self, network: GAPNetwork, x: Any, data: Data, run: _Parts) -> Tensor | None:
         """Train the encoders; log-probabilities of every node, None if there are no encoders."""
@@ -575,6 +596,11 @@ class GAP(PrivateNodeMethod):
             told = network.head(self._inputs(network, x, alone, None)).softmax(1)
         if not labelled:
             return told
+        if int(data.y.max()) >= classes:
+            raise InvalidInputError(
+                f"The labels must be of the {classes} classes that were trained on. Got "
+                f"{int(data.y.max())} instead; leave 'y' out to predict without labels."
+            )
         labels = F.one_hot(data.y.clamp_min(0), classes).to(told)
         return torch.where(data.train_mask.unsqueeze(1), labels, told)
 
@@ -589,7 +615,8 @@ class GAP(PrivateNodeMethod):
             attention = network.attention[hop]
 
             def weigh(senders: Tensor, receivers: Tensor) -> Tensor:
-                return attention(rows[senders], rows[receivers]).double().clamp(0.0, 1.0)
+                weight = attention(rows[senders], rows[receivers]).double()
+                return weight.nan_to_num(0.0).clamp(0.0, 1.0)
 
             weights.append(pairwise(messages, weigh))
         if sends.beliefs is not None:
@@ -646,7 +673,10 @@ class GAP(PrivateNodeMethod):
                 weight_decay=0.0 if plain else 0.2 * self.weight_decay,
             )
             scores.append(self._fit_open(head, optimizer, inputs, data, train, steps=_HEAD_STEPS))
-        network.chosen.fill_(max(range(len(scores)), key=scores.__getitem__))
+        # A sum, unless the network is clearly better: it has little to over-fit with.
+        simplest = len(scores) - 1
+        better = scores[0] > (1 - _CLEARLY) * scores[simplest]
+        network.chosen.fill_(0 if better else simplest)
 
     # --- prediction ------------------------------------------------------------------------------
 
@@ -759,16 +789,27 @@ class _Parts:
         if self.directory is None:
             return sent.noisy_sums(mechanism, self.rng)
         file = self.directory / f"hop{hop + 1}.safetensors"
-        noise = torch.tensor(
-            [mechanism.noise_multiplier, mechanism.sensitivity], dtype=torch.float64
-        )
         if not file.exists():
+            self.directory.mkdir(parents=True, exist_ok=True)
             noisy = sent.noisy_sums(mechanism, self.rng)
-            write_file(file, safetensors.torch.save({"sums": noisy, "noise": noise}))
-        found = safetensors.torch.load(file.read_bytes())
-        if found["sums"].shape != sent.rows.shape or not torch.equal(found["noise"], noise):
+            write_file(file, safetensors.torch.save({"sums": noisy, "made_by": self._made_by()}))
+        try:
+            found = safetensors.torch.load(file.read_bytes())
+            sums, made_by = found["sums"], found["made_by"]
+        except (safetensors.SafetensorError, KeyError) as error:
+            raise InvalidInputError(
+                f"The noisy sums in {file} cannot be read: {error}; they were paid for, so put the "
+                "file back, or start in another directory."
+            ) from error
+        if sums.shape != sent.rows.shape or not torch.equal(made_by, self._made_by()):
             raise UnprovenError(
-                f"The noisy sums in {file} were made for another graph or with another noise than "
-                "is charged here; resume with the same settings, or start in another directory."
+                f"The noisy sums in {file} were made for another graph, other settings or another "
+                "noise than is charged here; resume with the same, or start in another directory."
             )
-        return found["sums"]
+        return sums
+
+    def _made_by(self) -> Tensor:
+        """All settings, unit and noise, as bytes: what sums that are read back must be made by."""
+        method, plan = self.method, self.method.plan_
+        said = f"{method!r}; {plan.unit}; {plan.facts}; {dict(plan.details)}"
+        return torch.tensor(list(hashlib.sha256(said.encode()).digest()), dtype=torch.uint8)

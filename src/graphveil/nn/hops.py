@@ -261,4 +261,6 @@ class GAPNetwork(nn.Module):
         if unseen is not None:
             alone = found[unseen.clamp_min(0), torch.arange(len(unseen))]
             told = torch.where((unseen >= 0).unsqueeze(1), alone, told)
+        # Of a node whose features overflow nothing is believed: it must not stop the others.
+        told = told.where(told.isfinite().all(1, keepdim=True), 1.0 / told.shape[1])
         return told.log().clamp_min(-15.0).log_softmax(1)
