@@ -13,7 +13,7 @@ def test_all_methods_stand_in_one_table(answer, run, graph, tmp_path):
     result = answer(line)
     rows = {(row["method"], row["target_epsilon"]): row for row in result["rows"]}
     assert set(rows) == {
-        *((name, budget) for name in ("dp-gnn", "late-graph", "dp-mlp") for budget in (4.0, 8.0)),
+        *((name, e) for name in ("dp-gnn", "late-graph", "gap", "dp-mlp") for e in (4.0, 8.0)),
         ("mlp", None),
         ("gnn", None),
     }
@@ -22,7 +22,7 @@ def test_all_methods_stand_in_one_table(answer, run, graph, tmp_path):
         assert row["mean"] == pytest.approx(sum(row["accuracies"]) / 2)
         assert row["epsilon"] == "inf" if budget is None else row["epsilon"] <= budget
     assert {row["target_epsilon"] for row in result["rows"] if row["best"]} == {4.0, 8.0}
-    assert sum("dp-mlp" in remark for remark in result["remarks"]) == 2
+    assert sum("dp-mlp" in remark for remark in result["remarks"]) == 4  # dp-gnn and gap
     assert "no certificate covers" in result["note"]
     assert json.loads((tmp_path / "r.json").read_text()) == result
 
@@ -105,3 +105,15 @@ def test_without_matplotlib_plots_are_refused_before_training(refused, graph, mo
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     err = refused(f"compare --data {graph} --epsilon 8 --plots plots")
     assert "graphveil[report]" in err
+
+
+def test_one_method_stands_there_under_several_settings(answer, graph):
+    methods = "gap:weighting=none,gap:weighting=similarity+similarity=half,mlp"
+    result = answer(
+        f"compare --data {graph} --epsilon 8 {QUICK} --methods {methods} --set unit=edge"
+    )
+    settings = [row["setting"] for row in result["rows"] if row["method"] == "gap"]
+    assert [each["weighting"] for each in settings] == ["none", "similarity"]
+    assert settings[1]["similarity"] == "half"
+    assert {row["unit"] for row in result["rows"]} == {"edge-undirected", None}
+    assert sum("weighting=similarity" in remark for remark in result["remarks"]) == 1

@@ -131,7 +131,7 @@ def test_a_run_is_a_directory_with_model_certificate_and_metrics(answer, graph, 
 
 @pytest.mark.parametrize("method", [name for name in METHODS if name != "dp-gnn"])
 def test_every_method_trains(answer, graph, tmp_path, method):
-    budget = QUICK if method.startswith(("dp", "late")) else ""
+    budget = QUICK if method.startswith(("dp", "late", "gap")) else ""
     line = f"train {method} --data {graph} {budget} --set steps=3 --out {tmp_path / 'run'}"
     result = answer(line)
     assert (result["epsilon"] == "inf") == (not budget)

@@ -33,7 +33,6 @@ FORMAT = 1
 FILES = (
     "settings.json",
     "model.safetensors",
-    "cache.safetensors",
     "events.json",
     "metrics.json",
     "environment.json",
@@ -41,6 +40,7 @@ FILES = (
     "certificate.md",
     "certificate.json",
 )
+CACHE = "cache.safetensors"  # of methods that have one
 _CHECKPOINT, _FINGERPRINT = "checkpoint", "data.sha256"
 
 
@@ -55,7 +55,8 @@ def state(directory: str | Path) -> str:
         found = {path.name for path in directory.iterdir()}
     except OSError as error:
         raise unusable(directory, error) from error
-    ours = {*FILES, _CHECKPOINT, *(partial_name(name) for name in FILES)}
+    written = (*FILES, CACHE)
+    ours = {*written, _CHECKPOINT, *(partial_name(name) for name in written)}
     if foreign := sorted(found - ours):
         raise InvalidInputError(
             f"The directory {directory} must be new, empty or a run. Got one that holds "
@@ -268,7 +269,7 @@ def _finish(
     hashes = {"model_sha256": hashlib.sha256(model).hexdigest()}
     if (cache := getattr(method, "cache_", None)) is not None:
         sums = safetensors.torch.save({"sums": cache.contiguous()})
-        write_file(directory / "cache.safetensors", sums)
+        write_file(directory / CACHE, sums)
         hashes["cache_sha256"] = hashlib.sha256(sums).hexdigest()
     _write_events(directory, method, hashes)
     write_json(directory / "metrics.json", metrics)
@@ -379,8 +380,8 @@ def _restore(directory: Path, method: Method, facts: Facts) -> None:
         network.load_state_dict(safetensors.torch.load(model))
     method.network_ = network.eval()
     if "cache_sha256" in hashes:
-        with reading(directory, "cache.safetensors"):
-            sums = (directory / "cache.safetensors").read_bytes()
+        with reading(directory, CACHE):
+            sums = (directory / CACHE).read_bytes()
             if hashlib.sha256(sums).hexdigest() != hashes["cache_sha256"]:
                 raise ValueError("these are not the noisy sums that events.json charges for")
             method.cache_ = safetensors.torch.load(sums)["sums"]
