@@ -81,7 +81,9 @@ class Gaussian:
         call then says by ``block_of`` how many coordinates the whole array has.
         """
         array, restore = _opened(value, rng)
-        whole = array.size if block_of is None else block_of
+        whole = array.size
+        if block_of is not None:
+            whole = _validate.integer("block_of", block_of, f"[{array.size}, 1e18]")
         return restore(_noisy(array, self, math.sqrt(whole), rng))
 
 

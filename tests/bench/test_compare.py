@@ -10,8 +10,10 @@ from graphveil.data.synthetic import social_network
 from graphveil.runs import Source
 
 
-def row(method, budget, *accuracies):
-    return Row(method=method, private=budget is not None, budget=budget, accuracies=accuracies)
+def row(method, budget, *accuracies, **more):
+    more = {"epsilon": math.inf if budget is None else budget, **more}
+    private = budget is not None
+    return Row(method=method, private=private, budget=budget, accuracies=accuracies, **more)
 
 
 def test_mean_and_deviation():
@@ -43,10 +45,25 @@ def test_a_void_certificate_is_never_the_best():
 
 
 def test_a_loss_to_the_mlp_is_said_plainly():
-    said = remarks([row("dp-gnn", 8.0, 0.78), row("dp-mlp", 8.0, 0.82)])
+    said = remarks([row("dp-gnn", 8.0, 0.78, 0.78), row("dp-mlp", 8.0, 0.82, 0.82)])
     assert said[0].startswith("dp-gnn loses to dp-mlp by 4.0 points at epsilon 8")
-    said = remarks([row("dp-gnn", 8.0, 0.9), row("dp-mlp", 8.0, 0.6)])
+    said = remarks([row("dp-gnn", 8.0, 0.9, 0.9), row("dp-mlp", 8.0, 0.6, 0.6)])
     assert said[0].startswith("dp-gnn beats dp-mlp by 30.0 points")
+    said = remarks([row("dp-gnn", 8.0, 0.9), row("dp-mlp", 8.0, 0.6)])
+    assert "one seed does not tell" in said[0]
+
+
+def test_under_an_edge_unit_the_open_mlp_is_what_to_beat():
+    edge = row("gap", 1.0, 0.7, 0.7, unit="edge-undirected")
+    said = remarks([edge, row("dp-mlp", 1.0, 0.6, 0.6), row("mlp", None, 0.8, 0.8)])
+    assert said[0].startswith("gap loses to mlp by 10.0 points at epsilon 1")
+
+
+def test_units_and_claims_are_not_ranked_against_proven_nodes():
+    edge = row("gap", 1.0, 0.9, unit="edge-undirected")
+    claimed = row("gap", 1.0, 0.95, epsilon=1.4)
+    found = rank([edge, claimed, row("dp-mlp", 1.0, 0.6)])
+    assert [each.best for each in found] == [True, False, True]
 
 
 def test_each_seed_has_its_own_split_and_refusals_keep_their_row():

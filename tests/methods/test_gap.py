@@ -13,13 +13,13 @@ import torch
 from methods_cases import CLASSES, changed, graph, recorded
 
 from graphveil import runs
-from graphveil._errors import BudgetError, InvalidInputError, UnprovenError
+from graphveil._errors import BudgetError, GraphveilError, InvalidInputError, UnprovenError
 from graphveil.grads.step import PrivateStep
 from graphveil.graph.aggregation import Sent
 from graphveil.graph.rooted import rooted
 from graphveil.methods import GAP, Facts, gap
 from graphveil.methods.node import rooted_losses
-from graphveil.nn.hops import AttentionTerms, Encoder
+from graphveil.nn.hops import AttentionTerms, Encoder, PairAttention
 from graphveil.privacy.accounting import epsilon
 from graphveil.privacy.claims import CLAIMS
 from graphveil.privacy.events import SampledGaussianDpEvent, composed, repeated
@@ -272,9 +272,9 @@ def test_every_part_that_reads_private_data_is_a_charge(settings, parts):
 @pytest.mark.parametrize(
     "settings, said",
     [
-        ({"aggregation_share": 1.0}, "must leave some for classifier"),
-        ({"unit": "edge", "aggregation_share": 0.5}, "must leave nothing"),
-        ({"messages": "encoding", "encoder_share": 0.5, "aggregation_share": 0.6}, "must leave"),
+        ({"aggregation_share": 1.0}, "leave some for classifier"),
+        ({"unit": "edge", "aggregation_share": 0.5}, "leave the shares out"),
+        ({"messages": "encoding", "encoder_share": 0.5, "aggregation_share": 0.6}, "leave some"),
         ({"encoder_share": 0.5}, "no such part to pay for"),
         ({"attention_share": 0.5}, "no such part to pay for"),
         ({"unit": "edge", "encoder_share": 0.5}, "no such part to pay for"),
@@ -641,7 +641,7 @@ def test_the_certificate_says_who_may_see_what():
     node, edge = (made(unit=unit).fit(DATA).certificate_ for unit in ("node", "edge"))
     assert "its own node only" in node.released_to
     assert "own node only" in node.inference[0]
-    assert node.released == "model weights and predictions"
+    assert node.released == "model weights"
     assert edge.released_to == "anybody"
     assert "noisy sums" in edge.released
     assert "whether edges have a direction" in edge.public
@@ -727,7 +727,6 @@ def test_the_paper_caps_senders_hard():
         ({"paper": True, "messages": "label"}, UnprovenError, "send encodings"),
         ({"paper": True, "messages": "evidence", "unit": "edge"}, UnprovenError, "send encodings"),
         ({"unit": "x"}, InvalidInputError, "'unit'"),
-        ({"unit": "edge-directed"}, InvalidInputError, "'unit'"),
         ({"messages": "x"}, InvalidInputError, "'messages'"),
         ({"weighting": "x"}, InvalidInputError, "'weighting'"),
         ({"similarity": "x"}, InvalidInputError, "'similarity'"),
@@ -963,3 +962,72 @@ def test_a_graph_with_more_edges_than_the_public_bound_is_refused():
     made(unit="edge", public_edges=edges).fit(DATA)
     with pytest.raises(InvalidInputError, match="public_edges"):
         made(unit="edge", public_edges=edges - 1).fit(DATA)
+
+
+# --- what attacks found -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("settings", [{"unit": "edge"}, {}, {"messages": "encoding"}])
+def test_a_run_begun_with_fixed_noise_is_not_gone_on_with(settings, tmp_path, monkeypatch):
+    def stop(*_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(GAP, "_inputs", stop)
+        with pytest.raises(KeyboardInterrupt):
+            made(**settings).fit(DATA, directory=tmp_path, rng=secret(fixed_seed=1))
+    with pytest.raises(GraphveilError, match=r"fixed|other noise"):
+        made(**settings).fit(DATA, directory=tmp_path)
+
+
+@pytest.mark.parametrize("unit", ["node", "edge", "edge-directed", "edge-undirected"])
+@pytest.mark.parametrize("weighting", ["none", "similarity", "attention"])
+@pytest.mark.parametrize("nodes", [5_000, 500_000])
+def test_every_default_can_be_planned(unit, weighting, nodes):
+    facts = Facts(num_nodes=nodes, num_features=10, num_classes=4, num_train=nodes // 2)
+    plan = GAP(unit=unit, weighting=weighting, epsilon=4.0).plan(facts)
+    assert 3.9 < plan.epsilon <= 4.0
+
+
+def test_settings_changed_after_the_fit_are_refused():
+    method = made().fit(DATA).set_params(unit="edge")
+    for mode, more in [(None, None), ("noisy", 1.0), ("visible", None)]:
+        with pytest.raises(InvalidInputError, match="unit"):
+            method.predict_proba(DATA, mode=mode, epsilon=more)
+
+
+def test_an_edge_without_its_reverse_is_covered_by_the_undirected_unit():
+    one_way = changed(DATA, edge_index=DATA.edge_index[:, 1:])
+    assert made(unit="edge").fit(one_way).plan_.unit == "edge-directed"
+    plan = made(unit="edge-undirected").fit(one_way).plan_
+    assert plan.unit == "edge-undirected"
+    assert plan.details["sensitivity"] == pytest.approx(2**0.5)
+    assert plan.public == ()
+
+
+def test_the_public_bound_on_edges_binds_noisy_predictions():
+    edges = DATA.edge_index.shape[1] // 2
+    method = made(unit="edge", public_edges=edges).fit(DATA)
+    before = method.certificate_
+    with pytest.raises(InvalidInputError, match="public_edges"):
+        method.predict_proba(graph(seed=9, edges=600), mode="noisy", epsilon=1.0)
+    assert method.certificate_ == before
+
+
+def test_the_weight_of_a_message_does_not_depend_on_the_others():
+    torch.manual_seed(0)
+    rows = torch.randn(300, 16)
+    weigh = PairAttention(16, 32).between(rows)
+    senders, receivers = torch.randint(300, (2, 4001))
+    found = weigh(senders, receivers)
+    for left_out in (0, 7, 2000, 4000):
+        kept = torch.arange(4001) != left_out
+        assert torch.equal(weigh(senders[kept], receivers[kept]), found[kept])
+    network = PairAttention(16, 32)
+    exact = copy.deepcopy(network).double()(rows[senders].double(), rows[receivers].double())
+    torch.testing.assert_close(network.between(rows)(senders, receivers), exact)
+
+
+def test_the_paper_has_one_map_of_the_cosine():
+    with pytest.raises(UnprovenError, match="sigmoid"):
+        made(unit="edge", paper=True, weighting="similarity", similarity="half").plan(FACTS)

@@ -89,17 +89,25 @@ def compare(
     draws its own split and first weights. A method whose plan is refused keeps its row, and says
     why in ``refused``.
     """
-    names = [name for name, _ in methods]
     asked = [
-        _Asked(
-            name, private, budget, delta, dict(settings),
-            dict(settings) if names.count(name) > 1 else {},
-        )
+        _Asked(name, private, budget, delta, dict(settings), _own(name, settings, methods))
         for budget in (*epsilons, None)
         for name, settings in methods
         if (private := _is_private(name)) == (budget is not None)
-    ]  # fmt: skip
+    ]
     return _measured(data, source, asked, seeds, track)
+
+
+def _own(
+    name: str, settings: Mapping[str, Any], methods: Sequence[tuple[str, Mapping[str, Any]]]
+) -> dict[str, Any]:
+    """The settings that tell a method from others of the same name."""
+    others = [each for other, each in methods if other == name]
+    return {
+        key: value
+        for key, value in settings.items()
+        if any(key not in each or each[key] != value for each in others)
+    }
 
 
 def sweep(
@@ -157,7 +165,12 @@ def remarks(rows: Iterable[Row]) -> list[str]:
             continue
         pair, difference = f"{name} and {other.method}", 100 * (row.mean - other.mean)
         at = f"at epsilon {budget:g}"
-        if abs(row.mean - other.mean) <= (row.deviation or 0) + (other.deviation or 0):
+        if row.deviation is None or other.deviation is None:
+            said.append(
+                f"{pair} are {abs(difference):.1f} points apart {at}: one seed does not tell which "
+                "is better."
+            )
+        elif abs(row.mean - other.mean) <= row.deviation + other.deviation:
             said.append(
                 f"{pair} are {abs(difference):.1f} points apart {at}, within what they vary by: "
                 "these seeds do not tell which is better."
@@ -177,7 +190,9 @@ def remarks(rows: Iterable[Row]) -> list[str]:
 
 
 def _counts(row: Row) -> bool:
-    return row.private and not row.void_because and not row.refused
+    """Whether a row holds what was asked of it; a paper's claim alone does not count."""
+    within = row.budget is None or row.epsilon <= row.budget * (1 + 1e-6)
+    return row.private and within and not row.void_because and not row.refused
 
 
 def _is_private(name: str) -> bool:

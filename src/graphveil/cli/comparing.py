@@ -251,7 +251,11 @@ def sweep(
 
 def _spec(text: str) -> tuple[type[Method], dict[str, Any]]:
     """A method's name, and the settings that stand behind it."""
-    name, _, rest = text.partition(":")
+    name, colon, rest = text.partition(":")
+    if colon and not all("=" in each for each in rest.split("+")):
+        raise click.UsageError(
+            f"Write a method in '--methods' as NAME or NAME:KEY=VALUE+KEY=VALUE. Got {text!r}."
+        )
     return method_named(name.strip()), parsed(rest.split("+")) if rest else {}
 
 

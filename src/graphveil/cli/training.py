@@ -325,6 +325,8 @@ def predict(
     if mode == "disjoint":
         runs.state(run)
         _check_another_graph(data, runs.trained_on(run))
+    if mode is None:
+        _check_same_graph(data, run)
     method, probabilities = runs.predict(run, load(data, root), mode=mode, epsilon=epsilon)
     mode = mode or method.modes[0]
     chances, classes = probabilities.max(1)
@@ -380,6 +382,22 @@ def _check_another_graph(data: str, trained_on: str) -> None:
         say(
             f"the run was trained on {data}, too: 'disjoint' is true only if another graph is "
             "there now; otherwise use the mode 'visible' or 'noisy'."
+        )
+
+
+def _check_same_graph(data: str, run: str) -> None:
+    """Refuse to read a cache for a graph of another name, unless the mode is asked for."""
+    from graphveil import runs
+
+    if runs.state(run) != "finished" or not runs.has_cache(run):
+        return
+    trained_on = runs.trained_on(run)
+    places = [Path(each).expanduser().absolute() for each in (data, trained_on)]
+    if data != trained_on and places[0] != places[1]:
+        raise InvalidInputError(
+            f"The run {run} has noisy sums for the nodes of {trained_on!r}, in their order. Got "
+            f"{data!r} instead; for another graph name a --mode: noisy, visible or disjoint "
+            "(cached says that it is the same one under another name)."
         )
 
 

@@ -282,6 +282,7 @@ class PrivateStep:
             "one_step": to_json(self.one_step),
             "taken": self.taken,
             "promise": self.promise,
+            "void_reason": self.rng.void_reason,
         }
         partial = directory / "checkpoint.partial"
         with partial.open("wb") as file:
@@ -310,6 +311,11 @@ class PrivateStep:
                     f"The steps in {directory} were charged for another promise ({then or 'none'}) "
                     f"than this run makes ({self.promise or 'none'}), and one does not count for "
                     "the other. Resume with the same, or start in another directory."
+                )
+            if (void := state.get("void_reason")) is not None:
+                raise RefusedError(
+                    f"The steps in {directory} cannot be gone on with: {void} Start again in "
+                    "another directory."
                 )
             earlier, crashed = from_json(state["earlier"]), from_json(state["one_step"])
             noted = Journal(directory).noted

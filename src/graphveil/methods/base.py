@@ -68,7 +68,8 @@ class Plan:
     """What ``fit`` will run *and* what it will be charged; made without looking at data.
 
     ``charges`` are the planned releases. ``details`` are the numbers a person may want to see
-    before spending: noise, rate, steps, influence, expected signal-to-noise.
+    before spending: noise, rate, steps, influence, expected signal-to-noise. ``settings`` are those
+    that must still be the same when the fitted method is used.
     """
 
     method: str
@@ -85,6 +86,7 @@ class Plan:
     inference: tuple[str, ...] = ()
     void_because: tuple[str, ...] = ()
     claim: Claimed | None = None
+    settings: Mapping[str, object] = field(default_factory=dict)
 
     def certificate(
         self,

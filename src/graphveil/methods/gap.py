@@ -85,8 +85,10 @@ _CACHED = {
     False: "cached: a prediction reads features, which are public under this unit, and the noisy "
     "sums that were cached, at no further cost",
 }
+_LOUDEST = 1e8  # noise multipliers beyond which a plan does not look
 _BATCH, _HEAD_STEPS = 1024, 200  # training in the open
 _CLEARLY = 0.03  # by how much the loss of a less simple head must be smaller
+_PAIRS_AT_ONCE = 1 << 16  # pairs that attention weighs together
 _READ_AT_ONCE = 50  # messages that a loss term of the attention reads; free
 
 
@@ -94,12 +96,14 @@ _READ_AT_ONCE = 50  # messages that a loss term of the attention reads; free
 class GAP(PrivateNodeMethod):
     """Noisy sums of neighbours' rows, cached; then everything else is free.
 
-    ``unit`` is ``node``, or ``edge`` (directed or not, as the graph is). ``messages``: what nodes
-    send; ``encoding`` as published, ``label`` the labels of training nodes, ``evidence`` labels
-    and predictions as they bear on what the receiver hesitates between. By default labels under
-    the unit ``node``, evidence under ``edge``. ``weighting``: ``similarity`` weighs a message by a
-    map of the cosine of its ends (``similarity``: sigmoid, half, positive), ``attention`` by a
-    network trained with part of the budget.
+    ``unit`` is ``node``, or ``edge``: directed or not, as the graph is, unless ``edge-directed`` or
+    ``edge-undirected`` says so (an edge without its reverse is covered by both).
+
+    ``messages``: what nodes send; ``encoding`` as published, ``label`` the labels of training
+    nodes, ``evidence`` labels and predictions as they bear on what the receiver hesitates between.
+    By default labels under the unit ``node``, evidence under the edge units. ``weighting``:
+    ``similarity`` weighs a message by a map of the cosine of its ends (``similarity``: sigmoid,
+    half, positive), ``attention`` by a network trained with part of the budget.
 
     A node sends at most ``sender_cap`` messages (``cap="hard"``), or all of them with the weight
     of so many (``cap="soft"``); unit ``node`` only. The budget is split by ``encoder_share``,
@@ -192,7 +196,7 @@ class GAP(PrivateNodeMethod):
 
     def _check_settings(self) -> None:
         super()._check_settings()
-        _validate.choice("unit", self.unit, ("node", "edge"))
+        _validate.choice("unit", self.unit, ("node", "edge", "edge-directed", "edge-undirected"))
         _validate.choice("messages", self._messages, MESSAGES)
         _validate.choice("weighting", self.weighting, WEIGHTINGS)
         _validate.choice("similarity", self.similarity, tuple(SIMILARITIES))
@@ -214,6 +218,11 @@ class GAP(PrivateNodeMethod):
                 "Under the unit 'node' attention needs cap='hard': its training alters the loss "
                 "term of every receiver, and a soft cap does not bound how many there are."
             )
+        if self.paper and self.weighting == "similarity" and self.similarity != "sigmoid":
+            raise UnprovenError(
+                "The paper weighs by a sigmoid of the cosine. Got similarity="
+                f"{self.similarity!r} with paper=True; leave one of the two out."
+            )
         if self.paper and self._messages != "encoding":
             raise UnprovenError(
                 "The papers send encodings. Got messages="
@@ -221,15 +230,16 @@ class GAP(PrivateNodeMethod):
             )
 
     def _unit(self, facts: Facts) -> str:
-        if self.unit == "node":
-            return "node"
+        if self.unit != "edge":
+            return self.unit
         return "edge-directed" if facts.directed else "edge-undirected"
 
     def _units(self, facts: Facts) -> int:
         if self.unit == "node":
             return facts.num_nodes
         pairs = facts.num_nodes * (facts.num_nodes - 1)
-        every = max(facts.num_nodes, pairs if facts.directed else pairs // 2)
+        directed = self._unit(facts) == "edge-directed"
+        every = max(facts.num_nodes, pairs if directed else pairs // 2)
         return every if self.public_edges is None else min(every, self.public_edges)
 
     def _columns(self, facts: Facts) -> int:
@@ -303,9 +313,11 @@ class GAP(PrivateNodeMethod):
         rest = {part: usual[part] for part in parts if part not in given}
         left = 1.0 - sum(given.values())
         if (left <= 1e-9) != (not rest) or left < -1e-9:
+            stated = ", ".join(f"{part}_share={share:g}" for part, share in given.items())
             raise InvalidInputError(
-                f"The shares of the budget must leave {'some' if rest else 'nothing'} for "
-                f"{', '.join(rest) or 'others'}. Got {given} instead, {left:.3g} left."
+                "The shares of the budget must add up to 1 with what is left for "
+                f"{', '.join(rest) or 'no other part'}. Got {stated} instead; "
+                + (f"leave some for {', '.join(rest)}." if rest else "leave the shares out.")
             )
         return given | {part: left * rest[part] / sum(rest.values()) for part in rest}
 
@@ -318,14 +330,13 @@ class GAP(PrivateNodeMethod):
         found = {}
         for part, share in self._shares().items():
             if part == "aggregation":
-                found[part] = scale * math.sqrt(self._hops / share)
+                found[part] = min(scale * math.sqrt(self._hops / share), _LOUDEST)
                 continue
             removed, altered = self._step_influence(part, facts)
             passes = self._hops if part == "attention" else 1
             drawn = self.sample_rate**2 * self.steps * passes
-            found[part] = (removed + 2 * altered) / math.sqrt(
-                math.log1p(share / (scale**2 * drawn))
-            )
+            strength = math.log1p(share / (scale**2 * drawn))
+            found[part] = min((removed + 2 * altered) / math.sqrt(strength), _LOUDEST)
         return found
 
     def _step_influence(self, part: str, facts: Facts) -> tuple[int, int]:
@@ -379,11 +390,12 @@ class GAP(PrivateNodeMethod):
                 **({"steps": self.steps, "sample_rate": self.sample_rate} if stepped else {}),
                 "parameters": parameters,
             },
-            released="model weights and predictions"
+            released="model weights"
             if node
-            else "model weights, noisy sums and predictions",
-            released_to=f"{OWN_ONLY}, and the noisy sums to nobody" if node else "anybody",
-            public=() if node else ("whether edges have a direction",),
+            else "model weights, noisy sums and predictions made from them",
+            released_to=f"{OWN_ONLY}; the noisy sums to nobody" if node else "anybody",
+            public=("whether edges have a direction",) if self.unit == "edge" else (),
+            settings=self.get_params(deep=False),
             inference=(_CACHED[node],),
             claim=None
             if claim is None
@@ -420,7 +432,7 @@ class GAP(PrivateNodeMethod):
                 "The paper must claim the 'epsilon' for some noise. Got "
                 f"'epsilon' {epsilon:g} instead; ask for another, or leave out 'paper'."
             )
-        return math.exp(optimize.brentq(excess, low, high, xtol=1e-6))
+        return math.exp(optimize.brentq(excess, low, high, xtol=1e-12) + 1e-9)
 
     def _claim(self, facts: Facts, delta: float, noises: dict[str, float]) -> Claim:
         node = self.unit == "node"
@@ -430,7 +442,7 @@ class GAP(PrivateNodeMethod):
             # The papers' unit of noise is one message, or sqrt(D) of them.
             "noise_multiplier": noises["aggregation"] * self._bound(self._unit(facts)),
             "delta": delta,
-            "directed": facts.directed,
+            "directed": self._unit(facts) == "edge-directed",
         }
         if node:
             settings |= {
@@ -469,7 +481,7 @@ class GAP(PrivateNodeMethod):
         beliefs = self._encoded(network, x, data, run)
         with torch.no_grad():
             sends = self._sends(network, x, data, beliefs)
-        self._check_edges(sends.messages)
+        self._check_edges(data.edge_index)
         cache = []
         for hop in range(self._hops):
             if self.weighting == "attention":
@@ -491,16 +503,19 @@ class GAP(PrivateNodeMethod):
         self._fitted(network, charges, rng)
         return self
 
-    def _check_edges(self, messages: Messages) -> None:
+    def _check_edges(self, edge_index: Tensor) -> None:
         """Refuse a graph that breaks the promise delta rests on; for the data's owner to read."""
-        found = messages.edge_index.shape[1]
+        if self.unit == "node" or self.public_edges is None:
+            return
+        ends = edge_index[:, edge_index[0] != edge_index[1]]
         if self.plan_.unit == "edge-undirected":
-            found //= 2
-        if self.unit != "node" and self.public_edges is not None and found > self.public_edges:
+            ends = ends.sort(dim=0).values
+        found = ends.unique(dim=1).shape[1]
+        if found > self.public_edges:
             raise InvalidInputError(
                 "The 'public_edges' parameter must be a bound that the data is known to obey. Got "
-                f"{self.public_edges} for a graph with {found} edges instead; state one that "
-                "holds, or leave it out: all pairs of nodes are counted then."
+                f"{self.public_edges} for a graph with more edges instead; state one that holds, "
+                "or leave it out: all pairs of nodes are counted then."
             )
 
     def _encoded(self, network: GAPNetwork, x: Any, data: Data, run: _Parts) -> Tensor | None:
@@ -612,13 +627,9 @@ class GAP(PrivateNodeMethod):
         if self.weighting == "similarity":
             weights.append(similarity(messages, sends.ends, self.similarity))
         elif self.weighting == "attention":
-            attention = network.attention[hop]
-
-            def weigh(senders: Tensor, receivers: Tensor) -> Tensor:
-                weight = attention(rows[senders], rows[receivers]).double()
-                return weight.nan_to_num(0.0).clamp(0.0, 1.0)
-
-            weights.append(pairwise(messages, weigh))
+            weigh = network.attention[hop].between(rows)
+            found = pairwise(messages, weigh, _PAIRS_AT_ONCE)
+            weights.append(found.nan_to_num(0.0).clamp(0.0, 1.0))
         if sends.beliefs is not None:
             share = None
             if self._unit(self.plan_.facts) == "edge-undirected":
@@ -680,6 +691,16 @@ class GAP(PrivateNodeMethod):
 
     # --- prediction ------------------------------------------------------------------------------
 
+    def _readable(self, data: Data) -> Any:
+        x = super()._readable(data)
+        if (now := self.get_params(deep=False)) != self.plan_.settings:
+            changed = sorted(key for key in now if now[key] != self.plan_.settings[key])
+            raise InvalidInputError(
+                f"The settings must be those of the fit. Got another {', '.join(changed)} instead; "
+                "set it back, or fit again."
+            )
+        return x
+
     def predict_proba(
         self, data: Data, *, mode: str | None = None, epsilon: float | None = None
     ) -> Tensor:
@@ -709,6 +730,7 @@ class GAP(PrivateNodeMethod):
     def _noisy(self, x: Tensor, data: Data, epsilon: float) -> Tensor:
         facts = replace(self.plan_.facts, num_nodes=max(len(x), self.plan_.facts.num_train))
         check_delta(self.plan_.delta, self._units(facts))
+        self._check_edges(data.edge_index)
         bound = self._bound(self.plan_.unit)
         noise = calibrate(
             lambda sigma: repeated(
@@ -727,7 +749,9 @@ class GAP(PrivateNodeMethod):
             self.inference_.append(INFERENCE["noisy"])
         self._certify()
         cache = self._summed_anew(x, data, lambda sent: sent.noisy_sums(mechanism, rng))
-        return self._from(x, cache).log()
+        # The classifier knows sums of the noise it was trained with; louder ones say less.
+        louder = max(1.0, noise / self.plan_.details["noise_multiplier"])
+        return self._from(x, cache / louder**2).log()
 
     def _summed_anew(self, x: Any, data: Data, summed: Any) -> Tensor:
         network = self.network_.eval()
@@ -803,13 +827,14 @@ class _Parts:
             ) from error
         if sums.shape != sent.rows.shape or not torch.equal(made_by, self._made_by()):
             raise UnprovenError(
-                f"The noisy sums in {file} were made for another graph, other settings or another "
-                "noise than is charged here; resume with the same, or start in another directory."
+                f"The noisy sums in {file} were made for another number of nodes, under other "
+                "settings or with other noise than here; resume with the same, or start in another "
+                "directory."
             )
         return sums
 
     def _made_by(self) -> Tensor:
-        """All settings, unit and noise, as bytes: what sums that are read back must be made by."""
+        """Settings, unit, noise and its source, as bytes: of what sums must be made to be used."""
         method, plan = self.method, self.method.plan_
-        said = f"{method!r}; {plan.unit}; {plan.facts}; {dict(plan.details)}"
+        said = f"{method!r}; {plan.unit}; {dict(plan.details)}; {self.rng.void_reason}"
         return torch.tensor(list(hashlib.sha256(said.encode()).digest()), dtype=torch.uint8)

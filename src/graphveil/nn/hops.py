@@ -6,7 +6,8 @@ what was cached for it. :class:`PairAttention` reads the two ends of a message.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import copy
+from collections.abc import Callable, Sequence
 from typing import Any, cast
 
 import scipy.sparse
@@ -203,6 +204,22 @@ class PairAttention(nn.Module):
         """A number in [0, 1] for each pair of rows, which broadcast: (..., pairs)."""
         hidden = self.after(self.sender(senders) + self.receiver(receivers))
         return torch.sigmoid(self.out(hidden)).squeeze(-1)
+
+    def between(self, rows: Tensor) -> Callable[[Tensor, Tensor], Tensor]:
+        """A function of ids of senders and receivers among ``rows``, in float64.
+
+        Everything that mixes channels is done for each node, whoever it sends to, or by a sum over
+        one pair's channels: the weight of a message does not depend on which others there are.
+        """
+        exact, rows = copy.deepcopy(self).double(), rows.double()
+        sender, receiver = exact.sender(rows), exact.receiver(rows)
+        last, bias = exact.out.weight.squeeze(0), exact.out.bias
+
+        def weigh(senders: Tensor, receivers: Tensor) -> Tensor:
+            hidden = exact.after(sender[senders] + receiver[receivers])
+            return torch.sigmoid((hidden * last).sum(-1) + bias)
+
+        return weigh
 
 
 class AttentionTerms(nn.Module):

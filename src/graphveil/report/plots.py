@@ -144,9 +144,10 @@ def _save(figure: Figure, axes: Any, path: str | Path) -> Path:
         raise InvalidInputError(
             f"A plot must end in {', '.join(ENDINGS)}. Got {path.name!r} instead."
         )
-    if axes.get_legend_handles_labels()[0]:
+    if labels := axes.get_legend_handles_labels()[1]:
         # Below the axes: inside, it would lie on lines and bars.
-        figure.legend(loc="outside lower center", ncols=3, frameon=False)
+        columns = 3 if max(map(len, labels)) < 22 else 2 if max(map(len, labels)) < 38 else 1
+        figure.legend(loc="outside lower center", ncols=columns, frameon=False)
     try:
         figure.savefig(path, dpi=150)
     except OSError as error:

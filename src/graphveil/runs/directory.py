@@ -351,6 +351,11 @@ def class_names(directory: str | Path) -> list[str] | None:
         return None if found is None else [str(name) for name in found]
 
 
+def has_cache(directory: str | Path) -> bool:
+    """Whether a run predicts from sums that it cached."""
+    return (Path(directory) / CACHE).exists()
+
+
 def trained_on(directory: str | Path) -> str:
     """The name or path of the data that a run was trained on."""
     with reading(Path(directory), "settings.json"):
