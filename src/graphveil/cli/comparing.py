@@ -45,6 +45,7 @@ _out = click.option("--out", help="Write the results there as JSON, too.")
 # Their order in the table: private ones, then what is possible in the open.
 DEFAULT_METHODS = "dp-gnn,late-graph,gap,dp-mlp,mlp,gnn"
 PLOTS = ("privacy-utility.png", "class-accuracy.png")
+_UNITS = {"edge-undirected": "edge", "edge-directed": "arc"}  # a table has little room
 
 
 @click.command(epilog=f"Methods: {METHOD_NAMES}.")
@@ -140,6 +141,8 @@ def compare(
     columns = ["method", "unit", "epsilon", "delta", "accuracy", "seconds", ""]
     table = [[row.label, row.unit if row.private else "", *_cells(row), _mark(row)] for row in rows]
     title = f"Test accuracy on {data}, {seeds} seed{'s' if seeds != 1 else ''}"
+    if any(row.unit == "edge-directed" for row in rows):
+        remarks = [*remarks, "An arc is a directed edge (edge-directed)."]
     show_table(result, as_json, title, columns, table, [*remarks, bench.CAUTION])
 
 
