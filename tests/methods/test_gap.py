@@ -747,7 +747,8 @@ def test_what_is_unknown_or_unproven_is_refused_in_one_line(settings, error, sai
 
 
 def test_attention_with_a_soft_cap_is_fine_where_nothing_is_capped():
-    made(unit="edge", weighting="attention", cap="soft").plan(FACTS)
+    plan = made(unit="edge", weighting="attention", cap="soft").plan(FACTS)
+    assert plan.details["sensitivity"] == pytest.approx(math.sqrt(2))
 
 
 @pytest.mark.parametrize("directed", [False, True])
@@ -934,6 +935,7 @@ def test_a_row_that_overflows_in_the_encoder_stops_nobody(unit):
 
 def test_a_directory_that_is_not_there_is_made(tmp_path):
     made(unit="edge").fit(DATA, directory=tmp_path / "new" / "run")
+    assert (tmp_path / "new" / "run" / "hop1.safetensors").exists()
 
 
 def test_a_damaged_sum_of_an_unfinished_run_is_one_clear_line(tmp_path):
