@@ -85,9 +85,8 @@ def compare(
     """One row for each method and epsilon; methods without a budget have one row.
 
     ``methods`` are names with settings; one that stands there several times is told apart by them.
-    Seeds are ``source.seed``, ``source.seed + 1``, ...; each
-    draws its own split and first weights. A method whose plan is refused keeps its row, and says
-    why in ``refused``.
+    Seeds are ``source.seed``, ``source.seed + 1``, ...; each draws its own split and first weights.
+    A method whose plan is refused keeps its row, and says why in ``refused``.
     """
     asked = [
         _Asked(name, private, budget, delta, dict(settings), _own(name, settings, methods))

@@ -159,7 +159,8 @@ class Method(BaseEstimator, ABC):
         The ``mode`` is one of ``modes``, by default the first of them. ``visible`` lets a node see
         its neighbours' features and promises the neighbours nothing.
         ``noisy`` perturbs what it sees, for ``epsilon`` more, added to ``certificate_`` at every
-        call. ``disjoint`` says that ``data`` is another graph than the one trained on.
+        call. ``disjoint`` says that ``data`` is another graph than the one trained on. ``cached``
+        (``gap``) reads the noisy sums made in training: ``data`` is that graph, node by node.
         """
 
     def predict(

@@ -474,6 +474,7 @@ class GAP(PrivateNodeMethod):
     ) -> Self:
         facts = Facts.of(data)
         self._started(self.plan(facts))
+        self._check_edges(data.edge_index)  # before long work
         rng = secret() if rng is None else rng
         network, x = self._made(facts), self._prepared(data.x)
         spent: dict[str, list[Any]] = {}
@@ -481,7 +482,6 @@ class GAP(PrivateNodeMethod):
         beliefs = self._encoded(network, x, data, run)
         with torch.no_grad():
             sends = self._sends(network, x, data, beliefs)
-        self._check_edges(data.edge_index)
         cache = []
         for hop in range(self._hops):
             if self.weighting == "attention":
