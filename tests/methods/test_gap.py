@@ -17,7 +17,7 @@ from graphveil._errors import BudgetError, GraphveilError, InvalidInputError, Un
 from graphveil.grads.step import PrivateStep
 from graphveil.graph.aggregation import Sent
 from graphveil.graph.rooted import rooted
-from graphveil.methods import GAP, Facts, gap
+from graphveil.methods import GAP, Facts, gap, gap_plan
 from graphveil.methods.node import rooted_losses
 from graphveil.nn.hops import AttentionTerms, Encoder, PairAttention
 from graphveil.privacy.accounting import epsilon
@@ -47,7 +47,8 @@ def quick_and_priced_once():
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(gap, "calibrate", remembered)
-        patch.setattr(gap, "_HEAD_STEPS", 5, raising=False)
+        patch.setattr(gap_plan, "calibrate", remembered)
+        patch.setattr(gap, "_HEAD_STEPS", 5)
         yield
 
 
@@ -142,12 +143,12 @@ def test_the_events_seen_are_the_events_charged(unit, messages, weighting, hops,
     assert sorted(charged) == sorted(paid)
     certificate = method.certificate_
     assert certificate.charges == method.plan_.charges
-    names = {gap._PAID_FOR[part]: events for part, events in charged.items()}
+    names = {gap_plan.PAID_FOR[part]: events for part, events in charged.items()}
     assert sorted(charge.paid_for for charge in certificate.charges) == sorted(names)
     for charge in certificate.charges:
         events = names[charge.paid_for]
         if isinstance(events[0], SampledGaussianDpEvent):
-            passes = hops if charge.paid_for == gap._PAID_FOR["attention"] else 1
+            passes = hops if charge.paid_for == gap_plan.PAID_FOR["attention"] else 1
             assert len(events) == 3 * passes
             assert len(set(events)) == 1
             events = [repeated(events[0], 3)] * passes
@@ -202,7 +203,7 @@ def test_a_fixed_stream_repeats_the_run_and_voids_its_certificate():
 def strengths(method, facts=FACTS):
     """The squared Gaussian mu of each part, sampled steps by the central limit."""
     found = {}
-    names = {paid_for: part for part, paid_for in gap._PAID_FOR.items()}
+    names = {paid_for: part for part, paid_for in gap_plan.PAID_FOR.items()}
     for charge in method.plan(facts).charges:
         parts = getattr(charge.event, "events", [charge.event])
         total = 0.0
@@ -266,7 +267,9 @@ def test_the_shares_given_are_the_shares_used(settings):
 )
 def test_every_part_that_reads_private_data_is_a_charge(settings, parts):
     plan = made(**settings).plan(FACTS)
-    assert [charge.paid_for for charge in plan.charges] == [gap._PAID_FOR[part] for part in parts]
+    assert [charge.paid_for for charge in plan.charges] == [
+        gap_plan.PAID_FOR[part] for part in parts
+    ]
 
 
 @pytest.mark.parametrize(
@@ -422,7 +425,9 @@ def test_no_unit_alters_more_terms_of_the_attention_than_are_charged(
     data = changed(data, val_mask=~data.train_mask, test_mask=~data.train_mask)
     method = made(**settings_of(unit, messages, "attention"))
     plan = method.plan(Facts.of(data))
-    attention = plan.charges[[c.paid_for for c in plan.charges].index(gap._PAID_FOR["attention"])]
+    attention = plan.charges[
+        [c.paid_for for c in plan.charges].index(gap_plan.PAID_FOR["attention"])
+    ]
     charged = attention.event.events[0].event
     assert (charged.removed, charged.altered) == (int(unit == "node"), altered)
     fit = watched(monkeypatch, method, plan)
@@ -961,9 +966,13 @@ def test_an_epsilon_too_small_for_the_paper_is_refused_by_name():
 
 def test_a_graph_with_more_edges_than_the_public_bound_is_refused():
     edges = DATA.edge_index.shape[1] // 2
-    made(unit="edge", public_edges=edges).fit(DATA)
-    with pytest.raises(InvalidInputError, match="public_edges"):
+    method = made(unit="edge", public_edges=edges).fit(DATA)
+    with pytest.raises(InvalidInputError, match="public_edges") as refusal:
         made(unit="edge", public_edges=edges - 1).fit(DATA)
+    assert str(edges) not in str(refusal.value)
+    with pytest.raises(InvalidInputError, match="public_edges"):
+        method.fit(graph(seed=9, edges=600))
+    method.predict(DATA)  # an earlier fit is left alone
 
 
 # --- what attacks found -------------------------------------------------------------------------

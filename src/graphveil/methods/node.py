@@ -225,18 +225,13 @@ class PrivateNodeMethod(NodeMethod):
     def _trained(
         self,
         network: nn.Module,
-        terms: Any,
-        noise: float,
-        influence: tuple[int, int],
-        rng: SecretStream,
+        step: PrivateStep,
         *,
-        losses: Losses,
         target: float = math.inf,
         directory: str | Path | None = None,
         progress: Progress | None = None,
     ) -> dpa.DpEvent:
         """Take all steps with ``network``; what they cost, an earlier attempt's included."""
-        step = self._make_step(network, terms, noise, influence, rng, losses)
         if math.isfinite(target):
             step.target = (target, self.plan_.delta)
         if directory is not None:
@@ -405,16 +400,10 @@ class SteppedNodeMethod(PrivateNodeMethod):
         self._started(self.plan(facts))
         rng = secret() if rng is None else rng
         network = self._made(facts)
+        noise, influence = self.plan_.details["noise_multiplier"], self._influence(facts)
+        step = self._make_step(network, self._terms(data), noise, influence, rng, rooted_losses)
         spent = self._trained(
-            network,
-            self._terms(data),
-            self.plan_.details["noise_multiplier"],
-            self._influence(facts),
-            rng,
-            losses=rooted_losses,
-            target=self._target,
-            directory=directory,
-            progress=progress,
+            network, step, target=self._target, directory=directory, progress=progress
         )
         self._fitted(network, [Charge(paid_for="training of the weights", event=spent)], rng)
         return self
