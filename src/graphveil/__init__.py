@@ -9,6 +9,7 @@ split          a graph with random training, validation and test nodes
 DPGNN          a private graph network on capped neighbourhoods
 LateGraph      a private network trained without edges, that predicts with them
 GAP            noisy sums over the neighbours, made once: predictions keep their secrets, too
+DPAR           private PageRank rows, and private steps on them; PageRank in prediction
 DPMLP          a private network that reads no edge at all
 METHODS        every method, by its name on the command line
 Facts          what is public of a graph: all that a plan may depend on
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
     from graphveil.grads import make_private
     from graphveil.graph.splits import split
     from graphveil.mechanisms import Gaussian, GumbelTopK, Laplace
-    from graphveil.methods import DPGNN, DPMLP, GAP, METHODS, Facts, LateGraph
+    from graphveil.methods import DPAR, DPGNN, DPMLP, GAP, METHODS, Facts, LateGraph
     from graphveil.privacy.accounting import calibrate, delta, epsilon
     from graphveil.privacy.guarantee import Certificate, Guarantee
     from graphveil.rng import secret, seeded
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "DPAR",
     "DPGNN",
     "DPMLP",
     "GAP",
@@ -70,6 +72,7 @@ _MODULE_OF = {
     "DPGNN": "graphveil.methods",
     "LateGraph": "graphveil.methods",
     "GAP": "graphveil.methods",
+    "DPAR": "graphveil.methods",
     "DPMLP": "graphveil.methods",
     "METHODS": "graphveil.methods",
     "Facts": "graphveil.methods",

@@ -173,7 +173,7 @@ class GumbelTopK:
         for start in range(0, rows, step):
             block = np.clip(flat[start : start + step], 0.0, self.bound)
             block += rng.gumbel(block.shape) * (self.noise_multiplier * self.bound)
-            chosen[start : start + step] = _largest(block, self.k)
+            chosen[start : start + step] = largest(block, self.k)
         return restore(chosen.reshape(*array.shape[:-1], self.k))
 
 
@@ -217,7 +217,7 @@ def _noisy(
     return result
 
 
-def _largest(scores: NDArray[np.float64], k: int) -> NDArray[np.int64]:
+def largest(scores: NDArray[np.float64], k: int) -> NDArray[np.int64]:
     """Indices of the k largest of each row, largest first."""
     top = np.argpartition(-scores, k - 1, axis=-1)[:, :k]
     order = np.argsort(-np.take_along_axis(scores, top, axis=-1), axis=-1)

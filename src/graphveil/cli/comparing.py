@@ -43,7 +43,7 @@ _seed = click.option("--seed", type=int, default=0, show_default=True, help="The
 _out = click.option("--out", help="Write the results there as JSON, too.")
 
 # Their order in the table: private ones, then what is possible in the open.
-DEFAULT_METHODS = "dp-gnn,late-graph,gap,dp-mlp,mlp,gnn"
+DEFAULT_METHODS = "dp-gnn,late-graph,gap,dpar,dp-mlp,mlp,gnn"
 PLOTS = ("privacy-utility.png", "class-accuracy.png")
 _UNITS = {"edge-undirected": "edge", "edge-directed": "arc"}  # a table has little room
 

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from graphveil.methods import Facts, Method, Plan
     from graphveil.privacy.guarantee import Certificate
 
-METHOD_NAMES = "dp-gnn, late-graph, gap, dp-mlp (private), mlp, gnn (in the open)"
+METHOD_NAMES = "dp-gnn, late-graph, gap, dpar, dp-mlp (private), mlp, gnn (in the open)"
 
 _config = click.option(
     "--config", type=click.Path(dir_okay=False), help="A TOML file; the command line wins."
@@ -178,6 +178,7 @@ def _plan_rows(planned: Plan, certificate: Certificate) -> list[tuple[str, str]]
             ("noise multiplier", f"{details['noise_multiplier']:.6g}"),
             ("influence", f"{influence}{details['altered']:g} more"),
             ("steps", f"{details['steps']:g}, each drawing {_drawn(details)}"),
+            *_structure_rows(details),
             ("parameters", f"{details['parameters']:,}"),
             ("signal to noise", f"at most {ratio:.3g} in a step; far below 1 little is learned"),
         ]
@@ -188,6 +189,24 @@ def _plan_rows(planned: Plan, certificate: Certificate) -> list[tuple[str, str]]
             f"{facts.num_features:,} features, {facts.num_classes} classes",
         )
     )
+    return rows
+
+
+def _structure_rows(details: Any) -> list[tuple[str, str]]:
+    """What the choice of neighbours gets, and what can come of it; of dpar alone."""
+    if "right_choice" not in details:
+        return []
+    share, chance = details["structure_share"], f"{details['right_choice']:.3g}"
+    said = (
+        f"{share:.0%} of the budget; a row's first choice is right with probability {chance} at "
+        "most"
+        if share
+        else "no budget: with all of it a row's first choice would be right with probability "
+        f"{chance} at most. It is read in prediction"
+    )
+    rows = [("structure", said), ("rows", f"{details['rows']:,} training nodes")]
+    if details["graph_rate"] < 1:
+        rows.append(("sample", f"each node takes part with probability {details['graph_rate']:g}"))
     return rows
 
 

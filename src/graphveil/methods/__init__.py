@@ -3,6 +3,7 @@
 from graphveil.methods.base import Facts, Method, Plan
 from graphveil.methods.baselines import GNNBaseline, MLPBaseline
 from graphveil.methods.dp_gnn import DPGNN
+from graphveil.methods.dpar import DPAR
 from graphveil.methods.gap import GAP
 from graphveil.methods.late_graph import DPMLP, LateGraph
 
@@ -11,11 +12,13 @@ METHODS: dict[str, type[Method]] = {
     "late-graph": LateGraph,
     "dp-mlp": DPMLP,
     "gap": GAP,
+    "dpar": DPAR,
     "mlp": MLPBaseline,
     "gnn": GNNBaseline,
 }
 
 __all__ = [
+    "DPAR",
     "DPGNN",
     "DPMLP",
     "GAP",

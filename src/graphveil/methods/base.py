@@ -171,7 +171,9 @@ class Method(BaseEstimator, ABC):
 
     def score(self, data: Data, *, mode: str | None = None, mask: str = "test_mask") -> float:
         """Accuracy on the labelled nodes of a mask. Outside the guarantee: it reads labels."""
-        checked(data, masks=False)
+        checked(data, labels=False, masks=False)
+        if "y" not in data:
+            raise InvalidInputError("The data must have labels, 'y', to be scored by. Got none.")
         if mask not in data:
             raise InvalidInputError(
                 f"The 'mask' parameter must name a mask of the data. Got {mask!r} instead; "
@@ -186,12 +188,10 @@ class Method(BaseEstimator, ABC):
         return float((found[wanted] == data.y[wanted]).float().mean())
 
 
-def signal_to_noise(facts: Facts, sample_rate: float, noise: float, parameters: int) -> float:
+def signal_to_noise(batch: float, noise: float, parameters: int) -> float:
     """The largest a step's clipped sum can be, over the size of its noise.
 
-    Were all gradients of a batch to agree, their sum would be ``rate * n`` bounds long; the noise
-    on ``parameters`` coordinates is ``noise * sqrt(parameters)`` bounds long.
+    Were all gradients of a batch to agree, their sum would be ``batch`` bounds long; the noise on
+    ``parameters`` coordinates is ``noise * sqrt(parameters)`` bounds long.
     """
-    if noise == 0:
-        return math.inf
-    return sample_rate * facts.num_train / (noise * math.sqrt(parameters))
+    return math.inf if noise == 0 else batch / (noise * math.sqrt(parameters))

@@ -17,7 +17,7 @@ from graphveil._errors import BudgetError, InvalidInputError, UnprovenError
 from graphveil.graph.aggregation import CAPS, SIMILARITIES, sensitivity
 from graphveil.mechanisms import Gaussian
 from graphveil.methods.base import Facts, Plan
-from graphveil.methods.node import OWN_ONLY, PrivateNodeMethod
+from graphveil.methods.node import LOUDEST, OWN_ONLY, PrivateNodeMethod, step_noise
 from graphveil.methods.training import prepared
 from graphveil.nn.hops import (
     COMBINATIONS,
@@ -52,7 +52,6 @@ _CACHED = {
     False: "cached: a prediction reads features, which are public under this unit, and the noisy "
     "sums that were cached, at no further cost",
 }
-_LOUDEST = 1e8  # noise multipliers beyond which a plan does not look
 
 
 @dataclass(kw_only=True)
@@ -258,19 +257,21 @@ class PlannedGAP(PrivateNodeMethod):
     def _noises(self, facts: Facts, scale: float) -> dict[str, float]:
         """Every part's noise multiplier, when a Gaussian with the whole budget has ``scale``.
 
-        A part with a share s gets the mu of a Gaussian s times as strong, squared; for sampled
-        steps by the central limit. That is how the budget is *split*; what it costs is accounted.
+        A part with a share s gets the mu of a Gaussian s times as strong, squared. That is how the
+        budget is *split*; what it costs is accounted.
         """
         found = {}
         for part, share in self._shares().items():
             if part == "aggregation":
-                found[part] = min(scale * math.sqrt(self._hops / share), _LOUDEST)
+                found[part] = min(scale * math.sqrt(self._hops / share), LOUDEST)
                 continue
-            removed, altered = self._step_influence(part, facts)
             passes = self._hops if part == "attention" else 1
-            drawn = self.sample_rate**2 * self.steps * passes
-            strength = math.log1p(share / (scale**2 * drawn))
-            found[part] = min((removed + 2 * altered) / math.sqrt(strength), _LOUDEST)
+            found[part] = step_noise(
+                share / scale**2,
+                self.sample_rate,
+                self.steps * passes,
+                self._step_influence(part, facts),
+            )
         return found
 
     def _step_influence(self, part: str, facts: Facts) -> tuple[int, int]:

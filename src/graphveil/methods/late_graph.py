@@ -19,7 +19,7 @@ from graphveil.graph.caps import cap_senders
 from graphveil.graph.messages import Messages, normalised
 from graphveil.graph.propagation import smoothed
 from graphveil.methods.base import Facts
-from graphveil.methods.node import INFERENCE, SteppedNodeMethod, alone
+from graphveil.methods.node import INFERENCE, NodeMethod, SteppedNodeMethod, alone
 from graphveil.nn import RootedGNN
 
 
@@ -48,7 +48,7 @@ class DPMLP(SteppedNodeMethod):
         return self.network_.on_graph(x, alone(len(x)))
 
     def _noisy(self, x: Tensor, data: Data, epsilon: float) -> Tensor:
-        return super(SteppedNodeMethod, self)._noisy(x, data, epsilon)
+        return NodeMethod._noisy(self, x, data, epsilon)  # it reads no neighbour
 
 
 @dataclass(kw_only=True)

@@ -55,6 +55,7 @@ INFERENCE = {
     "disjoint": "disjoint: predictions are made on another graph than the one trained on",
 }
 OWN_ONLY = "anybody; each prediction to its own node only"
+LOUDEST = 1e8  # a noise multiplier beyond which a plan does not look
 
 
 def rooted_losses(network: nn.Module, batch: tuple[Rooted, Tensor]) -> Tensor:
@@ -185,6 +186,8 @@ class PrivateNodeMethod(NodeMethod):
     ten below 1/nodes. ``averaged`` is the share of the last steps whose weights are averaged (what
     was released is averaged, so it costs nothing).
     """
+
+    _visible: ClassVar[str] = INFERENCE["visible"]
 
     epsilon: float = 8.0
     delta: float | None = None
@@ -318,12 +321,62 @@ class PrivateNodeMethod(NodeMethod):
             self.inference_.append(INFERENCE[mode])
             self._certify()
 
+    # --- noisy prediction --------------------------------------------------------------------
+
+    def _noisy(self, x: Tensor, data: Data, epsilon: float) -> Tensor:
+        r"""Every node's own prediction, corrected by a noisy sum of its neighbours'.
+
+        Message m_j is node j's prediction from its own row, centred and of norm at most 1. The sum
+        over all rows but a node's own changes by at most ``bound`` when a unit is taken away, and
+        noise goes on every row.
+        """
+        nodes, classes = len(x), self.plan_.facts.num_classes
+        # This graph may have more units than the one trained on, whose number delta was made for.
+        facts = replace(self.plan_.facts, num_nodes=max(nodes, self.plan_.facts.num_train))
+        check_delta(self.plan_.delta, self._units(facts))
+        # In float64: rounding in the row of a hub must not move it more than one message does.
+        own = self.network_.on_graph(x, alone(nodes)).double().log_softmax(1)
+        centred = (own.exp() - 1 / classes) / math.sqrt(1 - 1 / classes)
+        centred = centred.nan_to_num(0.0)  # a row that overflows sends nothing, and stops nobody
+        centred = centred / torch.linalg.vector_norm(centred, dim=1, keepdim=True).clamp_min(1.0)
+        edges = cap_senders(data.edge_index, nodes, None, seed=self.seed)
+        weight, bound = self._message_weights(edges, nodes)
+        noise = calibrate(
+            lambda sigma: Gaussian(noise_multiplier=sigma, sensitivity=bound).event(),
+            epsilon=_validate.number("epsilon", epsilon, "(0, inf)"),
+            delta=self.plan_.delta,
+            safe=1e7,
+            risky=1e-3,
+        )
+        mechanism = Gaussian(noise_multiplier=noise, sensitivity=bound)
+        summed = Messages(edges, weight, torch.zeros(nodes)).total(centred, weighted=True)
+        # Charged first: whatever comes after it, a release was made.
+        self.charges_.append(Charge(paid_for="a noisy prediction", event=mechanism.event()))
+        if INFERENCE["noisy"] not in self.inference_:
+            self.inference_.append(INFERENCE["noisy"])
+        self._certify()
+        heard = mechanism.release(summed, secret())
+        # Evidence shrinks towards nothing as noise grows beyond one message.
+        return (own + 2.0 * heard / (1.0 + (noise * bound) ** 2)).to(x.dtype)
+
+    def _message_weights(self, edges: Tensor, nodes: int) -> tuple[Tensor, float]:
+        """Weights of messages of norm at most 1, and by how much a unit can move their sums."""
+        unit = self.plan_.unit
+        ones = torch.ones(edges.shape[1], dtype=torch.float64)
+        if self.plan_.public_degree is not None:
+            # Nobody sends more than the public degree, and no list of another node changes weight.
+            check_degrees(edges, nodes, self.plan_.public_degree)
+            return ones, math.sqrt(self.plan_.public_degree)
+        if unit != "node":
+            return ones, 1.0 if unit == "edge-directed" else math.sqrt(2)
+        # A node shares one unit of squared weight among all it sends to (soft cap, D = 1).
+        lists = torch.bincount(edges[0], minlength=nodes).clamp_min(1)
+        return lists.double().rsqrt()[edges[0]], 1.0
+
 
 @dataclass(kw_only=True)
 class SteppedNodeMethod(PrivateNodeMethod):
     """One network, whose private steps are all that is released."""
-
-    _visible: ClassVar[str] = INFERENCE["visible"]
 
     @abstractmethod
     def _influence(self, facts: Facts) -> tuple[int, int]:
@@ -357,7 +410,9 @@ class SteppedNodeMethod(PrivateNodeMethod):
                 "removed": removed,
                 "altered": altered,
                 "parameters": parameters,
-                "signal_to_noise": signal_to_noise(facts, self.sample_rate, noise, parameters),
+                "signal_to_noise": signal_to_noise(
+                    self.sample_rate * facts.num_train, noise, parameters
+                ),
             },
             inference=(self._visible,),
         )
@@ -419,57 +474,17 @@ class SteppedNodeMethod(PrivateNodeMethod):
         """The epsilon that binds a run also when it is resumed under other settings."""
         return self.epsilon
 
-    # --- noisy prediction --------------------------------------------------------------------
 
-    def _noisy(self, x: Tensor, data: Data, epsilon: float) -> Tensor:
-        r"""Every node's own prediction, corrected by a noisy sum of its neighbours'.
+def step_noise(
+    strength: float, sample_rate: float, steps: int, influence: tuple[int, int]
+) -> float:
+    """The noise with which sampled steps are about as strong as one Gaussian of mu^2 = strength.
 
-        Message m_j is node j's prediction from its own row, centred and of norm at most 1. The sum
-        over all rows but a node's own changes by at most ``bound`` when a unit is taken away, and
-        noise goes on every row.
-        """
-        nodes, classes = len(x), self.plan_.facts.num_classes
-        # This graph may have more units than the one trained on, whose number delta was made for.
-        facts = replace(self.plan_.facts, num_nodes=max(nodes, self.plan_.facts.num_train))
-        check_delta(self.plan_.delta, self._units(facts))
-        # In float64: rounding in the row of a hub must not move it more than one message does.
-        own = self.network_.on_graph(x, alone(nodes)).double().log_softmax(1)
-        centred = (own.exp() - 1 / classes) / math.sqrt(1 - 1 / classes)
-        centred = centred.nan_to_num(0.0)  # a row that overflows sends nothing, and stops nobody
-        centred = centred / torch.linalg.vector_norm(centred, dim=1, keepdim=True).clamp_min(1.0)
-        edges = cap_senders(data.edge_index, nodes, None, seed=self.seed)
-        weight, bound = self._message_weights(edges, nodes)
-        noise = calibrate(
-            lambda sigma: Gaussian(noise_multiplier=sigma, sensitivity=bound).event(),
-            epsilon=_validate.number("epsilon", epsilon, "(0, inf)"),
-            delta=self.plan_.delta,
-            safe=1e7,
-            risky=1e-3,
-        )
-        mechanism = Gaussian(noise_multiplier=noise, sensitivity=bound)
-        summed = Messages(edges, weight, torch.zeros(nodes)).total(centred, weighted=True)
-        # Charged first: whatever comes after it, a release was made.
-        self.charges_.append(Charge(paid_for="a noisy prediction", event=mechanism.event()))
-        if INFERENCE["noisy"] not in self.inference_:
-            self.inference_.append(INFERENCE["noisy"])
-        self._certify()
-        heard = mechanism.release(summed, secret())
-        # Evidence shrinks towards nothing as noise grows beyond one message.
-        return (own + 2.0 * heard / (1.0 + (noise * bound) ** 2)).to(x.dtype)
-
-    def _message_weights(self, edges: Tensor, nodes: int) -> tuple[Tensor, float]:
-        """Weights of messages of norm at most 1, and by how much a unit can move their sums."""
-        unit = self.plan_.unit
-        ones = torch.ones(edges.shape[1], dtype=torch.float64)
-        if self.plan_.public_degree is not None:
-            # Nobody sends more than the public degree, and no list of another node changes weight.
-            check_degrees(edges, nodes, self.plan_.public_degree)
-            return ones, math.sqrt(self.plan_.public_degree)
-        if unit != "node":
-            return ones, 1.0 if unit == "edge-directed" else math.sqrt(2)
-        # A node shares one unit of squared weight among all it sends to (soft cap, D = 1).
-        lists = torch.bincount(edges[0], minlength=nodes).clamp_min(1)
-        return lists.double().rsqrt()[edges[0]], 1.0
+    By the central limit (Bu et al. 2020): good for splitting a budget, not for stating a price.
+    """
+    removed, altered = influence
+    each = math.log1p(strength / (sample_rate**2 * steps))
+    return min((removed + 2 * altered) / math.sqrt(each), LOUDEST) if each else LOUDEST
 
 
 def check_degrees(edges: Tensor, num_nodes: int, public_degree: int) -> None:

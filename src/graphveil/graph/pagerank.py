@@ -1,0 +1,182 @@
+r"""Approximate personalised PageRank: whom a walk that starts at a seed meets, and how often.
+
+A lazy walk stays where it is or follows an edge, with even odds, and jumps back to its seed with
+probability ``alpha``; the seed's row is where it spends its time. Rows are sparse and *local*: what
+a row costs depends on the neighbourhood that carries it, not on the size of the graph.
+
+``ista`` solves the l1-regularised problem of Fountoulakis et al. (2017) by proximal gradient steps.
+In rows p, with degrees d, adjacency A and the seed's indicator s, a step reads::
+
+    p  <-  max(0, (1 - alpha) / 2 (p + p D^-1 A) + alpha s - rho alpha d)
+
+It is a contraction by 1 - alpha in the norm max |p / d|, so that a step of at most ``tolerance rho
+alpha`` in that norm leaves an error of at most ``tolerance rho``. From zero the steps only ever
+add: no node outside the solution's support is met. ``push`` is Andersen, Chung and Lang's method:
+it moves residuals larger than ``rho d`` on until there are none, and is within ``rho`` of the exact
+row in the same norm.
+
+*Guarantee*: none. Rows read every edge in the open; :mod:`graphveil.graph.private_rows` does not.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+from torch import Tensor
+
+from graphveil import _validate
+from graphveil._errors import InvalidInputError
+
+WAYS = ("ista", "push")
+_SEEDS_AT_ONCE = 256
+_GROWING = 1.01  # supports that grow by less are worth solving on
+
+
+def pagerank(
+    edge_index: Tensor,
+    num_nodes: int,
+    seeds: Tensor,
+    *,
+    how: str = "ista",
+    alpha: float = 0.25,
+    rho: float = 1e-4,
+    tolerance: float = 1e-4,
+) -> sparse.csr_array:
+    """One row for each seed: (seeds, num_nodes), non-negative and sparse.
+
+    Edges count in both directions, repeated ones once, self-loops not at all. A walk on a node
+    without edges stays there. ``rho`` is what is given up for locality: larger ones give fewer
+    entries. ``tolerance`` matters to ``ista`` alone.
+    """
+    _validate.choice("how", how, WAYS)
+    _validate.number("alpha", alpha, "(0, 1)")
+    _validate.number("rho", rho, "(0, 1)")
+    _validate.number("tolerance", tolerance, "(0, 1]")
+    wanted = seeds.numpy()
+    if wanted.ndim != 1 or (len(wanted) and not 0 <= wanted.min() <= wanted.max() < num_nodes):
+        raise InvalidInputError(
+            f"The 'seeds' parameter must be node ids from 0 to {num_nodes - 1}. Got others instead."
+        )
+    walk = _Walk.over(edge_index, num_nodes)
+    if how == "ista":
+        rows = functools.partial(walk.ista, alpha=alpha, rho=rho, tolerance=tolerance)
+    else:
+        # A lazy walk in the steps it takes: with what probability it jumps before the next one.
+        rows = functools.partial(walk.push, teleport=2 * alpha / (1 + alpha), rho=rho)
+    parts = [wanted[i : i + _SEEDS_AT_ONCE] for i in range(0, len(wanted), _SEEDS_AT_ONCE)]
+    if not parts:
+        return sparse.csr_array((0, num_nodes))
+    with ThreadPoolExecutor(os.cpu_count()) as threads:
+        found = sparse.vstack(list(threads.map(rows, parts)), format="csr")
+    found.sort_indices()
+    return found
+
+
+@dataclass(frozen=True, eq=False)
+class _Walk:
+    """A graph as a walk sees it: degrees, and where one step leads from each node."""
+
+    degree: NDArray[np.float64]
+    step: sparse.csr_array
+
+    @classmethod
+    def over(cls, edge_index: Tensor, num_nodes: int) -> _Walk:
+        source, target = edge_index.numpy()
+        source, target = source[source != target], target[source != target]
+        ones = np.ones(2 * len(source))
+        ends = np.concatenate([source, target]), np.concatenate([target, source])
+        matrix = sparse.csr_array((ones, ends), shape=(num_nodes, num_nodes))
+        matrix.sum_duplicates()
+        lonely = np.diff(matrix.indptr) == 0
+        if lonely.any():
+            matrix = sparse.csr_array(matrix + sparse.diags_array(lonely.astype(float)))
+        degree = np.diff(matrix.indptr).astype(float)
+        matrix.data = 1.0 / np.repeat(degree, np.diff(matrix.indptr))
+        return cls(degree, matrix)
+
+    def starts(self, seeds: NDArray[np.int64], value: float) -> sparse.csr_array:
+        places = np.arange(len(seeds)), seeds
+        shape = len(seeds), len(self.degree)
+        return sparse.csr_array((np.full(len(seeds), value), places), shape=shape)
+
+    def ista(
+        self, seeds: NDArray[np.int64], alpha: float, rho: float, tolerance: float
+    ) -> sparse.csr_array:
+        start, found = self.starts(seeds, alpha), self.starts(seeds, 0.0)
+        while True:
+            after = (1 - alpha) / 2 * (found + found @ self.step) + start
+            after.data -= rho * alpha * self.degree[after.indices]
+            _positive(after)
+            moved = after - found
+            if np.max(np.abs(moved.data) / self.degree[moved.indices], initial=0) <= (
+                tolerance * rho * alpha
+            ):
+                return after
+            settled = after.nnz <= _GROWING * found.nnz
+            found = after
+            if settled:
+                found = self._solved(found, seeds, alpha, rho, tolerance)
+
+    def _solved(
+        self,
+        found: sparse.csr_array,
+        seeds: NDArray[np.int64],
+        alpha: float,
+        rho: float,
+        tolerance: float,
+    ) -> sparse.csr_array:
+        """The same steps, on the entries there are: no longer on rows, on one vector of them."""
+        found.sort_indices()
+        inside, nodes = self._within(found), found.indices
+        here = alpha * (nodes == np.repeat(seeds, np.diff(found.indptr)))
+        here -= rho * alpha * self.degree[nodes]
+        values, enough = found.data, 0.1 * tolerance * rho * alpha
+        while True:
+            after = np.maximum((1 - alpha) / 2 * (values + inside @ values) + here, 0.0)
+            moved = np.max(np.abs(after - values) / self.degree[nodes], initial=0)
+            values = after
+            if moved <= enough:
+                break
+        found.data = values
+        _positive(found)
+        return found
+
+    def _within(self, found: sparse.csr_array) -> sparse.csr_array:
+        """One step of the walk from entry to entry of the same row."""
+        nodes, entries = found.indices, found.nnz
+        row = np.repeat(np.arange(found.shape[0]), np.diff(found.indptr))
+        reached = np.diff(self.step.indptr)[nodes]
+        before = np.cumsum(reached) - reached
+        edge = np.arange(reached.sum()) + np.repeat(self.step.indptr[nodes] - before, reached)
+        # Entries are sorted by row and node: one number each, to look them up by.
+        n = len(self.degree)
+        known = row * n + nodes
+        wanted = np.repeat(row * n, reached) + self.step.indices[edge]
+        place = np.minimum(np.searchsorted(known, wanted), max(entries - 1, 0))
+        met = known[place] == wanted
+        origin = np.repeat(np.arange(entries), reached)[met]
+        step = self.step.data[edge][met]
+        return sparse.csr_array((step, (place[met], origin)), shape=(entries, entries))
+
+    def push(self, seeds: NDArray[np.int64], teleport: float, rho: float) -> sparse.csr_array:
+        found, residual = self.starts(seeds, 0.0), self.starts(seeds, 1.0)
+        while True:
+            moved = residual.copy()
+            moved.data[moved.data <= rho * self.degree[moved.indices]] = 0.0
+            moved.eliminate_zeros()
+            if not moved.nnz:
+                found.eliminate_zeros()
+                return found
+            found = found + teleport * moved
+            residual = residual - moved + (1 - teleport) * (moved @ self.step)
+
+
+def _positive(rows: sparse.csr_array) -> None:
+    rows.data[rows.data < 0] = 0.0
+    rows.eliminate_zeros()
