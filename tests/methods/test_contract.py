@@ -123,6 +123,17 @@ BAD = {
     "open_steps": [0, 2.5],
     "open_learning_rate": [0],
     "folds": [1, 2.5],
+    "variant": ["x", "em2", 0],
+    "structure_share": [-0.1, 1.0, math.nan, "x"],
+    "rows": [0, 46, 2.5, 10.0],  # there are 45 training nodes
+    "neighbours": [0, NODES + 1, 2.5],
+    "row_bound": [0, 1.5, math.nan],
+    "own_weight": [0, 1],
+    "column_cap": [0, 2.5],
+    "ranking": ["x"],
+    "alpha": [0, 1],
+    "rho": [0, 1],
+    "graph_rate": [0, 1.5],
 }
 # What is bad for others, and here stands for a choice.
 FINE = {("gap", "sender_cap"): [None]}

@@ -17,7 +17,7 @@ import click
 
 from graphveil import __version__
 from graphveil._errors import GraphveilError
-from graphveil.cli import accounting, comparing, data, training
+from graphveil.cli import accounting, comparing, data, drawing, training
 from graphveil.cli._shared import say
 
 EXIT_CODES = (
@@ -64,6 +64,7 @@ def cli() -> None:
     graphveil predict    classes of nodes by a trained model
     graphveil compare    all methods on one graph, with the honest baselines
     graphveil sweep      one method under several values of a setting
+    graphveil tsne       the test nodes as trained models see them, as a picture
     graphveil account    what a training run costs
     graphveil calibrate  the noise, steps or rate that fit a budget
     graphveil claims     what a paper prints, beside what can be proven
@@ -77,6 +78,7 @@ for _command in (
     training.predict,
     comparing.compare,
     comparing.sweep,
+    drawing.tsne,
     accounting.account,
     accounting.calibrate,
     accounting.claims,

@@ -39,7 +39,14 @@ from graphveil.graph.private_rows import CHOICES, PrivateRows, kept_columns
 from graphveil.graph.propagation import smoothed
 from graphveil.graph.rooted import RootedTerms
 from graphveil.methods.base import Facts, Plan, Progress, signal_to_noise
-from graphveil.methods.node import LOUDEST, PrivateNodeMethod, alone, rooted_losses, step_noise
+from graphveil.methods.node import (
+    LOUDEST,
+    PrivateNodeMethod,
+    alone,
+    rooted_losses,
+    step_noise,
+    steps_begun,
+)
 from graphveil.nn import RootedGNN
 from graphveil.privacy.accounting import calibrate
 from graphveil.privacy.claims import CLAIMS
@@ -329,7 +336,7 @@ class DPAR(PrivateNodeMethod):
         facts = Facts.of(data)
         plan = self.plan(facts)
         place = None if directory is None else Path(directory)
-        if self._graph_rate < 1 and place is not None and any(place.glob("*")):
+        if self._graph_rate < 1 and place is not None and steps_begun(place):
             raise UnprovenError(
                 "A run on a secret sample of the nodes must be taken in one piece: the sample is "
                 f"not kept. Got a 'graph_rate' of {self._graph_rate:g} and a run that was begun in "

@@ -238,10 +238,7 @@ class PrivateNodeMethod(NodeMethod):
         if math.isfinite(target):
             step.target = (target, self.plan_.delta)
         if directory is not None:
-            # Steps without a checkpoint were begun all the same: resuming refuses them by name.
-            begun = [Path(directory) / name for name in ("checkpoint.pt", "steps")]
-            started = any(path.exists() for path in begun)
-            (step.resume if started else step.save)(directory)
+            (step.resume if steps_begun(directory) else step.save)(directory)
         # Fewer than planned where an earlier attempt, under other settings, spent some already.
         steps = self.steps if step.max_steps is None else step.max_steps
         average = Average(network, round(self.averaged * steps))
@@ -473,6 +470,11 @@ class SteppedNodeMethod(PrivateNodeMethod):
     def _target(self) -> float:
         """The epsilon that binds a run also when it is resumed under other settings."""
         return self.epsilon
+
+
+def steps_begun(directory: str | Path) -> bool:
+    """Whether steps were taken there; those without a checkpoint were begun all the same."""
+    return any((Path(directory) / name).exists() for name in ("checkpoint.pt", "steps"))
 
 
 def step_noise(

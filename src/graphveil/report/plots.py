@@ -1,4 +1,4 @@
-"""Plots of measured rows: accuracy over epsilon, over class frequency, over a setting.
+"""Plots: accuracy over epsilon, over class frequency, over a setting; nodes as a model sees them.
 
 They need matplotlib, the extra ``report``. The ending of the path is the format: .png, .svg, .pdf.
 """
@@ -15,6 +15,7 @@ from graphveil.privacy.guarantee import round_up
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+    from torch import Tensor
 
 ENDINGS = (".png", ".svg", ".pdf")
 
@@ -123,6 +124,35 @@ def over_setting(rows: Sequence[Row], path: str | Path, title: str = "") -> Path
     return _save(figure, axes, path)
 
 
+def neighbourhoods(
+    panels: Sequence[tuple[str, Tensor, Tensor]], path: str | Path, most: int = 2000
+) -> Path:
+    """Who stands beside whom: t-SNE of rows, a panel for each title, coloured by class.
+
+    Every panel is ``(title, rows, classes)``; more than ``most`` rows are thinned out evenly. Zhang
+    et al., Figure 9.
+    """
+    from sklearn.manifold import TSNE
+
+    needed()
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(4.0 * len(panels), 4.2), layout="constrained")
+    for number, (title, rows, classes) in enumerate(panels):
+        step = max(1, -(-len(rows) // most))
+        rows, classes = rows[::step], classes[::step]
+        spread = min(30.0, (len(rows) - 1) / 3)
+        if len(rows) < 4:
+            raise InvalidInputError(f"A picture needs four nodes or more. Got {len(rows)} instead.")
+        places = TSNE(perplexity=spread, init="pca", random_state=0).fit_transform(rows.numpy())
+        axes = figure.add_subplot(1, len(panels), number + 1)
+        axes.scatter(places[:, 0], places[:, 1], s=4, c=classes.numpy(), cmap="tab20", linewidths=0)
+        axes.set_title(title)
+        axes.set_xticks([])
+        axes.set_yticks([])
+    return _save(figure, None, path)
+
+
 def _canvas(title: str, across: str, up: str) -> tuple[Figure, Any]:
     needed()
     from matplotlib.figure import Figure
@@ -144,7 +174,7 @@ def _save(figure: Figure, axes: Any, path: str | Path) -> Path:
         raise InvalidInputError(
             f"A plot must end in {', '.join(ENDINGS)}. Got {path.name!r} instead."
         )
-    if labels := axes.get_legend_handles_labels()[1]:
+    if axes is not None and (labels := axes.get_legend_handles_labels()[1]):
         # Below the axes: inside, it would lie on lines and bars.
         columns = 3 if max(map(len, labels)) < 22 else 2 if max(map(len, labels)) < 38 else 1
         figure.legend(loc="outside lower center", ncols=columns, frameon=False)

@@ -21,6 +21,7 @@ forgotten. Charges are read from events.json: it is written before every certifi
 
 from graphveil.runs.directory import (
     FILES,
+    arranged,
     check,
     class_names,
     has_cache,
@@ -39,6 +40,7 @@ __all__ = [
     "OUTSIDE",
     "Arranged",
     "Source",
+    "arranged",
     "check",
     "class_names",
     "has_cache",

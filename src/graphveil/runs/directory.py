@@ -9,7 +9,7 @@ import platform
 import shutil
 import time
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -171,10 +171,12 @@ def _fit(
 
 
 def _begun(directory: Path) -> bool:
-    """Whether anything may have been released: a step, or a noisy sum."""
+    """Whether anything may have been released: a step, a noisy sum, or private rows."""
     checkpoint = directory / _CHECKPOINT
     steps = any(path.stat().st_size for path in checkpoint.rglob("steps"))
-    return steps or any(checkpoint.glob("hop*.safetensors"))
+    return steps or any(
+        path for name in ("hop*", "rows") for path in checkpoint.glob(f"{name}.safetensors")
+    )
 
 
 def _set_aside(directory: Path, aside: Path) -> None:
@@ -358,8 +360,19 @@ def has_cache(directory: str | Path) -> bool:
 
 def trained_on(directory: str | Path) -> str:
     """The name or path of the data that a run was trained on."""
-    with reading(Path(directory), "settings.json"):
-        return str(read_json(Path(directory) / "settings.json")["data"]["data"])
+    return _source(Path(directory)).data
+
+
+def arranged(directory: str | Path, root: str | None = None) -> Arranged:
+    """A run's data, loaded and split as it was for training; raw data may be elsewhere now."""
+    source = _source(Path(directory))
+    source = source if root is None else replace(source, root=root)
+    return source.arrange(source.load())
+
+
+def _source(directory: Path) -> Source:
+    with reading(directory, "settings.json"):
+        return Source(**read_json(directory / "settings.json")["data"])
 
 
 def _restore(directory: Path, method: Method, facts: Facts) -> None:
