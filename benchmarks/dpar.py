@@ -49,7 +49,11 @@ PUBLISHED = {  # accuracy at claimed epsilon 1 and 8; without privacy
 }  # fmt: skip
 # The paper's settings: 70 rows in batches of 60, 200 epochs, Adam 0.005, a hidden layer of 32.
 ROWS, BATCH, EPOCHS = 70, 60, 200
-PAPER = {"paper": True, "learning_rate": 0.005, "hidden_channels": 32}
+PAPER = {
+    "paper": True, "num_layers": 2, "hidden_channels": 32,
+    "optimizer": "adam", "learning_rate": 0.005, "project_above": 1024,
+    "max_grad_norm": 0.5, "averaged": 0.2, "student": False,
+}  # fmt: skip
 
 
 def arranged(name, root, seed):
@@ -195,7 +199,11 @@ def proven_ways(num_train):
     many = {"variant": "gm", "rows": num_train}
     return {
         "dpar (default)": (DPAR, {}),
-        "features, no structure at all": (DPAR, {"variant": "features", "smoothing_steps": 0}),
+        "features, no structure at all": (
+            DPAR,
+            {"variant": "features", "smoothing_steps": 0, "student": False},
+        ),
+        "without the student": (DPAR, {"student": False}),
         "gm, M = 70": (DPAR, few),
         "em0, M = 70": (DPAR, few | {"variant": "em0"}),
         "em1, M = 70": (DPAR, few | {"variant": "em1"}),

@@ -346,7 +346,7 @@ def test_damaged_files_are_one_line(root):
 
 def test_names_roots_and_variants_are_checked(tmp_path):
     assert "ogbn-arxiv" in refusal("coar")
-    assert "no variants" in refusal("cora:full")
+    assert "no variants" in refusal("cs:full")
     assert "'root'" in refusal("cora", root=tmp_path / "absent")
 
 
@@ -361,7 +361,7 @@ def test_a_path_is_read_as_a_path(tmp_path, monkeypatch):
 
 def test_every_entry_says_what_it_is_and_on_what_terms():
     assert names() == list(CATALOG)
-    assert len(CATALOG) == 15
+    assert len(CATALOG) == 17
     for name, entry in CATALOG.items():
         assert entry.name == name
         for field in ("title", "unit", "licence", "citation"):

@@ -2,6 +2,7 @@
 
 import itertools
 import math
+from functools import cache
 
 import dp_accounting as dpa
 import numpy as np
@@ -90,7 +91,7 @@ def test_the_first_choice_follows_the_exponential_mechanism(how, scale, blocks):
     assert law[0] == law[1]  # beyond the bound is tied with the bound
     assert counts[SCORES == 0].min() > 0  # nothing is selectable
     assert likely(counts, law)
-    assert not likely(counts, exponential(SCORES, 1.2 * scale))
+    assert not likely(counts, exponential(SCORES, 1.5 * scale))
     unclipped = np.exp(SCORES / (scale * BOUND))
     assert not likely(counts, unclipped / unclipped.sum())
 
@@ -291,8 +292,13 @@ def every_graph(size, directed):
     return torch.tensor(edges).t(), len(codes)
 
 
-def scored(edges, count, size):
-    """(graphs, size, size): the row of every node."""
+@cache
+def scored(size, directed, v=None, relation=""):
+    """(graphs, size, size): the row of every node; without node v of each graph."""
+    edges, count = every_graph(size, directed)
+    if v is not None:
+        ends = edges[:1] if relation == "withheld" else edges
+        edges = edges[:, (ends % size != v).all(0)]
     rows = rows_of(edges, count * size, torch.arange(count * size)).tocoo()
     found = np.zeros((count, size, size))
     assert (rows.row // size == rows.col // size).all()
@@ -300,15 +306,13 @@ def scored(edges, count, size):
     return found
 
 
-@pytest.mark.parametrize("size, directed", [(4, False), (5, False), (4, True), (5, True)])
+@pytest.mark.parametrize("size, directed", [(4, False), (5, False), (4, True)])
 @pytest.mark.parametrize("bound", [0.02, 0.1, 1.0])
 def test_no_node_moves_the_rows_by_more_than_is_charged(size, directed, bound):
-    edges, count = every_graph(size, directed)
-    whole = scored(edges, count, size)
+    whole = scored(size, directed)
     moved, entries = [], []
     for v, relation in itertools.product(range(size), ("withheld", "removed")):
-        ends = edges[:1] if relation == "withheld" else edges
-        other = scored(edges[:, (ends % size != v).all(0)], count, size)
+        other = scored(size, directed, v, relation)
         l2 = [clipped_rows(each.reshape(-1, size), bound) for each in (whole, other)]
         apart = (l2[0] - l2[1]).reshape(whole.shape)
         for rows in (1, size):  # of one row, and of all together
@@ -368,8 +372,9 @@ def test_clipped_rows_are_never_longer_than_the_bound(scale):
     positive = np.maximum(rows, 0)
     short = np.linalg.norm(positive, axis=1) < BOUND
     assert found[short] == pytest.approx(positive[short])
-    if scale == 1e9:
-        assert np.linalg.norm(found[1:], axis=1).min() == pytest.approx(BOUND)
+    some = positive.any(1)
+    assert np.linalg.norm(found[some & ~short], axis=1) == pytest.approx(BOUND)
+    assert scale < 1 or (some & ~short).sum() > 3900
 
 
 # --- how likely a right choice is -----------------------------------------------------------------

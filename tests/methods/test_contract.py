@@ -15,7 +15,7 @@ from torch import nn
 from torch_geometric.data import Data
 
 from graphveil._errors import GraphveilError, InvalidInputError
-from graphveil.graph.splits import split
+from graphveil.graph.splits import separate, split
 from graphveil.methods import METHODS, Facts
 from graphveil.privacy.guarantee import Certificate
 
@@ -134,6 +134,7 @@ BAD = {
     "alpha": [0, 1],
     "rho": [0, 1],
     "graph_rate": [0, 1.5],
+    "student": [],
 }
 # What is bad for others, and here stands for a choice.
 FINE = {("gap", "sender_cap"): [None]}
@@ -357,6 +358,15 @@ def test_a_score_is_the_share_of_right_answers_on_a_mask(name):
     assert method.score(DATA) == pytest.approx(right[DATA.test_mask].float().mean().item())
     found = method.score(DATA, mask="val_mask")
     assert found == pytest.approx(right[DATA.val_mask].float().mean().item())
+
+
+@every_method
+def test_a_score_on_a_disjoint_test_graph_needs_nobody_to_train_on(name):
+    _, testing = separate(split(DATA, seed=1))
+    assert not testing.train_mask.any()
+    method = fitted(name)
+    right = method.predict(testing, mode="disjoint") == testing.y
+    assert method.score(testing, mode="disjoint") == pytest.approx(right.float().mean().item())
 
 
 @every_method

@@ -1,4 +1,4 @@
-"""The graphs known by name, and a look at one's own."""
+"""The graphs known by name, a look at one's own, and graphs built from texts."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from graphveil.cli._shared import json_option, root_option, show, show_table
+from graphveil.cli._shared import bar, force_option, json_option, root_option, show, show_table
 
 
 @click.group()
@@ -59,6 +59,163 @@ def show_(source: str, root: str | None, as_json: bool) -> None:
     labels = {"num_nodes": "nodes", "num_features": "features", "num_classes": "classes"}
     rows = [(labels.get(key, key.replace("_", " ")), _text(value)) for key, value in result.items()]
     show(result, as_json, source, [row for row in rows if row[1]])
+
+
+@data.group()
+def build() -> None:
+    """Graphs from texts, and public vocabularies for them."""
+
+
+@build.command("text")
+@click.option("--documents", required=True, help="A csv or csv.gz: one row for each document.")
+@click.option("--links", required=True, help="A csv or csv.gz with source and target.")
+@click.option(
+    "--features",
+    required=True,
+    type=click.Choice(["hash", "tfidf", "vectors", "sentence"]),
+    help="What becomes of a text; each row depends on its own text alone.",
+)
+@click.option("--out", required=True, help="A .npz, a .pt, or a folder (which keeps the ids).")
+@click.option("--id", "id_", default="id", show_default=True, help="The column of ids.")
+@click.option("--text", "text_", default="text", show_default=True, help="The column of texts.")
+@click.option("--label", help="The column of labels; else the column label, if there is one.")
+@click.option("--min-class", type=int, default=0, help="Leave out smaller classes.")
+@click.option("--dimension", type=int, help="Columns, for hash; 1024 unless told.")
+@click.option("--vocabulary", help="Words and frequencies of public text, for tfidf.")
+@click.option("--vectors", help="A file of fastText (.vec) or GloVe, for vectors.")
+@click.option("--model", help="For sentence: a folder, an installed package, or a cached name.")
+@click.option("--directed", is_flag=True, help="Links go from source to target only.")
+@force_option
+@json_option
+def build_text(
+    documents: str,
+    links: str,
+    features: str,
+    out: str,
+    id_: str,
+    text_: str,
+    label: str | None,
+    min_class: int,
+    dimension: int | None,
+    vocabulary: str | None,
+    vectors: str | None,
+    model: str | None,
+    directed: bool,
+    force: bool,
+    as_json: bool,
+) -> None:
+    """A graph from a table of documents and a table of links.
+
+    \b
+    graphveil data build text --documents docs.csv --links links.csv \\
+        --features hash --label topic --out docs.npz
+    graphveil train late-graph --data docs.npz --epsilon 8 --out runs/docs
+    """
+    from graphveil.data import text
+
+    text.check_place(out, force)
+    built = text.build(
+        documents,
+        links,
+        features,
+        id=id_,
+        text=text_,
+        label=label,
+        min_class=min_class,
+        dimension=dimension,
+        vocabulary=vocabulary,
+        vectors=vectors,
+        model=model,
+        undirected=not directed,
+        track=bar("reading documents"),
+    )
+    text.write(out, built, force=force)
+    result = {
+        "out": out,
+        "features": features,
+        "num_nodes": len(built.x),
+        "num_features": built.x.shape[1],
+        "num_classes": built.num_classes if "y" in built else None,
+        "class_names": built.class_names if "y" in built else None,
+        "messages": built.edge_index.shape[1],
+        "labelled": int((built.y >= 0).sum()) if "y" in built else None,
+        "public": _public(features, "y" in built, min_class),
+    }
+    rows = [
+        ("documents", _text(result["num_nodes"])),
+        ("features", f"{result['num_features']:,} ({features})"),
+        ("classes", _text(result["num_classes"])),
+        ("labelled", _text(result["labelled"])),
+        ("messages", _text(result["messages"])),
+        ("written to", out),
+        *(("public", each) for each in result["public"]),
+    ]
+    show(result, as_json, f"A graph of {documents}", [row for row in rows if row[1]])
+
+
+def _public(features: str, labels: bool, min_class: int) -> list[str]:
+    """What a certificate for this graph takes as public."""
+    found = ["The documents' ids, in their order."]
+    if labels:
+        found.append("The list of class names, and who has no label.")
+    if min_class:
+        found.append(
+            f"Which classes have at least {min_class} documents, and whose documents were left out "
+            "with the others: read off the labels."
+        )
+    files = {"tfidf": "vocabulary", "vectors": "file of vectors", "sentence": "model"}
+    if features in files:
+        found.append(f"The {files[features]}: it must not have been made from these documents.")
+    return found
+
+
+@build.command("vocabulary")
+@click.option("--documents", required=True, help="A csv or csv.gz of public documents.")
+@click.option("--out", required=True, help="The csv to write.")
+@click.option("--id", "id_", default="id", show_default=True, help="The column of ids.")
+@click.option("--text", "text_", default="text", show_default=True, help="The column of texts.")
+@click.option("--dimension", type=int, default=1024, show_default=True, help="How many words.")
+@force_option
+@json_option
+def build_vocabulary(
+    documents: str,
+    out: str,
+    id_: str,
+    text_: str,
+    dimension: int,
+    force: bool,
+    as_json: bool,
+) -> None:
+    """The most frequent words of PUBLIC documents, for the features tfidf.
+
+    Never from private documents: the result is read off them, and whoever uses it counts as
+    telling it to everybody.
+
+    \b
+    graphveil data build vocabulary --documents public.csv --out words.csv
+    """
+    from graphveil.cli.training import check_file
+    from graphveil.data import text
+
+    check_file(out, force)
+    found = text.make_vocabulary(
+        text.read_documents(documents, id=id_, text=text_)["text"], dimension
+    )
+    text.write_vocabulary(out, found)
+    note = f"The words, their frequencies, and with them {documents}, count as public from now on."
+    result = {
+        "out": out,
+        "words": len(found.words),
+        "documents": found.documents,
+        "public": [note],
+    }
+    rows = [
+        ("words", _text(result["words"])),
+        ("documents", _text(result["documents"])),
+        ("written to", out),
+        ("public", note),
+    ]
+    show(result, as_json, f"A vocabulary of {documents}", rows)
 
 
 def _described(name: str) -> dict[str, Any]:

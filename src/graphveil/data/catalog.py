@@ -1,7 +1,7 @@
 """The data sets graphveil knows by name: what they are, how they load, on what terms.
 
     data = load("pubmed", root="/data")     # raw files as PyG lays them out; only read, see raw.py
-    data = load("facebook100:Berkeley13")   # one school of many
+    data = load("facebook100:Berkeley13")   # one school of many: what follows is a variant
     data = load("my-graph/")                # a graph of your own, see files.py
 
 ``root`` defaults to the environment's ``GRAPHVEIL_DATA``, and that to the cache.
@@ -29,7 +29,8 @@ Loader = Callable[[str, Path, str], "Data"]  # the name as written, the root, th
 class Entry:
     """What is known of a data set before it is loaded. None: it depends on the files.
 
-    ``unit`` is what a node is, hence what a node-level guarantee protects.
+    ``unit`` is what a node is, hence what a node-level guarantee protects. ``variants``: the name
+    may be followed by a colon and more, as the note says.
     """
 
     name: str
@@ -41,6 +42,7 @@ class Entry:
     num_classes: int
     directed: bool = False
     own_split: bool = False
+    variants: bool = False
     licence: str
     citation: str
     url: str
@@ -66,7 +68,7 @@ def load(source: str | Path, root: str | Path | None = None, *, undirected: bool
     entry = CATALOG.get(name) if isinstance(source, str) else None
     if entry is None:
         return _load_path(source, undirected)
-    if variant and name != "facebook100":
+    if variant and not entry.variants:
         raise InvalidInputError(
             f"The data set {name!r} has no variants. Got {source!r} instead; write {name!r}."
         )
@@ -108,9 +110,7 @@ def _pyg(kind: str, member: str | None, folder: str, *files: str) -> Loader:
 
 
 def _planetoid(folder: str) -> Loader:
-    parts = ("x", "tx", "allx", "y", "ty", "ally", "graph", "test.index")
-    files = [f"ind.{folder.lower()}.{part}" for part in parts]
-    return _pyg("Planetoid", folder, folder, *files)
+    return lambda name, root, variant: raw.planetoid(name, root, folder, variant)
 
 
 def _ogb(split: str, **options: bool) -> Loader:
@@ -135,10 +135,12 @@ _planetoid_entry = partial(
     Entry,
     unit="a paper",
     own_split=True,
+    variants=True,
     licence=_NOT_STATED,
     citation=_YANG,
     url="https://github.com/kimiyoung/planetoid",
-    note="The raw files are pickles, which PyG unpickles: use files you trust.",
+    note="The raw files are pickles, which PyG unpickles: use files you trust. NAME:full trains on "
+    "whoever is not in validation or test, as Igamberdiev & Habernal do.",
 )
 _shchur_entry = partial(
     Entry,
@@ -256,6 +258,7 @@ _ENTRIES = (
         num_nodes=None,
         num_features=522,
         num_classes=6,
+        variants=True,
         licence="none; research use, real people",
         citation="Traud, Mucha, Porter (2012), Social structure of Facebook networks",
         url="https://archive.org/details/oxford-2005-facebook-matrix",
@@ -275,6 +278,39 @@ _ENTRIES = (
         licence=_NOT_STATED,
         citation=_HAMILTON,
         url="https://snap.stanford.edu/graphsage/",
+    ),
+    Entry(
+        name="reddit-sample",
+        title="Reddit posts, a tenth of them",
+        load=lambda name, root, variant: raw.reddit_sample(name, root, variant),
+        unit="a post",
+        num_nodes=23_297,
+        num_features=602,
+        num_classes=41,
+        own_split=True,
+        variants=True,
+        licence=_NOT_STATED,
+        citation=_HAMILTON,
+        url="https://snap.stanford.edu/graphsage/",
+        note="Drawn from the ids by a public seed: write reddit-sample:SEED for another than 0. "
+        "Reads the files of reddit.",
+    ),
+    Entry(
+        name="pokec",
+        title="Pokec users with a cat or a dog",
+        load=lambda name, root, variant: raw.pokec(name, root, variant),
+        unit="a person",
+        num_nodes=20_000,
+        num_features=None,
+        num_classes=2,
+        directed=True,
+        variants=True,
+        licence="none; research use, real people",
+        citation="Takac, Zabovsky (2012), Data analysis in public social networks",
+        url="https://snap.stanford.edu/data/soc-Pokec.html",
+        note="Write pokec:hash, pokec:vectors, pokec:sentence or pokec:bow-public for the kind of "
+        "features. Predicts cats or dogs, chosen as Igamberdiev & Habernal do; who is chosen "
+        "counts as public. Not downloaded: get the files yourself.",
     ),
     _ogb_entry(
         name="ogbn-arxiv",

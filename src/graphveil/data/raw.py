@@ -9,6 +9,8 @@ links to the raw files. What they build is not cached: two roots may hold two ve
 from __future__ import annotations
 
 import contextlib
+import gzip
+import html
 import io
 import os
 import re
@@ -23,7 +25,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import numpy as np
 import pandas as pd
 
-from graphveil._errors import InvalidInputError
+from graphveil._errors import InvalidInputError, UnprovenError
 
 if TYPE_CHECKING:
     from torch_geometric.data import Data
@@ -131,6 +133,174 @@ def facebook100(name: str, root: Path, school: str) -> Data:
         friendless = torch.bincount(data.edge_index.flatten(), minlength=len(data.y)) == 0
         data = data.subgraph(~friendless)
     return data
+
+
+def planetoid(name: str, root: Path, folder: str, variant: str) -> Data:
+    """A citation graph of Planetoid. ``NAME:full``: whoever is not in validation or test trains.
+
+    That is how Igamberdiev & Habernal split them, and PyG's split of that name: 500 validation and
+    1000 test nodes as Planetoid has them, and 1208 (Cora), 1827 (CiteSeer), 18217 (PubMed) others.
+    The test nodes are not drawn from the ids, so that the split counts as public by assumption.
+    """
+    if variant not in ("", "full"):
+        raise InvalidInputError(
+            f"The data set {folder.lower()!r} may be followed by ':full' and nothing else. Got "
+            f"{name!r} instead."
+        )
+    parts = ("x", "tx", "allx", "y", "ty", "ally", "graph", "test.index")
+    files = [f"ind.{folder.lower()}.{part}" for part in parts]
+    data = pyg(name, root, "Planetoid", folder, folder, files)
+    if variant == "full":
+        data.train_mask = ~(data.val_mask | data.test_mask)
+    return data
+
+
+def reddit_sample(name: str, root: Path, variant: str) -> Data:
+    """A tenth of Reddit's posts, drawn from their ids by a public seed: ``NAME:SEED``, 0 if none.
+
+    Posts keep the part of the split they had. Igamberdiev & Habernal draw a tenth of each class,
+    which reads labels; this does not.
+    """
+    import torch
+
+    from graphveil.rng import seeded
+
+    if variant and not re.fullmatch(r"[0-9]{1,18}", variant):
+        raise InvalidInputError(
+            "The data set 'reddit-sample' may be followed by ':SEED', a whole number. Got "
+            f"{name!r} instead."
+        )
+    data = pyg(name, root, "Reddit", None, "Reddit", ["reddit_data.npz", "reddit_graph.npz"])
+    size = data.num_nodes
+    order = seeded(int(variant or 0), "reddit-sample").generator().permutation(size)
+    drawn = torch.zeros(size, dtype=torch.bool)
+    drawn[torch.from_numpy(order[: max(1, (size + 5) // 10)])] = True
+    return data.subgraph(drawn)
+
+
+def pokec(name: str, root: Path, variant: str) -> Data:
+    """Users of Pokec who keep a cat or a dog, as Igamberdiev & Habernal choose them.
+
+    Cat people are those whose profile says exactly that under pets, and so dog people; of each the
+    10,000 with the fullest profiles are taken, in the order of their ids. Who they are reads
+    everybody's profile and counts as public. The text is what they wrote in 48 columns, from field
+    of work on; *not* in pets, which is the label (the authors' code leaves it in). Friendships go
+    one way. The features are said by the name, see :func:`graphveil.data.text.build`:
+
+    ``pokec`` or ``pokec:hash``; ``pokec:vectors``, by Pokec/raw/cc.sk.300.vec; ``pokec:sentence``,
+    by Pokec/raw/bert-base-multilingual-cased or the cache's; and ``pokec:bow-public``, the authors'
+    bag of words: those that occur 15 to 15,000 times in the profiles. Such words are read off
+    private profiles: a release. By that name one declares them public; ``pokec:bow`` is refused.
+    """
+    if variant == "bow":
+        raise UnprovenError(
+            "The data set 'pokec:bow' takes the words that occur 15 to 15,000 times in the private "
+            "profiles: a release that no certificate covers. Use pokec:hash, pokec:vectors or "
+            "pokec:sentence; pokec:bow-public declares those words public."
+        )
+    if variant not in ("", *_POKEC):
+        raise InvalidInputError(
+            f"The data set 'pokec' may be followed by one of {', '.join(_POKEC)}. Got {name!r} "
+            "instead; write 'pokec:hash'."
+        )
+    import torch
+    from torch_geometric.data import Data
+
+    files = [
+        [f"soc-pokec-{part}.txt{end}" for part in ("profiles", "relationships")]
+        for end in ("", ".gz")
+    ]
+    raw = next((place for each in files if (place := _find(root, _POKEC_FOLDER, each))), None)
+    if raw is None:
+        raise InvalidInputError(
+            f"The data set 'pokec' is not in {root / _POKEC_FOLDER} (looked for {files[0][0]} or "
+            f"{files[1][0]}) and not downloaded; get it from https://snap.stanford.edu/data/."
+        )
+    profiles, friends = (
+        next(raw / each[part] for each in files if (raw / each[part]).is_file()) for part in (0, 1)
+    )
+    try:
+        people = _pet_owners(profiles)
+        ends = _friendships(friends, people["id"].to_numpy())
+    except InvalidInputError:
+        raise
+    except Exception as error:  # gzip, unicode, parser errors
+        _unreadable(name, raw, error)
+    return Data(
+        x=torch.from_numpy(_pokec_features(people["text"].tolist(), variant, raw)),
+        edge_index=torch.from_numpy(ends),
+        y=torch.tensor(people["dog"].tolist()),
+    )
+
+
+_POKEC = ("hash", "vectors", "sentence", "bow-public")
+_POKEC_FOLDER = Path("Pokec", "raw")
+_POKEC_COLUMNS = 59
+_PETS = 13  # the column
+_PET = {
+    **dict.fromkeys(("macka", "mam macku", "kocur"), 0),
+    **dict.fromkeys(("pes", "mam psa", "mam psika", "mam psov"), 1),
+}
+_POKEC_TEXT = [column for column in range(9, 58) if column != _PETS]
+_POKEC_EACH = 10_000
+
+
+def _pet_owners(path: Path) -> pd.DataFrame:
+    """Id, class and text of the fullest profiles of cat and of dog people, by id."""
+    found = []
+    with gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb") as file:
+        for number, line in enumerate(file, start=1):
+            cells = line.decode().rstrip("\r\n").split("\t")
+            # Each line of SNAP's file ends in a tab.
+            if len(cells) not in (_POKEC_COLUMNS, _POKEC_COLUMNS + 1):
+                raise InvalidInputError(
+                    f"{path}: line {number} must have {_POKEC_COLUMNS} columns. Got {len(cells)} "
+                    "instead; it may be cut short: get it again."
+                )
+            pet = _PET.get(cells[_PETS].strip().lower())
+            if pet is not None:
+                said = [cell for cell in cells if cell not in ("", "null")]
+                text = " ".join(cells[n] for n in _POKEC_TEXT if cells[n] not in ("", "null"))
+                found.append((int(cells[0]), pet, -len(said), _plain(text)))
+    people = pd.DataFrame(found, columns=["id", "dog", "empty", "text"])
+    if people["dog"].nunique() < 2:
+        raise InvalidInputError(f"{path} must have cat people and dog people; it may be cut short.")
+    chosen = people.sort_values(["empty", "id"]).groupby("dog").head(_POKEC_EACH)
+    return chosen.sort_values("id", ignore_index=True)
+
+
+def _plain(text: str) -> str:
+    """A text without the tags and entities of HTML, which some columns have."""
+    return html.unescape(re.sub(r"<[^>]*>", " ", text))
+
+
+def _friendships(path: Path, ids: np.ndarray) -> np.ndarray:
+    """The lines whose two ends are among the sorted ``ids``, as positions there."""
+    parts = []
+    for lines in pd.read_csv(path, sep="\t", header=None, dtype=np.int64, chunksize=2_000_000):
+        ends = lines.to_numpy().T
+        if len(ends) != 2:
+            raise ValueError(f"{path.name} has {len(ends)} columns, not 2")
+        parts.append(ends[:, np.isin(ends, ids).all(axis=0)])
+    return np.searchsorted(ids, np.concatenate(parts, axis=1)).astype(np.int64)
+
+
+def _pokec_features(texts: list[str], variant: str, raw: Path) -> np.ndarray:
+    from graphveil.data import text
+
+    if variant == "vectors":
+        return text.mean_vectors(texts, raw / "cc.sk.300.vec")
+    if variant == "sentence":
+        model = "bert-base-multilingual-cased"
+        return text.sentences(texts, raw / model if (raw / model).is_dir() else model)
+    if variant == "bow-public":
+        from sklearn.feature_extraction.text import CountVectorizer
+
+        counts = CountVectorizer(analyzer=text.words, dtype=np.float32).fit_transform(texts)
+        total = np.asarray(counts.sum(axis=0, dtype=np.float64)).ravel()
+        band = counts[:, (total >= 15) & (total <= 15_000)]
+        return (band > 0).astype(np.float32).toarray()
+    return text.hashed(texts)
 
 
 _FACEBOOK_FOLDERS = ("facebook100/raw", "facebook100")

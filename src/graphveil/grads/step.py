@@ -32,6 +32,7 @@ from graphveil import _validate
 from graphveil._errors import BudgetError, InvalidInputError, RefusedError, UnprovenError
 from graphveil.grads.clipped import ClippedSum, Losses
 from graphveil.grads.clipping import Automatic, Clipping, Flat, Off, PerLayer, Quantile
+from graphveil.grads.linear import LinearSum, SparseExamples
 from graphveil.mechanisms import Gaussian
 from graphveil.privacy.accounting import calibrate, epsilon
 from graphveil.privacy.events import (
@@ -460,7 +461,8 @@ def make_private(
     """A private training step for a module, a loss and an optimiser of your own.
 
     Names follow Opacus. ``examples`` is a tuple of tensors (inputs and labels), or any object with
-    a length and a ``batches`` method. ``losses(module, batch)`` gives one loss for each example.
+    a length and a ``batches`` method. ``losses(module, batch)`` gives one loss for each example
+    (:class:`~graphveil.grads.linear.SparseExamples` of one linear layer have cross-entropy).
     Give ``sample_rate``, or ``batch_size`` for the expected batch (with ``fixed_size``, for every
     batch: a uniform choice without replacement, which costs more than Poisson batches do);
     ``noise_multiplier``, or
@@ -534,8 +536,9 @@ def make_private(
             f"The 'clipping' parameter must be one of {', '.join(map(repr, _CLIPPINGS))}, or an "
             f"object such as Flat(1.0). Got {clipping!r} instead."
         )
+    sparse = isinstance(terms, SparseExamples)
     step = PrivateStep(
-        ClippedSum(module, losses, clipping),
+        LinearSum(module, clipping) if sparse else ClippedSum(module, losses, clipping),
         optimizer,
         terms,
         sample_rate=sample_rate,

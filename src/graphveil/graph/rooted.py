@@ -120,8 +120,9 @@ def reach(messages: Messages, num_layers: int) -> Tensor:
 class RootedTerms:
     """Loss terms to draw from, one for each root: its neighbourhood and its label.
 
-    A batch holds neighbourhoods of similar size, about ``rows_at_once`` rows in all: enough to keep
-    two threads busy, little enough to stay in the cache. How terms are batched changes no sum.
+    A batch holds neighbourhoods of similar size, about ``rows_at_once`` rows in all, by default
+    four million numbers: enough to keep two threads busy, little enough to stay in the cache. How
+    terms are batched changes no sum.
     """
 
     def __init__(
@@ -131,7 +132,7 @@ class RootedTerms:
         messages: Messages,
         roots: Tensor,
         num_layers: int,
-        rows_at_once: int = 16_000,
+        rows_at_once: int | None = None,
     ) -> None:
         if roots.dim() != 1 or roots.dtype != torch.long or len(roots.unique()) != len(roots):
             raise InvalidInputError(
@@ -144,7 +145,8 @@ class RootedTerms:
                 f"{len(x)} rows, {len(y)} labels and {messages.num_nodes} nodes instead."
             )
         self.x, self.y, self.messages, self.roots = x, y, messages, roots
-        self.num_layers, self.rows_at_once = num_layers, rows_at_once
+        self.num_layers = num_layers
+        self.rows_at_once = max(256, 2**22 // x.shape[1]) if rows_at_once is None else rows_at_once
         self.reach = reach(messages, num_layers)[roots]
 
     def __len__(self) -> int:

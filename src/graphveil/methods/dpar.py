@@ -19,19 +19,20 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar, Self
+from typing import Any, ClassVar, Self
 
 import dp_accounting as dpa
 import numpy as np
 import safetensors.torch
 import torch
-from scipy import optimize, special
+from scipy import optimize, sparse, special
 from torch import Tensor
 from torch_geometric.data import Data
 
 from graphveil import _validate
 from graphveil._errors import InvalidInputError, UnprovenError
 from graphveil._files import write_file
+from graphveil.grads.linear import SparseExamples
 from graphveil.graph.caps import cap_senders
 from graphveil.graph.messages import Messages, normalised
 from graphveil.graph.pagerank import WAYS, pagerank
@@ -47,6 +48,7 @@ from graphveil.methods.node import (
     step_noise,
     steps_begun,
 )
+from graphveil.methods.student import taught
 from graphveil.nn import RootedGNN
 from graphveil.privacy.accounting import calibrate
 from graphveil.privacy.claims import CLAIMS
@@ -56,6 +58,8 @@ from graphveil.rng import SecretStream, secret, seeded
 
 VARIANTS = ("features", *CHOICES)
 _LIKELY = 0.5  # how likely a right choice must be for the structure to be given a budget
+_SPARSE = 0.2  # share of entries that are not 0, below which sparse products pay
+_STEP = 0.0075  # of a learning rate that was not given
 _NO_LABEL = -100  # of loss terms that are zero
 _CHOICE, _STEPS = "the choice of who is read (DP-APPR)", "training of the weights"
 
@@ -75,14 +79,28 @@ class DPAR(PrivateNodeMethod):
     ``paper=True`` takes the noise for which Zhang et al. claim ``epsilon``, and their sampling rate
     of 0.09 and 70 rows unless told otherwise.
 
-    Prediction smooths log-probabilities over the graph, ``smoothing_steps`` times.
+    The network is linear (``num_layers``), reads every column, and takes ``steps`` steps on all
+    rows at once: with thousands of columns a random projection costs more than the noise it saves.
+    With ``learning_rate=None`` the size of a step follows from rows, classes and noise.
+
+    Prediction smooths log-probabilities over the graph, ``smoothing_steps`` times. On a graph that
+    was not trained on (``disjoint``) a ``student`` then learns them from that graph's own rows.
 
     *Guarantee*: the weights are (epsilon, delta)-private for one node, withheld or removed with all
     its edges. Public: :class:`Facts`.
     """
 
     name: ClassVar[str] = "dpar"
+    _sizes_its_steps: ClassVar[bool] = True
 
+    project_above: int = 1_000_000
+    num_layers: int = 1
+    steps: int = 40
+    sample_rate: float = 1.0
+    max_grad_norm: Any = 1.0
+    optimizer: str = "sgd"
+    learning_rate: float | None = None  # type: ignore[assignment]
+    averaged: float = 0.5
     variant: str | None = None
     structure_share: float | None = None
     rows: int | None = None
@@ -96,6 +114,7 @@ class DPAR(PrivateNodeMethod):
     graph_rate: float | None = None
     smoothing_steps: int = 2
     teleport: float = 0.25
+    student: bool = True
     paper: bool = False
 
     # --- what the settings come to ---------------------------------------------------------------
@@ -165,16 +184,20 @@ class DPAR(PrivateNodeMethod):
         _validate.number("teleport", self.teleport, "[0, 1]")
 
     def _network(self, facts: Facts) -> RootedGNN:
-        """A hidden layer of each node, their weighted sum, logits: the same as summing logits."""
-        return RootedGNN(
+        """Hidden layers of each node, their weighted sum, logits: the same as summing logits."""
+        network = RootedGNN(
             self._columns(facts),
             self.hidden_channels,
             facts.num_classes,
             num_layers=1,
-            encoder_layers=1,
+            encoder_layers=_validate.integer("num_layers", self.num_layers, "[1, 10]") - 1,
             decoder_layers=0,
             activation=self.activation,
         )
+        if self.num_layers == 1:
+            for parameter in network.parameters():
+                torch.nn.init.zeros_(parameter)
+        return network
 
     # --- plan ------------------------------------------------------------------------------------
 
@@ -191,6 +214,19 @@ class DPAR(PrivateNodeMethod):
     def _live(self, facts: Facts, rows: int) -> float:
         """About how many rows have a loss term."""
         return min(float(rows), self._graph_rate * facts.num_train)
+
+    def _step_size(self, facts: Facts, rows: int, noise: float) -> float:
+        """Longer steps for more rows and less noise; Adam has a size of its own."""
+        if self.learning_rate is not None:
+            return self.learning_rate
+        if self.optimizer == "adam":
+            return 0.02
+        noise_of_all = noise / (self.sample_rate * math.sqrt(self.steps))  # steps as one release
+        return _STEP * facts.num_classes * math.sqrt(self._live(facts, rows) / noise_of_all)
+
+    @property
+    def _learning_rate(self) -> float:
+        return float(self.plan_.details["learning_rate"])
 
     def _chooser(self, facts: Facts, variant: str, noise: float) -> PrivateRows:
         return PrivateRows(
@@ -241,6 +277,7 @@ class DPAR(PrivateNodeMethod):
             "removed": removed,
             "altered": altered,
             "graph_rate": self._graph_rate,
+            "learning_rate": self._step_size(facts, rows, noises.steps),
             "parameters": parameters,
             "signal_to_noise": signal_to_noise(
                 self.sample_rate * self._live(facts, rows), noises.steps, parameters
@@ -353,7 +390,7 @@ class DPAR(PrivateNodeMethod):
             charges.append(Charge(paid_for=_CHOICE, event=chooser.event()))
         x = torch.where(drawn.sample.unsqueeze(1), self._prepared(data.x), 0.0)
         y = torch.where(drawn.sample, data.y, _NO_LABEL)
-        terms = RootedTerms(x, y, messages, drawn.rows, 1)
+        terms = self._terms(x, y, messages, drawn.rows)
         network, noise = self._made(facts), plan.details["noise_multiplier"]
         influence = self._influence(facts, variant)
         step = self._make_step(network, terms, noise, influence, rng, rooted_losses)
@@ -363,6 +400,14 @@ class DPAR(PrivateNodeMethod):
         charges.append(Charge(paid_for=_STEPS, event=spent))
         self._fitted(network, list(self._sampled(charges)), rng)
         return self
+
+    def _terms(self, x: Tensor, y: Tensor, messages: Messages, rows: Tensor) -> Any:
+        """The loss terms of the rows. A linear network may sum features first."""
+        if self.num_layers == 1:
+            summed = messages.weighted(x)[rows]
+            if (summed != 0).float().mean() < _SPARSE:
+                return SparseExamples(sparse.csr_array(summed.numpy()), y[rows])
+        return RootedTerms(x, y, messages, rows, 1)
 
     def _drawn(self, data: Data, rows: int, rng: SecretStream) -> _Drawn:
         """Who takes part, and whose rows are trained on; from public ids and secret coins.
@@ -455,9 +500,31 @@ class DPAR(PrivateNodeMethod):
 
     def _logits(self, x: Tensor, data: Data) -> Tensor:
         self._check_settings()  # prediction has settings of its own, which may have been changed
-        own = self.network_.on_graph(x, alone(len(x))).log_softmax(1)
-        edges = cap_senders(data.edge_index, len(x), None, seed=self.seed)
-        return smoothed(own, normalised(edges, len(x)), self.smoothing_steps, self.teleport)
+        return self._smoothed(self._alone(x), self._around(data))
+
+    def _logits_apart(self, x: Tensor, data: Data) -> Tensor:
+        """A student follows what nodes have in common; the less noise, the less it is needed."""
+        self._check_settings()
+        own, messages = self._alone(x), self._around(data)
+        found = self._smoothed(own, messages)
+        if not self.student:
+            return found
+        details = self.plan_.details
+        noise = details["noise_multiplier"] / (details["sample_rate"] * math.sqrt(details["steps"]))
+        learned = taught(found.softmax(1), x, messages, 0.5 * math.sqrt(noise) / len(x))
+        kept = 0.5 / (1 + 2 * noise)
+        return kept * own + (1 - kept) * learned
+
+    def _alone(self, x: Tensor) -> Tensor:
+        """What is believed of every node by itself."""
+        return self.network_.on_graph(x, alone(len(x))).log_softmax(1)
+
+    def _around(self, data: Data) -> Messages:
+        edges = cap_senders(data.edge_index, len(data.x), None, seed=self.seed)
+        return normalised(edges, len(data.x))
+
+    def _smoothed(self, own: Tensor, messages: Messages) -> Tensor:
+        return smoothed(own, messages, self.smoothing_steps, self.teleport)
 
     def _noisy(self, x: Tensor, data: Data, epsilon: float) -> Tensor:
         if self._graph_rate < 1:

@@ -75,6 +75,7 @@ class NodeMethod(Method):
     """
 
     network_: Any = field(init=False, repr=False, compare=False)
+    _sizes_its_steps: ClassVar[bool] = False  # whether a plan finds a learning rate by itself
 
     features: str = "power"
     feature_scale: float = 4.0
@@ -106,7 +107,8 @@ class NodeMethod(Method):
         _validate.number("feature_scale", self.feature_scale, "(0, inf)")
         _validate.integer("projection", self.projection, "[1, inf)")
         _validate.integer("project_above", self.project_above, "[1, inf)")
-        _validate.number("learning_rate", self.learning_rate, "(0, inf)")
+        if self.learning_rate is not None or not self._sizes_its_steps:
+            _validate.number("learning_rate", self.learning_rate, "(0, inf)")
 
     def _made(self, facts: Facts) -> Any:
         with seeded_weights(self.seed):
@@ -150,9 +152,14 @@ class NodeMethod(Method):
         with torch.no_grad():
             if epsilon is not None:
                 return self._noisy(x, data, epsilon).softmax(1)
-            found = self._logits(x, data).softmax(1)
+            logits = self._logits_apart if mode == "disjoint" else self._logits
+            found = logits(x, data).softmax(1)
         self._predicted(mode)
         return found
+
+    def _logits_apart(self, x: Tensor, data: Data) -> Tensor:
+        """Logits of every node of a graph that was not trained on."""
+        return self._logits(x, data)
 
     def _predicted(self, mode: str) -> None:
         """Put what a prediction promises on the certificate, where there is a promise."""
@@ -271,7 +278,7 @@ class PrivateNodeMethod(NodeMethod):
         removed, altered = influence
         step = make_private(
             network,
-            make_optimizer(self.optimizer, network.parameters(), self.learning_rate),
+            make_optimizer(self.optimizer, network.parameters(), self._learning_rate),
             terms,
             losses=losses,
             noise_multiplier=noise,
@@ -287,6 +294,10 @@ class PrivateNodeMethod(NodeMethod):
             [plan.unit, plan.relation, f"degree {plan.public_degree}", *plan.void_because]
         )
         return step
+
+    @property
+    def _learning_rate(self) -> float:
+        return self.learning_rate
 
     def _step_settings(self, network: Any, terms: Any) -> dict[str, Any]:
         """How batches are drawn and gradients bounded."""

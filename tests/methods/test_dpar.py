@@ -1,0 +1,838 @@
+"""DPAR: whom a node can reach, what is read of a secret sample, what runs is what is charged."""
+
+import itertools
+import math
+from collections import Counter
+from types import SimpleNamespace
+
+import dp_accounting as dpa
+import numpy as np
+import pytest
+import torch
+from methods_cases import changed, graph, recorded, weights
+from scipy import sparse
+from scipy.sparse.csgraph import maximum_bipartite_matching
+from torch_geometric.data import Data
+
+from graphveil._errors import GraphveilError, InvalidInputError, UnprovenError
+from graphveil.grads.step import PrivateStep
+from graphveil.graph.pagerank import pagerank
+from graphveil.graph.private_rows import CHOICES, PrivateRows
+from graphveil.graph.splits import separate, split
+from graphveil.mechanisms import GumbelTopK
+from graphveil.methods import DPAR, Facts, dpar
+from graphveil.privacy.accounting import epsilon
+from graphveil.privacy.claims import CLAIMS
+from graphveil.privacy.events import (
+    GumbelTopKDpEvent,
+    SampledGaussianDpEvent,
+    composed,
+    repeated,
+)
+from graphveil.rng import secret
+
+QUICK = {"steps": 3, "hidden_channels": 4, "sample_rate": 0.5}
+DATA = graph()
+FACTS = Facts.of(DATA)
+VARIANTS = ("features", *CHOICES)
+NO_EDGES = torch.empty(2, 0, dtype=torch.long)
+_PRICES = {}
+PLAN = DPAR.plan
+
+
+@pytest.fixture(autouse=True, scope="module")
+def priced_once():
+    """The noise for the same parts is sought once."""
+    calibrate = dpar.calibrate
+
+    def remembered(make_event, **settings):
+        key = repr((make_event(1.0), make_event(2.0), settings))
+        if key not in _PRICES:
+            _PRICES[key] = calibrate(make_event, **settings)
+        return _PRICES[key]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(dpar, "calibrate", remembered)
+        yield
+
+
+@pytest.fixture
+def free(monkeypatch):
+    """Noise that nobody has to look for, in tests that do not ask what it costs."""
+    monkeypatch.setattr(dpar, "calibrate", lambda *_, **__: 4.0)
+
+
+def made(variant=None, **settings):
+    return DPAR(**(QUICK | {"variant": variant} | settings))
+
+
+def stop_after(steps):
+    """A progress bar that is interrupted before its step number ``steps``."""
+
+    def progress(planned):
+        for place, step in enumerate(planned):
+            if place == steps:
+                raise KeyboardInterrupt
+            yield step
+
+    return progress
+
+
+# --- what runs is what is charged -----------------------------------------------------------------
+
+
+@pytest.mark.parametrize("graph_rate", [1.0, 0.5])
+@pytest.mark.parametrize(
+    "variant, rows", [*((v, None) for v in VARIANTS), ("features", 9), ("em1", 9)]
+)
+def test_the_events_seen_are_the_events_charged(variant, rows, graph_rate, monkeypatch):
+    if rows is not None:
+        monkeypatch.setattr(dpar, "calibrate", lambda *_, **__: 4.0)  # priced once is enough
+    seen, names, steps = recorded(monkeypatch), [], []
+    select, take = GumbelTopK.release, PrivateStep.__call__
+
+    def note_names(self, scores, rng):
+        assert rng.void_reason is None
+        assert len(scores) == self.rows
+        names.append(self)
+        return select(self, scores, rng)
+
+    def note_step(self):
+        steps.append((self.one_step, len(self.examples)))
+        return take(self)
+
+    monkeypatch.setattr(GumbelTopK, "release", note_names)
+    monkeypatch.setattr(PrivateStep, "__call__", note_step)
+    method = made(variant, rows=rows, graph_rate=graph_rate).fit(DATA)
+    assert all(rng.void_reason is None for *_, rng in seen.releases)
+    count = rows or FACTS.num_train
+    values = [(m, value) for m, value, _ in seen.releases if value.dim() == 2]
+    stepped = [(m, value) for m, value, _ in seen.releases if value.dim() == 1]
+    assert len(values) + len(stepped) == len(seen.releases)
+
+    # The choice: all rows, all nodes, at the noise of the plan.
+    assert len(names) == (variant in ("em0", "em1"))
+    assert len(values) == (variant in ("gm", "em1"))
+    choice = [
+        repeated(GumbelTopKDpEvent(noise_multiplier=m.noise_multiplier, k=m.k), m.rows)
+        for m in names
+    ]
+    choice += [dpa.GaussianDpEvent(m.noise_multiplier) for m, _ in values]
+    for mechanism in names:
+        assert (mechanism.rows, mechanism.k, mechanism.bound) == (count, 2, 0.1)
+    for mechanism, value in values:
+        assert value.shape == (count, FACTS.num_nodes if variant == "gm" else 2)
+        # sqrt(2 M) C1 of rows, and sqrt(M K) C2 of values, of which there are K = 2.
+        assert mechanism.sensitivity == pytest.approx(math.sqrt(2 * count) * 0.1, rel=1e-12)
+
+    # The steps: coins of all rows' terms, after those of the nodes where there is a sample.
+    coins = list(seen.coins)
+    if graph_rate < 1:
+        rate, drawn = coins.pop(0)
+        assert (rate, len(drawn)) == (graph_rate, FACTS.num_nodes)
+    readers = 0 if variant == "features" else 1
+    removed, altered = (0, readers + 1) if graph_rate < 1 and rows else (1, readers)
+    details = method.plan_.details
+    assert len(stepped) == len(steps) == len(coins) == 3
+    for (mechanism, value), (event, terms), (rate, drawn) in zip(
+        stepped, steps, coins, strict=True
+    ):
+        assert len(value) == weights(method).numel()
+        assert len(drawn) == terms == count == details["rows"]
+        assert mechanism.noise_multiplier == details["noise_multiplier"]
+        assert mechanism.sensitivity == 1.0
+        assert event == SampledGaussianDpEvent(
+            rate=rate,
+            noise_multiplier=mechanism.noise_multiplier,
+            removed=removed,
+            altered=altered,
+        )
+    ran = [composed(*choice)] if choice else []
+    ran.append(repeated(steps[0][0], 3))
+    if graph_rate < 1:
+        ran = [dpa.PoissonSampledDpEvent(graph_rate, composed(*ran))]
+    certificate = method.certificate_
+    assert [charge.event for charge in certificate.charges] == ran
+    assert certificate.charges == method.plan_.charges
+    assert rows is not None or 0.99 * 8 < certificate.guarantee.epsilon <= 8
+    assert certificate.guarantee.unit == "node"
+
+
+@pytest.mark.parametrize("variant, graph_rate", [*((v, 0.5) for v in VARIANTS), ("em0", 0.09)])
+def test_a_sample_amplifies_the_whole_as_by_hand(variant, graph_rate):
+    plan = made(variant, graph_rate=graph_rate).plan(FACTS)
+    (charge,) = plan.charges
+    assert charge.event.sampling_probability == graph_rate
+    inside = epsilon(charge.event.event, plan.delta / graph_rate)
+    assert plan.epsilon == pytest.approx(math.log1p(graph_rate * math.expm1(inside)), rel=1e-6)
+    assert 0.98 * 8 < plan.epsilon <= 8
+    assert inside > 8.5
+
+
+@pytest.mark.parametrize("variant, share", [("gm", 0.5), ("em0", 0.1), ("em0", 0.9), ("em1", 0.9)])
+def test_the_share_given_is_the_share_used(variant, share):
+    plan = made(variant, structure_share=share).plan(FACTS)
+    choice = plan.details["structure_noise"] ** -2
+    one = (1 + 2 * 1) / plan.details["noise_multiplier"]
+    steps = 3 * 0.5**2 * math.expm1(one**2)  # by the central limit
+    assert choice / (choice + steps) == pytest.approx(share, rel=1e-6)
+    assert plan.details["structure_share"] == share
+    assert plan.epsilon <= 8
+
+
+# --- who is chosen automatically ------------------------------------------------------------------
+
+
+def test_at_sensible_budgets_the_structure_gets_nothing():
+    asked = 8.0
+    for other in (0.1, 1.0, 30.0):
+        assert made(epsilon=other)._variant(FACTS, 1e-2) == "features"
+    plan = made(epsilon=asked).plan(FACTS)
+    assert plan.settings == {"variant": "features"}
+    assert plan.details["structure_share"] == 0
+    assert [charge.paid_for for charge in plan.charges] == ["training of the weights"]
+    assert plan.details["rows"] == FACTS.num_train
+    # What a choice would be worth: the best there is, with all of the budget.
+    least = dpar._least_noise(asked, plan.delta)
+    assert epsilon(dpa.GaussianDpEvent(least), plan.delta) == pytest.approx(asked, rel=2e-3)
+    likely = [
+        PrivateRows(how=how, rows=45, k=2, bound=0.1, noise_multiplier=least).chance(60)
+        for how in CHOICES
+    ]
+    assert plan.details["right_choice"] == pytest.approx(max(likely))
+    assert max(likely) < 0.5
+
+
+def test_at_an_absurd_budget_on_a_tiny_graph_there_is_a_choice():
+    tiny = Facts(num_nodes=12, num_features=5, num_classes=3, num_train=8)
+    plan = made(epsilon=100.0, rows=2).plan(tiny)
+    assert plan.settings["variant"] in CHOICES
+    assert plan.details["right_choice"] > 0.5
+    assert len(plan.charges) == 2
+    assert 98 < plan.epsilon <= 100
+    none = made(epsilon=100.0, rows=2, structure_share=0)
+    assert none._variant(tiny, plan.delta) == "features"
+
+
+@pytest.mark.usefixtures("free")
+@pytest.mark.parametrize("variant", CHOICES)
+def test_the_plan_says_how_likely_a_right_choice_is(variant):
+    details = made(variant, neighbours=3, row_bound=0.3).plan(FACTS).details
+    chooser = PrivateRows(
+        how=variant, rows=45, k=3, bound=0.3, noise_multiplier=details["structure_noise"]
+    )
+    assert details["right_choice"] == pytest.approx(chooser.chance(FACTS.num_nodes))
+
+
+# --- one node more or less ------------------------------------------------------------------------
+
+
+class Coins:
+    """A stream that keeps the nodes it was told, and orders others as it was told."""
+
+    void_reason = "given"
+
+    def __init__(self, sample, orders=()):
+        self.sample, self.orders, self.asked = sample, list(orders), []
+
+    def bernoulli(self, rate, n):
+        assert n == len(self.sample)
+        return np.array(self.sample)
+
+    def normal(self, n):
+        self.asked.append(n)
+        return np.array(self.orders.pop(0) if self.orders else range(n), float)
+
+
+@pytest.fixture
+def read(monkeypatch):
+    """The loss terms of a fit that draws nothing and trains nothing, each as what it reads."""
+    found = SimpleNamespace(terms=None, chosen=None, weight=None)
+
+    def release(self, scores, rng):
+        assert scores.shape[0] == self.rows
+        return found.chosen.copy(), found.weight.copy()
+
+    def make_step(self, network, terms, *rest):
+        found.terms = terms
+
+    monkeypatch.setattr(PrivateRows, "release", release)
+    monkeypatch.setattr(DPAR, "_make_step", make_step)
+    monkeypatch.setattr(DPAR, "_trained", lambda self, *_, **__: dpa.NoOpDpEvent())
+    monkeypatch.setattr(DPAR, "_fitted", lambda self, *_: None)
+
+    def fit(method, data, facts, coins, chosen=None):
+        monkeypatch.setattr(dpar.Facts, "of", lambda data: facts)  # ids are public, data is not
+        if chosen is not None:
+            found.chosen = chosen
+            found.weight = np.full(chosen.shape, 1 / chosen.shape[1])
+        method.fit(data, rng=coins)
+        return [what_is_read(found.terms, place) for place in range(len(found.terms))]
+
+    return fit
+
+
+def what_is_read(terms, place):
+    """Label, own row and weight, others' rows and weights; None of a term that is zero."""
+    ((around, label),) = terms.batches(torch.tensor([place]))
+    if label.item() < 0:
+        return None
+    table, inside = around.table[around.index[0]], around.mask[0, 0]
+    rows = [
+        (tuple(table[t].tolist()), around.weight[0, 0, t].item())
+        for t in inside.nonzero().flatten()
+    ]
+    return label.item(), rows[0], tuple(sorted(rows[1:]))
+
+
+def gone(terms, others):
+    """How many terms of the first there are not among the others, and the other way round."""
+    first, second = (Counter(t for t in each if t is not None) for each in (terms, others))
+    return (first - second).total(), (second - first).total()
+
+
+def small(nodes, train, seed, *, density=0.4):
+    rng = np.random.default_rng(seed)
+    pairs = [p for p in itertools.combinations(range(nodes), 2) if rng.random() < density]
+    edges = torch.tensor(pairs).t() if pairs else NO_EDGES
+    masks = {"train_mask": torch.arange(nodes) < train}
+    masks |= {"val_mask": ~masks["train_mask"], "test_mask": torch.zeros(nodes, dtype=torch.bool)}
+    x = torch.from_numpy(rng.normal(size=(nodes, 3))).float()
+    edges = torch.cat([edges, edges.flip(0)], 1)
+    data = Data(x=x, edge_index=edges, y=torch.arange(nodes) % 2, **masks)
+    return data, Facts(num_nodes=nodes, num_features=3, num_classes=2, num_train=train)
+
+
+def without(data, v, relation):
+    """The same public ids; v has no features, no label, no list (and is in nobody's)."""
+    x, y = data.x.clone(), data.y.clone()
+    x[v], y[v] = 0.0, -100
+    ends = data.edge_index[:1] if relation == "withheld" else data.edge_index
+    return changed(data, x=x, y=y, edge_index=data.edge_index[:, (ends != v).all(0)])
+
+
+@pytest.mark.parametrize("variant, cap", [("features", 1), ("gm", 1), ("em0", 2)])
+def test_a_node_changes_no_more_terms_than_are_charged(variant, cap, read, monkeypatch):
+    """Given what was chosen, which is charged by itself: its own term, and ``cap`` others."""
+    most, rng = [0, 0], np.random.default_rng(cap)
+    for seed, rows in enumerate((None, 3)):
+        data, facts = small(7, 5, seed)
+        method = made(variant, column_cap=cap, rows=rows)
+        plan = planned(method, facts, monkeypatch)
+        removed, altered = (plan.details[key] for key in ("removed", "altered"))
+        assert (removed, altered) == (1, 0 if variant == "features" else cap)
+        for _ in range(3):
+            # Few names, so that columns are full; a row may name its own node.
+            names = rng.permutation(7)[:3]
+            chosen = np.stack([rng.permutation(names)[:2] for _ in range(rows or 5)])
+            whole = read(method, data, facts, secret(fixed_seed=0), chosen)
+            assert all(term is not None for term in whole)
+            assert len(whole) == (rows or 5)
+            for v, relation in itertools.product(range(7), ("withheld", "removed")):
+                other = without(data, v, relation)
+                lost, new = gone(whole, read(method, other, facts, secret(fixed_seed=0), chosen))
+                assert lost <= removed + altered
+                assert new <= altered
+                most = [max(most[0], lost), max(most[1], new)]
+    assert most == [removed + altered, altered]  # attained: the count is not blind
+
+
+def planned(method, facts, monkeypatch):
+    """The plan of a method, made once."""
+    with monkeypatch.context() as patch:
+        patch.setattr(dpar, "calibrate", lambda *_, **__: 1.0)  # whatever it costs
+        plan = PLAN(method, facts)
+    monkeypatch.setattr(DPAR, "plan", lambda self, facts: plan)
+    return plan
+
+
+def outcomes(read, method, data, facts, sample, chosen):
+    """What the terms come to under every order that the coins may come in, all as likely."""
+    coins = Coins(sample)
+    read(method, data, facts, coins, chosen)
+    orders = itertools.product(*(itertools.permutations(range(n)) for n in coins.asked))
+    return [read(method, data, facts, Coins(sample, order), chosen) for order in orders]
+
+
+@pytest.mark.parametrize(
+    "train, rows, live",
+    [
+        pytest.param(4, 2, 3, id="some rows of a larger sample"),
+        pytest.param(4, 3, 3, id="one row too few"),
+        pytest.param(4, 3, 2, id="as many rows as live nodes"),
+        pytest.param(4, 3, 1, id="more rows than live nodes"),
+        pytest.param(3, 3, 2, id="all rows"),
+        pytest.param(3, 3, 1, id="all rows of fewer live nodes"),
+    ],
+)
+@pytest.mark.parametrize("variant", ["features", "em0"])
+def test_a_node_in_the_sample_changes_no_more_terms_than_are_charged(
+    variant, train, rows, live, read, monkeypatch
+):
+    """Orders are secret and equally likely: those with and without the node must pair up.
+
+    Given what was chosen for each place, there must be a perfect matching between the orders of the
+    two worlds in which no pair is further apart than is charged.
+    """
+    data, facts = small(train + 1, train, 1)
+    method = made(variant, rows=rows, graph_rate=0.5, neighbours=1)
+    plan = planned(method, facts, monkeypatch)
+    nothing = sparse.csr_array((rows, train + 1))  # what is chosen is given
+    monkeypatch.setattr(dpar, "pagerank", lambda *_, **__: nothing.copy())
+    removed, altered = (plan.details[key] for key in ("removed", "altered"))
+    for names in ([0, 1, 2], [train, 1, 0]):
+        chosen = np.array(names[:rows])[:, None]
+        # So many of the training nodes are live beside node 0; the last one, untrained on, is too.
+        sample = np.array([u <= live or u == train for u in range(train + 1)])
+        with_0 = outcomes(read, method, data, facts, sample, chosen)
+        sample[0] = False
+        without_0 = outcomes(read, method, data, facts, sample, chosen)
+        near = np.zeros((len(with_0), len(without_0)), dtype=bool)
+        for i, j in itertools.product(range(len(with_0)), range(len(without_0))):
+            lost, new = gone(with_0[i], without_0[j])
+            near[i, j] = lost <= removed + altered and new <= altered
+        pairs = maximum_bipartite_matching(sparse.csr_array(near))
+        assert (pairs >= 0).all(), names
+
+
+def test_a_node_that_is_nobodys_row_alters_its_readers_alone(read, monkeypatch):
+    data, facts = small(7, 5, 2)
+    chosen = np.array([[6, 5], [6, 5], [6, 0], [5, 6], [6, 1]])
+    method = made("em0", column_cap=2)
+    planned(method, facts, monkeypatch)
+    whole = read(method, data, facts, secret(fixed_seed=0), chosen)
+    other = read(method, without(data, 6, "removed"), facts, secret(fixed_seed=0), chosen)
+    assert gone(whole, other) == (2, 2)
+
+
+@pytest.mark.parametrize("own_weight", [0.2, 0.5])
+def test_the_weights_of_a_row_add_up_and_its_own_is_a_constant(own_weight, read, monkeypatch):
+    data, facts = small(7, 5, 3)
+    method = made("em0", own_weight=own_weight)
+    planned(method, facts, monkeypatch)
+    drawn = method._drawn(data, 5, secret()).rows.numpy()
+    chosen = np.array([[5, 6], [5, 6], [5, 6], [0, 0], [0, 0]])
+    # Node 5 and 6 go to one row each; the last two rows name one other, and their own node.
+    chosen[3] = [drawn[3], drawn[0]]
+    chosen[4] = [drawn[4], drawn[4]]
+    found = read(method, data, facts, secret(fixed_seed=0), chosen)
+    for place, (_, (own, weight), others) in enumerate(found):
+        assert own == tuple(method._prepared(data.x)[drawn[place]].tolist())
+        assert weight + sum(w for _, w in others) == pytest.approx(1)
+        # Each has half of the rest; what is dropped leaves the others their proportions.
+        heard = len(others) * (1 - own_weight) / 2
+        assert weight == pytest.approx(own_weight / (own_weight + heard))
+        assert all(w == pytest.approx(others[0][1]) for _, w in others)
+    counts = sorted(len(others) for *_, others in found[:3])
+    assert counts in ([0, 0, 2], [0, 1, 1])
+    assert [len(others) for *_, others in found[3:]] == [1, 0]
+    # The same graph with other edges: who is read and how loud is the choice's alone.
+    bare = read(method, changed(data, edge_index=NO_EDGES), facts, secret(fixed_seed=0), chosen)
+    assert bare == found
+
+
+@pytest.mark.usefixtures("free")
+@pytest.mark.parametrize("ranking", ["ista", "push"])
+def test_a_row_is_scored_by_pagerank_without_its_own_node(ranking, monkeypatch):
+    seen, release = [], PrivateRows.release
+
+    def note(self, scores, rng):
+        seen.append(scores.toarray())
+        return release(self, scores, rng)
+
+    monkeypatch.setattr(PrivateRows, "release", note)
+    method = made("em0", rows=9, ranking=ranking, alpha=0.4, rho=1e-3).fit(DATA)
+    rows = method._drawn(DATA, 9, secret()).rows
+    expected = pagerank(DATA.edge_index, 60, rows, how=ranking, alpha=0.4, rho=1e-3).toarray()
+    assert (expected[range(9), rows] > 0.3).all()
+    expected[range(9), rows] = 0.0
+    assert np.array_equal(seen[0], expected)
+    assert (expected > 0).sum() > 20
+
+
+# --- a secret sample of the nodes -----------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("free")
+@pytest.mark.parametrize(
+    "variant, rows", [("features", None), ("features", 7), ("gm", 7), ("em1", 7)]
+)
+def test_nodes_outside_the_sample_are_never_read(variant, rows, monkeypatch):
+    data = changed(DATA, num_classes=3)
+    drawn, draw = [], DPAR._drawn
+    monkeypatch.setattr(
+        DPAR, "_drawn", lambda self, *given: drawn.append(draw(self, *given)) or drawn[-1]
+    )
+
+    def fit(data):
+        method = made(variant, rows=rows, graph_rate=0.5, rho=1e-3)
+        return weights(method.fit(data, rng=secret(fixed_seed=11)))
+
+    before = fit(data)
+    sample = drawn[0].sample
+    assert 10 < sample.sum() < 50
+    outside = ~sample
+    rng = torch.Generator().manual_seed(0)
+    noise = torch.randn(data.x.shape, generator=rng)
+    ends = torch.randint(60, (2, 300), generator=rng)
+    ends = ends[:, outside[ends].any(0) & (ends[0] != ends[1])]
+    kept = data.edge_index[:, sample[data.edge_index].all(0)]
+    others = {
+        "features": changed(data, x=torch.where(outside.unsqueeze(1), noise, data.x)),
+        "labels": changed(data, y=torch.where(outside, (data.y + 1) % 3, data.y)),
+        "more edges": changed(
+            data, edge_index=torch.cat([data.edge_index, ends, ends.flip(0)], 1).unique(dim=1)
+        ),
+        "fewer edges": changed(data, edge_index=kept),
+    }
+    for why, other in others.items():
+        assert torch.equal(fit(other), before), why
+    # The same changes to one node inside are noticed.
+    inside = drawn[0].rows[0]
+    x, y = data.x.clone(), data.y.clone()
+    x[inside], y[inside] = -x[inside], (y[inside] + 1) % 3
+    assert not torch.equal(fit(changed(data, x=x)), before)
+    assert not torch.equal(fit(changed(data, y=y)), before)
+
+
+def test_rows_are_drawn_inside_the_sample():
+    method = made("features", rows=7, graph_rate=0.5)
+    met = torch.zeros(60)
+    for _ in range(300):
+        drawn = method._drawn(DATA, 7, secret())
+        assert len(drawn.rows.unique()) == 7
+        assert DATA.train_mask[drawn.rows].all()
+        live = (drawn.sample & DATA.train_mask).sum()
+        assert drawn.sample[drawn.rows].sum() == min(7, live)
+        met[drawn.rows] += 1
+    # Everybody's turn, as often: 300 * 7 / 45 = 47 of each.
+    assert met[DATA.train_mask].min() > 20
+    assert met[DATA.train_mask].max() < 80
+    public = [made("features", rows=7, seed=s)._drawn(DATA, 7, secret()) for s in (0, 0, 1)]
+    assert torch.equal(public[0].rows, public[1].rows)  # without sampling there is no secret
+    assert not torch.equal(public[0].rows, public[2].rows)
+    assert public[0].sample.all()
+
+
+@pytest.mark.parametrize("variant", ["features", "em0"])
+def test_rows_without_a_live_node_have_no_term(variant, read, monkeypatch):
+    data, facts = small(7, 5, 1)
+    method = made(variant, rows=4, graph_rate=0.5)
+    planned(method, facts, monkeypatch)
+    chosen = np.array([[5, 6], [0, 1], [2, 3], [4, 5]])
+    for live in range(6):
+        sample = [place < live for place in range(7)]
+        found = read(method, data, facts, Coins(sample), chosen)
+        assert len(found) == 4  # whatever the sample, so many terms are drawn from
+        assert sum(term is not None for term in found) == min(live, 4)
+
+
+@pytest.mark.usefixtures("free")
+def test_a_term_that_is_zero_has_no_gradient(monkeypatch):
+    """Nobody is in the sample: what goes into the noise is nothing."""
+    seen = recorded(monkeypatch)
+    for variant in VARIANTS:
+        made(variant, graph_rate=1e-9, sample_rate=1.0, steps=1).fit(DATA)
+        *_, (_, value, _) = seen.releases
+        assert (value == 0).all()
+
+
+# --- the paper ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_the_paper_claims_what_was_asked_and_what_is_proven_stands_beside_it(variant):
+    plan = made(variant, paper=True).plan(FACTS)
+    assert plan.claim.epsilon == 8.0
+    assert plan.claim.why_it_differs == CLAIMS["dpar"](epsilon=8.0, graph_rate=0.09).flaw
+    assert "Sampling multiplies exp(eps) - 1" in plan.claim.why_it_differs
+    assert 40 < plan.epsilon < math.inf
+    assert plan.details["graph_rate"] == 0.09
+    assert plan.details["rows"] == 45  # 70, of those there are
+    text = str(plan.certificate())
+    assert "claimed by Zhang" in text
+    # The noise of the choice, by the paper's own account: half of epsilon / q', at delta / 2.
+    if variant != "features":
+        z = plan.details["structure_noise"]
+        said = {
+            "gm": dpa.GaussianDpEvent(math.sqrt(2) * z),  # rows C1 apart
+            # One selection of scale s is 1/s-bounded, M K of them; values as they are.
+            "em0": dpa.ZCDpEvent(1 / z**2 / 8),
+            "em1": dpa.ZCDpEvent(1 / (2 * z**2) / 8 + 1 / (2 * z**2) / 2),
+        }
+        inside = epsilon(said[variant], plan.delta / 2)
+        assert inside == pytest.approx(0.5 * 8 / 0.09, rel=1e-3)
+
+
+def test_a_run_of_the_paper_shows_both_figures():
+    big = Facts(num_nodes=2995, num_features=5, num_classes=3, num_train=2396)
+    plan = made("em0", paper=True).plan(big)
+    assert (plan.details["rows"], plan.details["removed"], plan.details["altered"]) == (70, 0, 2)
+    method = made("em0", paper=True).fit(DATA)
+    certificate = method.certificate_
+    assert certificate.claim.epsilon == 8
+    assert certificate.charges == method.plan_.charges
+    assert not certificate.void_because
+    assert certificate.guarantee.epsilon > 40
+    assert made("em0").plan(FACTS).claim is None
+
+
+# --- refusals and odd graphs ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "settings, said",
+    [
+        ({"variant": "em0", "neighbours": 61}, r"'neighbours'.*\[1, 60\]. Got 61"),
+        ({"neighbours": 61}, r"'neighbours'.*\[1, 60\]. Got 61"),
+        ({"variant": "gm", "rows": 46}, r"'rows'.*\[1, 45\]. Got 46"),
+        ({"rows": 46}, r"'rows'.*\[1, 45\]. Got 46"),
+        ({"variant": "features", "structure_share": 0.5}, "leave one of the two out"),
+        ({"variant": "em0", "structure_share": 0.0}, "leave one of the two out"),
+        ({"variant": None, "paper": True}, "Got None instead; name one"),
+        ({"variant": "x"}, "'variant'"),
+        ({"structure_share": 1.0}, "'structure_share'"),
+        ({"graph_rate": 0.0}, "'graph_rate'"),
+        ({"graph_rate": 1.1}, "'graph_rate'"),
+    ],
+)
+def test_what_cannot_be_is_refused_in_one_line(settings, said):
+    with pytest.raises(InvalidInputError, match=said) as refusal:
+        made(**settings).plan(FACTS)
+    assert "Got" in str(refusal.value)
+    assert "\n" not in str(refusal.value)
+
+
+@pytest.mark.usefixtures("free")
+def test_a_sampled_run_must_be_taken_in_one_piece(tmp_path):
+    method = made("features", graph_rate=0.5)
+    method.fit(DATA, directory=tmp_path / "new")
+    for name in ("checkpoint.pt", "steps"):
+        place = tmp_path / name
+        place.mkdir()
+        (place / name).write_bytes(b"x")
+        with pytest.raises(UnprovenError, match=r"in one piece.*0\.5.*start anew") as refusal:
+            method.fit(DATA, directory=place)
+        assert "\n" not in str(refusal.value)
+        assert [path.name for path in place.iterdir()] == [name]
+    with pytest.raises(UnprovenError, match="in one piece"):
+        method.fit(DATA, directory=tmp_path / "new")
+
+
+@pytest.mark.usefixtures("free")
+def test_nothing_of_a_secret_sample_is_left_on_disk(tmp_path):
+    made("em0", graph_rate=0.5).fit(DATA, directory=tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "checkpoint.pt",
+        "finished.safetensors",
+        "steps",
+    ]
+
+
+@pytest.mark.usefixtures("free")
+def test_a_noisy_prediction_after_a_sample_is_refused():
+    method = made("features", graph_rate=0.5).fit(DATA)
+    before = method.certificate_
+    with pytest.raises(UnprovenError, match=r"0\.5 instead; use the mode") as refusal:
+        method.predict(DATA, mode="noisy", epsilon=1.0)
+    assert "\n" not in str(refusal.value)
+    assert method.certificate_ == before
+    assert len(method.charges_) == 1
+    method.predict(DATA, mode="disjoint")
+
+
+@pytest.mark.usefixtures("free")
+@pytest.mark.parametrize("graph_rate", [1.0, 0.5])
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_graphs_without_edges_and_lonely_seeds_are_trained_on(variant, graph_rate):
+    pairs = torch.tensor([[0, 1], [1, 0]])
+    for edges in (NO_EDGES, pairs):
+        data = changed(DATA, edge_index=edges)
+        for ranking in ("ista", "push"):
+            method = made(variant, graph_rate=graph_rate, ranking=ranking).fit(data)
+            found = method.predict_proba(data)
+            assert torch.isfinite(found).all()
+            assert method.certificate_.charges == method.plan_.charges
+
+
+@pytest.mark.usefixtures("free")
+def test_as_many_neighbours_as_there_are_nodes():
+    method = made("em0", neighbours=60, column_cap=3).fit(DATA)
+    assert method.certificate_.charges == method.plan_.charges
+    assert method.certificate_.charges[0].event.event.k == 60
+
+
+# --- resuming -------------------------------------------------------------------------------------
+
+
+def killed_after_the_choice(method, place, monkeypatch):
+    def killed(*_, **__):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(DPAR, "_make_step", killed)
+        with pytest.raises(KeyboardInterrupt):
+            method.fit(DATA, directory=place)
+
+
+@pytest.mark.usefixtures("free")
+@pytest.mark.parametrize("variant", CHOICES)
+def test_rows_are_chosen_once(variant, tmp_path, monkeypatch):
+    """Killed between the choice and the steps, and once more between the steps."""
+    released, release = [], PrivateRows.release
+
+    def note(self, scores, rng):
+        released.append(release(self, scores, rng))
+        return released[-1]
+
+    monkeypatch.setattr(PrivateRows, "release", note)
+    used, columns = [], dpar.kept_columns
+    monkeypatch.setattr(
+        dpar,
+        "kept_columns",
+        lambda chosen, *a, **b: used.append(chosen) or columns(chosen, *a, **b),
+    )
+    killed_after_the_choice(made(variant), tmp_path, monkeypatch)
+    assert [path.name for path in tmp_path.iterdir()] == ["rows.safetensors"]
+    with pytest.raises(KeyboardInterrupt):
+        made(variant).fit(DATA, directory=tmp_path, progress=stop_after(2))
+    method = made(variant).fit(DATA, directory=tmp_path)
+    again = made(variant).fit(DATA, directory=tmp_path)
+    assert len(released) == 1
+    assert len(used) == 4
+    assert all(np.array_equal(chosen, released[0][0]) for chosen in used)
+    assert method.certificate_.charges == method.plan_.charges
+    assert again.certificate_ == method.certificate_
+    assert torch.equal(weights(again), weights(method))
+
+
+@pytest.mark.usefixtures("free")
+def test_a_choice_is_bound_to_its_settings_and_its_noise(tmp_path, monkeypatch):
+    killed_after_the_choice(made("em0"), tmp_path, monkeypatch)
+    for other in (
+        {"epsilon": 4.0},
+        {"column_cap": 2},
+        {"neighbours": 3},
+        {"seed": 1},
+        {"structure_share": 0.2},
+        {"sample_rate": 0.3},
+        {"variant": "em1"},
+    ):
+        with pytest.raises(UnprovenError, match="other settings") as refusal:
+            made(**({"variant": "em0"} | other)).fit(DATA, directory=tmp_path)
+        assert "\n" not in str(refusal.value)
+    with pytest.raises(GraphveilError):
+        made("em0").fit(DATA, directory=tmp_path, rng=secret(fixed_seed=1))
+    made("em0").fit(DATA, directory=tmp_path)
+
+
+@pytest.mark.usefixtures("free")
+@pytest.mark.parametrize("garbled", [b"", b"no such thing", b"\x08" + 7 * b"\x00" + b"{}      "])
+def test_a_garbled_choice_is_refused_in_one_line(garbled, tmp_path, monkeypatch):
+    killed_after_the_choice(made("em0"), tmp_path, monkeypatch)
+    (tmp_path / "rows.safetensors").write_bytes(garbled)
+    with pytest.raises(InvalidInputError, match="cannot be read") as refusal:
+        made("em0").fit(DATA, directory=tmp_path)
+    assert "\n" not in str(refusal.value)
+    assert "put the file back" in str(refusal.value)
+
+
+@pytest.mark.usefixtures("free")
+@pytest.mark.parametrize(
+    "first, second",
+    [
+        ({"variant": "em0"}, {"variant": "features"}),
+        ({"variant": "em0", "graph_rate": 0.5}, {"variant": "em0"}),
+        ({"variant": "em0", "graph_rate": 0.5}, {"variant": "features"}),
+    ],
+)
+def test_steps_on_a_choice_are_not_gone_on_with_as_if_there_had_been_none(first, second, tmp_path):
+    """Weights that were trained on chosen rows carry the choice: it is charged, or refused."""
+    with pytest.raises(KeyboardInterrupt):
+        made(**first).fit(DATA, directory=tmp_path, progress=stop_after(2))
+    with pytest.raises(GraphveilError):
+        made(**second).fit(DATA, directory=tmp_path)
+
+
+@pytest.mark.usefixtures("free")
+def test_a_choice_that_was_lost_is_not_made_again_for_nothing(tmp_path):
+    with pytest.raises(KeyboardInterrupt):
+        made("em0").fit(DATA, directory=tmp_path, progress=stop_after(2))
+    (tmp_path / "rows.safetensors").unlink()
+    with pytest.raises(GraphveilError):
+        made("em0").fit(DATA, directory=tmp_path)
+
+
+def test_features_gone_on_with_as_a_choice_stay_within_the_budget(tmp_path):
+    with pytest.raises(KeyboardInterrupt):
+        made("features").fit(DATA, directory=tmp_path, progress=stop_after(2))
+    try:
+        found = made("em0").fit(DATA, directory=tmp_path).certificate_.guarantee.epsilon
+    except GraphveilError:
+        return
+    assert found <= 8
+
+
+# --- prediction -----------------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("free")
+@pytest.mark.parametrize("num_layers", [1, 2])
+@pytest.mark.parametrize(
+    "settings, steps, teleport",
+    [({}, 2, 0.25), ({"smoothing_steps": 5, "teleport": 0.6}, 5, 0.6)],
+)
+def test_predictions_are_smoothed_by_power_iteration(settings, steps, teleport, num_layers):
+    method = made("features", num_layers=num_layers, **settings).fit(DATA)
+    other = graph(seed=4, nodes=25, edges=60)
+    lists = torch.zeros(25, 25, dtype=torch.float64)
+    lists[other.edge_index[1], other.edge_index[0]] = 1.0
+    lists += torch.eye(25)
+    lists /= lists.sum(1, keepdim=True)
+    with torch.no_grad():
+        # Each node alone, by hand.
+        *hidden, last, shift = method.network_.parameters()
+        rows = method._prepared(other.x)
+        if num_layers == 2:
+            rows = torch.tanh(rows @ hidden[0].T + hidden[1])
+        own = (rows @ last.T + shift).log_softmax(1).double()
+    found = own
+    for _ in range(steps):
+        found = (1 - teleport) * lists @ found + teleport * own
+    assert (found - own).abs().max() > 1e-2
+    torch.testing.assert_close(
+        method.predict_proba(other).double(), found.softmax(1), atol=1e-5, rtol=0
+    )
+    # A graph of its own may be learned from besides, unless told not to.
+    method.set_params(student=False)
+    apart = method.predict_proba(other, mode="disjoint").double()
+    torch.testing.assert_close(apart, found.softmax(1), atol=1e-5, rtol=0)
+
+
+@pytest.mark.usefixtures("free")
+@pytest.mark.parametrize("variant", ["features", "em0"])
+def test_the_disjoint_test_graph_is_scored(variant):
+    training, testing = separate(split(graph(), seed=2))
+    assert not testing.train_mask.any()
+    method = made(variant).fit(training)
+    right = method.predict(testing, mode="disjoint") == testing.y
+    assert method.score(testing, mode="disjoint") == pytest.approx(right.float().mean().item())
+    lines = [line.split(":")[0] for line in method.certificate_.inference]
+    assert lines == ["visible", "disjoint"]
+
+
+@pytest.mark.usefixtures("free")
+def test_settings_of_prediction_are_checked_again():
+    method = made("features").fit(DATA)
+    with pytest.raises(InvalidInputError, match="'teleport'"):
+        method.set_params(teleport=2.0).predict(DATA)
+
+
+def test_training_learns(monkeypatch):
+    """On labels that features say plainly, with little noise: far above one in three."""
+    monkeypatch.setattr(dpar, "calibrate", lambda *_, **__: 0.5)  # whatever it costs
+    data = graph(nodes=300, edges=600)
+    data = changed(data, x=torch.eye(5)[data.y] + 0.1 * data.x, edge_index=NO_EDGES)
+    for variant in ("features", "em0"):
+        method = DPAR(variant=variant, rows=200, steps=40, hidden_channels=8)
+        assert method.fit(data).score(data) > 0.9
