@@ -51,9 +51,9 @@ def likely(counts, law):
 
 @pytest.fixture(params=["whole", "blocks"])
 def blocks(request, monkeypatch):
-    """All rows at once, or three at a time."""
+    """All rows at once, or seventy at a time."""
     if request.param == "blocks":
-        monkeypatch.setattr(private_rows, "_SCORES_AT_ONCE", 3 * len(SCORES))
+        monkeypatch.setattr(private_rows, "_SCORES_AT_ONCE", 70 * len(SCORES))
 
 
 @pytest.fixture

@@ -61,6 +61,7 @@ _LIKELY = 0.5  # how likely a right choice must be for the structure to be given
 _SPARSE = 0.2  # share of entries that are not 0, below which sparse products pay
 _STEP = 0.0075  # of a learning rate that was not given
 _NO_LABEL = -100  # of loss terms that are zero
+_CHOSEN = "rows.safetensors"
 _CHOICE, _STEPS = "the choice of who is read (DP-APPR)", "training of the weights"
 
 
@@ -373,15 +374,11 @@ class DPAR(PrivateNodeMethod):
         facts = Facts.of(data)
         plan = self.plan(facts)
         place = None if directory is None else Path(directory)
-        if self._graph_rate < 1 and place is not None and steps_begun(place):
-            raise UnprovenError(
-                "A run on a secret sample of the nodes must be taken in one piece: the sample is "
-                f"not kept. Got a 'graph_rate' of {self._graph_rate:g} and a run that was begun in "
-                f"{place} instead; start anew, and count what that run spent."
-            )
+        variant = str(plan.settings["variant"])
+        if place is not None:
+            self._check_begun(place, variant)
         self._started(plan)
         rng = secret() if rng is None else rng
-        variant = str(plan.settings["variant"])
         drawn = self._drawn(data, self._rows(facts, variant), rng)
         messages, charges = alone(len(data.x)), []
         if variant != "features":
@@ -401,6 +398,27 @@ class DPAR(PrivateNodeMethod):
         self._fitted(network, list(self._sampled(charges)), rng)
         return self
 
+    def _check_begun(self, directory: Path, variant: str) -> None:
+        """Refuse to go on with a run whose charge would be lost."""
+        steps, chosen = steps_begun(directory), (directory / _CHOSEN).exists()
+        if steps and self._graph_rate < 1:
+            raise UnprovenError(
+                "A run on a secret sample of the nodes must be taken in one piece: the sample is "
+                f"not kept. Got a 'graph_rate' of {self._graph_rate:g} and a run that was begun in "
+                f"{directory} instead; start anew, and count what that run spent."
+            )
+        if chosen and variant == "features" or steps and not chosen and variant != "features":
+            raise UnprovenError(
+                f"The run that was begun in {directory} must have its private rows, if and only if "
+                f"it chose some. Got the variant {variant!r} and "
+                f"{'a' if chosen else 'no'} file {_CHOSEN} instead; resume with the same variant "
+                "and the file in its place, or start in another directory."
+            )
+
+    def _promised(self) -> list[str]:
+        # What was chosen is charged beside the steps.
+        return [*super()._promised(), str(self.plan_.settings["variant"])]
+
     def _terms(self, x: Tensor, y: Tensor, messages: Messages, rows: Tensor) -> Any:
         """The loss terms of the rows. A linear network may sum features first."""
         if self.num_layers == 1:
@@ -412,18 +430,20 @@ class DPAR(PrivateNodeMethod):
     def _drawn(self, data: Data, rows: int, rng: SecretStream) -> _Drawn:
         """Who takes part, and whose rows are trained on; from public ids and secret coins.
 
-        Without sampling the rows are public. With it they are drawn from the sample, in secret;
-        should it be too small, others make up the number, whose terms are zero.
+        Without sampling the rows are public, and so they are if every training node has one. Else
+        they are drawn from the sample, in secret; should it be too small, others make up the
+        number, whose terms are zero. Which row stands in which place is secret, too: a node that
+        joins the sample must not push others from their places.
         """
         train = data.train_mask.nonzero().flatten()
-        if self._graph_rate == 1:
-            every = torch.ones(len(data.x), dtype=torch.bool)
-            order = seeded(self.seed, "rows").generator().permutation(len(train))
-        else:
-            every = torch.from_numpy(rng.bernoulli(self._graph_rate, len(data.x)))
-            coins = rng.normal(len(train))
-            order = np.lexsort((coins, ~every[train].numpy()))
-        return _Drawn(every, train[torch.from_numpy(order[:rows].copy())])
+        sample = torch.ones(len(data.x), dtype=torch.bool)
+        order = seeded(self.seed, "rows").generator().permutation(len(train))
+        if self._graph_rate < 1:
+            sample = torch.from_numpy(rng.bernoulli(self._graph_rate, len(data.x)))
+            if rows < len(train):
+                live_first = np.lexsort((rng.normal(len(train)), ~sample[train].numpy()))[:rows]
+                order = live_first[np.argsort(rng.normal(rows))]
+        return _Drawn(sample, train[torch.from_numpy(order[:rows].copy())])
 
     def _chosen(
         self,
@@ -437,7 +457,7 @@ class DPAR(PrivateNodeMethod):
 
         Should the process die before, nobody has seen them, and they are drawn again at no cost.
         """
-        file = None if directory is None else directory / "rows.safetensors"
+        file = None if directory is None else directory / _CHOSEN
         if file is None or not file.exists():
             released = self._released(data, drawn, chooser, rng)
             if file is not None and self._graph_rate == 1:

@@ -251,6 +251,7 @@ class PrivateNodeMethod(NodeMethod):
         average = Average(network, round(self.averaged * steps))
         left = range(step.taken, steps)
         for taken in left if progress is None else progress(left):
+            self._pace(step.optimizer, taken / steps)
             step()
             average.note(steps - taken)
             if directory is not None and ((taken + 1) % 10 == 0 or taken + 1 == steps):
@@ -265,6 +266,10 @@ class PrivateNodeMethod(NodeMethod):
                 write_file(finished, safetensors.torch.save(network.state_dict()))
             network.load_state_dict(safetensors.torch.load(finished.read_bytes()))
         return step.event
+
+    def _pace(self, optimizer: torch.optim.Optimizer, done: float) -> None:
+        """Set the learning rate of the next step, when a share of them is ``done``."""
+        return
 
     def _make_step(
         self,
@@ -288,12 +293,13 @@ class PrivateNodeMethod(NodeMethod):
             rng=rng,
             **self._step_settings(network, terms),
         )
-        plan = self.plan_
-        # An event is a price for one unit under one relation: it says nothing about another.
-        step.promise = "; ".join(
-            [plan.unit, plan.relation, f"degree {plan.public_degree}", *plan.void_because]
-        )
+        step.promise = "; ".join(self._promised())
         return step
+
+    def _promised(self) -> list[str]:
+        """What an event is the price of: it says nothing about another unit or relation."""
+        plan = self.plan_
+        return [plan.unit, plan.relation, f"degree {plan.public_degree}", *plan.void_because]
 
     @property
     def _learning_rate(self) -> float:
@@ -464,7 +470,7 @@ class SteppedNodeMethod(PrivateNodeMethod):
         rng = secret() if rng is None else rng
         network = self._made(facts)
         noise, influence = self.plan_.details["noise_multiplier"], self._influence(facts)
-        step = self._make_step(network, self._terms(data), noise, influence, rng, rooted_losses)
+        step = self._make_step(network, self._terms(data), noise, influence, rng, self._losses)
         spent = self._trained(
             network, step, target=self._target, directory=directory, progress=progress
         )
@@ -476,6 +482,11 @@ class SteppedNodeMethod(PrivateNodeMethod):
         messages, hops = self._read_in_training(data)
         roots = data.train_mask.nonzero().flatten()
         return RootedTerms(self._prepared(data.x), data.y, messages, roots, hops)
+
+    @property
+    def _losses(self) -> Losses:
+        """How losses come from the network and a batch of terms."""
+        return rooted_losses
 
     @property
     def _target(self) -> float:
