@@ -10,6 +10,7 @@ DPGNN          a private graph network on capped neighbourhoods
 LateGraph      a private network trained without edges, that predicts with them
 GAP            noisy sums over the neighbours, made once: predictions keep their secrets, too
 DPAR           private PageRank rows, and private steps on them; PageRank in prediction
+GraphSplit     random groups without an edge between them, each one loss term
 DPMLP          a private network that reads no edge at all
 METHODS        every method, by its name on the command line
 Facts          what is public of a graph: all that a plan may depend on
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
     from graphveil.grads import make_private
     from graphveil.graph.splits import split
     from graphveil.mechanisms import Gaussian, GumbelTopK, Laplace
-    from graphveil.methods import DPAR, DPGNN, DPMLP, GAP, METHODS, Facts, LateGraph
+    from graphveil.methods import DPAR, DPGNN, DPMLP, GAP, METHODS, Facts, GraphSplit, LateGraph
     from graphveil.privacy.accounting import calibrate, delta, epsilon
     from graphveil.privacy.guarantee import Certificate, Guarantee
     from graphveil.rng import secret, seeded
@@ -51,6 +52,7 @@ __all__ = [
     "Certificate",
     "Facts",
     "Gaussian",
+    "GraphSplit",
     "Guarantee",
     "GumbelTopK",
     "Laplace",
@@ -73,6 +75,7 @@ _MODULE_OF = {
     "LateGraph": "graphveil.methods",
     "GAP": "graphveil.methods",
     "DPAR": "graphveil.methods",
+    "GraphSplit": "graphveil.methods",
     "DPMLP": "graphveil.methods",
     "METHODS": "graphveil.methods",
     "Facts": "graphveil.methods",

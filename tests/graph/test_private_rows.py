@@ -80,7 +80,7 @@ def exponential(scores, scale):
 
 
 @pytest.mark.parametrize("how", ["em0", "em1"])
-@pytest.mark.parametrize("scale", [0.3, 1.0])
+@pytest.mark.parametrize("scale", [0.3, pytest.param(1.0, marks=pytest.mark.slow)])
 def test_the_first_choice_follows_the_exponential_mechanism(how, scale, blocks):
     rows = 6000
     chosen, _ = selecting(how, rows, 1, scale).release(
@@ -306,7 +306,7 @@ def scored(size, directed, v=None, relation=""):
     return found
 
 
-@pytest.mark.parametrize("size, directed", [(4, False), (5, False), (4, True)])
+@pytest.mark.parametrize("size, directed", [(5, False), (4, True)])
 @pytest.mark.parametrize("bound", [0.02, 0.1, 1.0])
 def test_no_node_moves_the_rows_by_more_than_is_charged(size, directed, bound):
     whole = scored(size, directed)
@@ -382,7 +382,7 @@ def test_clipped_rows_are_never_longer_than_the_bound(scale):
 
 @pytest.mark.parametrize("how", CHOICES)
 @pytest.mark.parametrize("scale", [0.15, 0.5])
-def test_the_chance_is_that_of_one_node_at_the_bound(how, scale, blocks):
+def test_the_chance_is_that_of_one_node_at_the_bound(how, scale):
     rows, nodes = 4000, len(SCORES)
     method = (
         made("gm", rows, 1, noise_multiplier=scale / math.sqrt(2 * rows))

@@ -135,6 +135,10 @@ BAD = {
     "rho": [0, 1],
     "graph_rate": [0, 1.5],
     "student": [],
+    "splits": [0, NODES + 1, 2.5],
+    "clip": ["x"],
+    "fresh_groups": [0, 2.5],
+    "decay": [0, 1.5],
 }
 # What is bad for others, and here stands for a choice.
 FINE = {("gap", "sender_cap"): [None]}

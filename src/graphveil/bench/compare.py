@@ -158,7 +158,7 @@ def remarks(rows: Iterable[Row]) -> list[str]:
     for (name, budget), row in found.items():
         # Under an edge unit features are public: what never reads an edge needs no privacy there.
         other = found.get(("dp-mlp", budget) if row.unit == "node" else ("mlp", None))
-        if row.method not in ("dp-gnn", "gap", "dpar") or other is None:
+        if row.method not in ("dp-gnn", "gap", "dpar", "graph-split") or other is None:
             continue
         if row.mean is None or other.mean is None:
             continue

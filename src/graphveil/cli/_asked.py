@@ -91,8 +91,8 @@ def made(
             name = "epsilon" if epsilon is not None else "delta"
             raise InvalidInputError(
                 f"The method '{kind.name}' trains in the open and has no budget. Got --{name} "
-                "instead of none; leave it out, or train 'dp-gnn', 'late-graph', 'gap', 'dpar' or "
-                "'dp-mlp'."
+                "instead of none; leave it out, or train 'dp-gnn', 'late-graph', 'gap', 'dpar', "
+                "'graph-split' or 'dp-mlp'."
             )
     else:
         if epsilon is None:

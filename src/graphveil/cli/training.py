@@ -31,7 +31,9 @@ if TYPE_CHECKING:
     from graphveil.methods import Facts, Method, Plan
     from graphveil.privacy.guarantee import Certificate
 
-METHOD_NAMES = "dp-gnn, late-graph, gap, dpar, dp-mlp (private), mlp, gnn (in the open)"
+METHOD_NAMES = (
+    "dp-gnn, late-graph, gap, dpar, graph-split, dp-mlp (private), mlp, gnn (in the open)"
+)
 
 _config = click.option(
     "--config", type=click.Path(dir_okay=False), help="A TOML file; the command line wins."

@@ -5,6 +5,7 @@ from graphveil.methods.baselines import GNNBaseline, MLPBaseline
 from graphveil.methods.dp_gnn import DPGNN
 from graphveil.methods.dpar import DPAR
 from graphveil.methods.gap import GAP
+from graphveil.methods.graph_split import GraphSplit
 from graphveil.methods.late_graph import DPMLP, LateGraph
 
 METHODS: dict[str, type[Method]] = {
@@ -13,6 +14,7 @@ METHODS: dict[str, type[Method]] = {
     "dp-mlp": DPMLP,
     "gap": GAP,
     "dpar": DPAR,
+    "graph-split": GraphSplit,
     "mlp": MLPBaseline,
     "gnn": GNNBaseline,
 }
@@ -25,6 +27,7 @@ __all__ = [
     "METHODS",
     "Facts",
     "GNNBaseline",
+    "GraphSplit",
     "LateGraph",
     "MLPBaseline",
     "Method",

@@ -407,7 +407,7 @@ class DPAR(PrivateNodeMethod):
                 f"not kept. Got a 'graph_rate' of {self._graph_rate:g} and a run that was begun in "
                 f"{directory} instead; start anew, and count what that run spent."
             )
-        if chosen and variant == "features" or steps and not chosen and variant != "features":
+        if (chosen and variant == "features") or (steps and not chosen and variant != "features"):
             raise UnprovenError(
                 f"The run that was begun in {directory} must have its private rows, if and only if "
                 f"it chose some. Got the variant {variant!r} and "

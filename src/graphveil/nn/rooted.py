@@ -43,6 +43,7 @@ class RootedGNN(nn.Module):
         scale: float = 1.0,
     ) -> None:
         super().__init__()
+        _validate.integer("hidden_channels", hidden_channels, "[1, inf)")
         parts = [
             _validate.integer("encoder_layers", encoder_layers, "[0, inf)"),
             *[1] * _validate.integer("num_layers", num_layers, "[0, inf)"),
