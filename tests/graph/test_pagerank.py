@@ -295,3 +295,9 @@ def test_bad_input_is_refused_in_one_line(changed, said):
         pagerank(a_graph(0), NODES, settings.pop("seeds"), **settings)
     assert "\n" not in str(refusal.value)
     assert "Got" in str(refusal.value)
+
+
+@pytest.mark.parametrize("settings", [{"rho": 1e-13}, {"tolerance": 1e-14}])
+def test_steps_as_short_as_rounding_end(settings):
+    edges = torch.tensor([[0, 1, 2, 3, 0], [1, 2, 3, 4, 2]])
+    assert pagerank(edges, 6, torch.arange(6), **settings).shape == (6, 6)

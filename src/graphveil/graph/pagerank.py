@@ -35,6 +35,7 @@ from graphveil._errors import InvalidInputError
 
 WAYS = ("ista", "push")
 _SEEDS_AT_ONCE = 256
+_ROUNDING = 1e-15  # steps this short are made of rounding
 _GROWING = 1.01  # supports that grow by less are worth solving on
 
 
@@ -109,19 +110,18 @@ class _Walk:
         self, seeds: NDArray[np.int64], alpha: float, rho: float, tolerance: float
     ) -> sparse.csr_array:
         start, found = self.starts(seeds, alpha), self.starts(seeds, 0.0)
+        enough = max(tolerance * rho * alpha, _ROUNDING)
         while True:
             after = (1 - alpha) / 2 * (found + found @ self.step) + start
             after.data -= rho * alpha * self.degree[after.indices]
             _positive(after)
             moved = after - found
-            if np.max(np.abs(moved.data) / self.degree[moved.indices], initial=0) <= (
-                tolerance * rho * alpha
-            ):
+            if np.max(np.abs(moved.data) / self.degree[moved.indices], initial=0) <= enough:
                 return after
             settled = after.nnz <= _GROWING * found.nnz
             found = after
             if settled:
-                found = self._solved(found, seeds, alpha, rho, tolerance)
+                found = self._solved(found, seeds, alpha, rho, 0.1 * enough)
 
     def _solved(
         self,
@@ -129,19 +129,19 @@ class _Walk:
         seeds: NDArray[np.int64],
         alpha: float,
         rho: float,
-        tolerance: float,
+        enough: float,
     ) -> sparse.csr_array:
         """The same steps, on the entries there are: no longer on rows, on one vector of them."""
         found.sort_indices()
         inside, nodes = self._within(found), found.indices
         here = alpha * (nodes == np.repeat(seeds, np.diff(found.indptr)))
         here -= rho * alpha * self.degree[nodes]
-        values, enough = found.data, 0.1 * tolerance * rho * alpha
+        values = found.data
         while True:
             after = np.maximum((1 - alpha) / 2 * (values + inside @ values) + here, 0.0)
             moved = np.max(np.abs(after - values) / self.degree[nodes], initial=0)
             values = after
-            if moved <= enough:
+            if moved <= max(enough, _ROUNDING):
                 break
         found.data = values
         _positive(found)

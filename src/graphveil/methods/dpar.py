@@ -547,11 +547,12 @@ class DPAR(PrivateNodeMethod):
         return smoothed(own, messages, self.smoothing_steps, self.teleport)
 
     def _noisy(self, x: Tensor, data: Data, epsilon: float) -> Tensor:
-        if self._graph_rate < 1:
+        rate = self.plan_.details["graph_rate"]
+        if rate < 1:
             raise UnprovenError(
                 "A noisy prediction must come after training on all nodes: what a secret sample "
                 "amplifies is not composed with more. Got a 'graph_rate' of "
-                f"{self._graph_rate:g} instead; use the mode 'visible' or 'disjoint'."
+                f"{rate:g} instead; use the mode 'visible' or 'disjoint'."
             )
         return super()._noisy(x, data, epsilon)
 

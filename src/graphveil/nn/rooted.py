@@ -10,7 +10,7 @@ from graphveil._errors import InvalidInputError
 from graphveil.graph.messages import Messages
 from graphveil.graph.rooted import Rooted
 from graphveil.nn.convs import make_conv
-from graphveil.nn.mlp import MLP, Activated
+from graphveil.nn.mlp import ACTIVATIONS, MLP, Activated
 
 
 class RootedGNN(nn.Module):
@@ -44,6 +44,7 @@ class RootedGNN(nn.Module):
     ) -> None:
         super().__init__()
         _validate.integer("hidden_channels", hidden_channels, "[1, inf)")
+        _validate.choice("activation", activation, tuple(ACTIVATIONS))
         parts = [
             _validate.integer("encoder_layers", encoder_layers, "[0, inf)"),
             *[1] * _validate.integer("num_layers", num_layers, "[0, inf)"),
