@@ -22,7 +22,7 @@ from graphveil.graph.pagerank import pagerank
 from graphveil.graph.private_rows import CHOICES, PrivateRows
 from graphveil.graph.splits import separate, split
 from graphveil.mechanisms import GumbelTopK
-from graphveil.methods import DPAR, Facts, dpar
+from graphveil.methods import DPAR, Facts, dpar, dpar_plan
 from graphveil.privacy.accounting import epsilon
 from graphveil.privacy.claims import CLAIMS
 from graphveil.privacy.events import (
@@ -45,7 +45,7 @@ PLAN = DPAR.plan
 @pytest.fixture(autouse=True, scope="module")
 def priced_once():
     """The noise for the same parts is sought once."""
-    calibrate = dpar.calibrate
+    calibrate = dpar_plan.calibrate
 
     def remembered(make_event, **settings):
         key = repr((make_event(1.0), make_event(2.0), settings))
@@ -54,14 +54,14 @@ def priced_once():
         return _PRICES[key]
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(dpar, "calibrate", remembered)
+        patch.setattr(dpar_plan, "calibrate", remembered)
         yield
 
 
 @pytest.fixture
 def free(monkeypatch):
     """Noise that nobody has to look for, in tests that do not ask what it costs."""
-    monkeypatch.setattr(dpar, "calibrate", lambda *_, **__: 4.0)
+    monkeypatch.setattr(dpar_plan, "calibrate", lambda *_, **__: 4.0)
 
 
 def made(variant=None, **settings):
@@ -89,7 +89,7 @@ def stop_after(steps):
 )
 def test_the_events_seen_are_the_events_charged(variant, rows, graph_rate, monkeypatch):
     if rows is not None:
-        monkeypatch.setattr(dpar, "calibrate", lambda *_, **__: 4.0)  # priced once is enough
+        monkeypatch.setattr(dpar_plan, "calibrate", lambda *_, **__: 4.0)  # priced once is enough
     seen, names, steps = recorded(monkeypatch), [], []
     select, take = GumbelTopK.release, PrivateStep.__call__
 
@@ -197,7 +197,7 @@ def test_at_sensible_budgets_the_structure_gets_nothing():
     assert [charge.paid_for for charge in plan.charges] == ["training of the weights"]
     assert plan.details["rows"] == FACTS.num_train
     # What a choice would be worth: the best there is, with all of the budget.
-    least = dpar._least_noise(asked, plan.delta)
+    least = dpar_plan._least_noise(asked, plan.delta)
     assert epsilon(dpa.GaussianDpEvent(least), plan.delta) == pytest.approx(asked, rel=2e-3)
     likely = [
         PrivateRows(how=how, rows=45, k=2, bound=0.1, noise_multiplier=least).chance(60)
@@ -354,7 +354,7 @@ def test_a_node_changes_no_more_terms_than_are_charged(variant, cap, summed, rea
 def planned(method, facts, monkeypatch):
     """The plan of a method, made once."""
     with monkeypatch.context() as patch:
-        patch.setattr(dpar, "calibrate", lambda *_, **__: 1.0)  # whatever it costs
+        patch.setattr(dpar_plan, "calibrate", lambda *_, **__: 1.0)  # whatever it costs
         plan = PLAN(method, facts)
     monkeypatch.setattr(DPAR, "plan", lambda self, facts: plan)
     return plan
@@ -864,7 +864,7 @@ def test_settings_of_prediction_are_checked_again():
 
 def test_training_learns(monkeypatch):
     """On labels that features say plainly, with little noise: far above one in three."""
-    monkeypatch.setattr(dpar, "calibrate", lambda *_, **__: 0.5)  # whatever it costs
+    monkeypatch.setattr(dpar_plan, "calibrate", lambda *_, **__: 0.5)  # whatever it costs
     data = graph(nodes=300, edges=600)
     data = changed(data, x=torch.eye(5)[data.y] + 0.1 * data.x, edge_index=NO_EDGES)
     for variant in ("features", "em0"):
