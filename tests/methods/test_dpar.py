@@ -327,7 +327,6 @@ def without(data, v, relation):
 @pytest.mark.parametrize("variant, cap", [("features", 1), ("gm", 1), ("em0", 2)])
 def test_a_node_changes_no_more_terms_than_are_charged(variant, cap, summed, read, monkeypatch):
     """Given what was chosen, which is charged by itself: its own term, and ``cap`` others."""
-    monkeypatch.setattr(dpar, "_SPARSE", 2.0)  # as if all rows were mostly zeros
     most, rng = [0, 0], np.random.default_rng(cap)
     for seed, rows in enumerate((None, 3)):
         data, facts = small(7, 5, seed)
@@ -396,7 +395,6 @@ def test_a_node_in_the_sample_changes_no_more_terms_than_are_charged(
     """
     train, rows, live = WORLDS[world]
     data, facts = small(train + 1, train, 1)
-    monkeypatch.setattr(dpar, "_SPARSE", 2.0)  # quicker to look at
     method = made(variant, rows=rows, graph_rate=0.5, neighbours=1, num_layers=1)
     plan = planned(method, facts, monkeypatch)
     nothing = sparse.csr_array((rows, train + 1))  # what is chosen is given
@@ -481,11 +479,10 @@ def test_a_row_is_scored_by_pagerank_without_its_own_node(ranking, monkeypatch):
 
 @pytest.mark.usefixtures("free")
 @pytest.mark.parametrize(
-    "variant, rows, sparse_below",
-    [("features", None, 2.0), ("features", 7, 0.0), ("gm", 7, 2.0), ("em1", 7, 0.0)],
+    "variant, rows, layers",
+    [("features", None, 1), ("features", 7, 2), ("gm", 7, 1), ("em1", 7, 2)],
 )
-def test_nodes_outside_the_sample_are_never_read(variant, rows, sparse_below, monkeypatch):
-    monkeypatch.setattr(dpar, "_SPARSE", sparse_below)
+def test_nodes_outside_the_sample_are_never_read(variant, rows, layers, monkeypatch):
     data = changed(DATA, num_classes=3)
     drawn, draw = [], DPAR._drawn
     monkeypatch.setattr(
@@ -493,7 +490,7 @@ def test_nodes_outside_the_sample_are_never_read(variant, rows, sparse_below, mo
     )
 
     def fit(data):
-        method = made(variant, rows=rows, graph_rate=0.5, rho=1e-3)
+        method = made(variant, rows=rows, graph_rate=0.5, rho=1e-3, num_layers=layers)
         return weights(method.fit(data, rng=secret(fixed_seed=11)))
 
     before = fit(data)
@@ -559,9 +556,8 @@ def test_rows_without_a_live_node_have_no_term(variant, read, monkeypatch):
 def test_a_term_that_is_zero_has_no_gradient(monkeypatch):
     """Nobody is in the sample: what goes into the noise is nothing."""
     seen = recorded(monkeypatch)
-    for variant, sparse_below in itertools.product(VARIANTS, (0.0, 2.0)):
-        monkeypatch.setattr(dpar, "_SPARSE", sparse_below)
-        made(variant, graph_rate=1e-9, sample_rate=1.0, steps=1).fit(DATA)
+    for variant, layers in itertools.product(VARIANTS, (1, 2)):
+        made(variant, graph_rate=1e-9, sample_rate=1.0, steps=1, num_layers=layers).fit(DATA)
         *_, (_, value, _) = seen.releases
         assert (value == 0).all()
 
@@ -666,6 +662,19 @@ def test_nothing_of_a_secret_sample_is_left_on_disk(tmp_path):
 
 
 @pytest.mark.usefixtures("free")
+def test_a_clipping_that_counts_terms_is_refused_on_a_sample():
+    with pytest.raises(UnprovenError, match="quantile"):
+        made("features", graph_rate=0.5, clipping="quantile").plan(FACTS)
+    assert made("features", clipping="quantile").plan(FACTS).epsilon <= 8.0
+
+
+def test_a_share_without_a_variant_is_spent():
+    plan = made(structure_share=0.3).plan(FACTS)
+    assert plan.settings["variant"] in CHOICES
+    assert plan.details["structure_share"] == 0.3
+    assert made(structure_share=0.0).plan(FACTS).settings["variant"] == "features"
+
+
 def test_a_noisy_prediction_after_a_sample_is_refused():
     method = made("features", graph_rate=0.5).fit(DATA)
     before = method.certificate_

@@ -200,11 +200,11 @@ def _structure_rows(details: Any) -> list[tuple[str, str]]:
         return []
     share, chance = details["structure_share"], f"{details['right_choice']:.3g}"
     said = (
-        f"{share:.0%} of the budget; a row's first choice is right with probability {chance} at "
-        "most"
+        f"{share:.0%} of the budget; the one node that matters to a row would be its first choice "
+        f"with probability {chance}"
         if share
-        else "no budget: with all of it a row's first choice would be right with probability "
-        f"{chance} at most. It is read in prediction"
+        else "no budget: with all of it the one node that matters to a row would be its first "
+        f"choice with probability {chance}. It is read in prediction"
     )
     rows = [("structure", said), ("rows", f"{details['rows']:,} training nodes")]
     if details["graph_rate"] < 1:

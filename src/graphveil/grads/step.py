@@ -212,7 +212,8 @@ class PrivateStep:
         expected = self.sample_rate * len(self.examples)
         for name, parameter in self.module.named_parameters():
             # Whatever stood here before, in frozen parameters too, has no noise.
-            parameter.grad = noisy[name] / expected if name in noisy else None
+            grad = noisy[name] / expected if name in noisy else None
+            parameter.grad = None if grad is None else grad.to(parameter.dtype)
         self.optimizer.step()
         for parameter in self.module.parameters():
             parameter.grad = None

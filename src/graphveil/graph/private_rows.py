@@ -96,9 +96,9 @@ class PrivateRows:
         return chosen, np.where(total > 0, values / np.where(total > 0, total, 1.0), 1 / self.k)
 
     def chance(self, num_nodes: int) -> float:
-        """At most how likely a row's first choice is a node that matters, whatever the graph.
+        """How likely a row's first choice is right, where one node matters and no other does.
 
-        One node has the largest score there can be, all others have none.
+        That node has the largest score there can be, all others have none.
         """
         others = num_nodes - 1
         if self.how != "gm":

@@ -43,7 +43,6 @@ from graphveil.methods.student import taught
 from graphveil.privacy.guarantee import Charge
 from graphveil.rng import SecretStream, secret, seeded
 
-_SPARSE = 0.2  # share of entries that are not 0, below which sparse products pay
 _NO_LABEL = -100  # of loss terms that are zero
 _CHOSEN = "rows.safetensors"
 
@@ -135,9 +134,7 @@ class DPAR(PlannedDPAR):
     def _terms(self, x: Tensor, y: Tensor, messages: Messages, rows: Tensor) -> Any:
         """The loss terms of the rows. A linear network may sum features first."""
         if self.num_layers == 1:
-            summed = messages.weighted(x)[rows]
-            if (summed != 0).float().mean() < _SPARSE:
-                return SparseExamples(sparse.csr_array(summed.numpy()), y[rows])
+            return SparseExamples(sparse.csr_array(messages.weighted(x)[rows].numpy()), y[rows])
         return RootedTerms(x, y, messages, rows, 1)
 
     def _drawn(self, data: Data, rows: int, rng: SecretStream) -> _Drawn:
@@ -234,6 +231,12 @@ class DPAR(PlannedDPAR):
     def _logits(self, x: Tensor, data: Data) -> Tensor:
         self._check_settings()  # prediction has settings of its own, which may have been changed
         return self._smoothed(self._alone(x), self._around(data))
+
+    def _said_of(self, mode: str) -> str:
+        said = super()._said_of(mode)
+        if mode == "disjoint" and self.student:
+            said += "; a student reads every row of that graph"
+        return said
 
     def _logits_apart(self, x: Tensor, data: Data) -> Tensor:
         """A student follows what nodes have in common; the less noise, the less it is needed."""

@@ -15,7 +15,7 @@ import torch
 from scipy import optimize, special
 
 from graphveil import _validate
-from graphveil._errors import InvalidInputError
+from graphveil._errors import InvalidInputError, UnprovenError
 from graphveil.graph.pagerank import WAYS
 from graphveil.graph.private_rows import CHOICES, PrivateRows
 from graphveil.methods.base import Facts, Plan, signal_to_noise
@@ -114,6 +114,12 @@ class PlannedDPAR(PrivateNodeMethod):
                 "The 'structure_share' must be 0 for the variant 'features' and above it for the "
                 f"others. Got {self.structure_share!r} with variant={self.variant!r} instead; "
                 "leave one of the two out."
+            )
+        if self.clipping == "quantile" and self._graph_rate < 1:
+            raise UnprovenError(
+                "With a 'graph_rate' below 1 the clipping must not count loss terms; 'quantile' "
+                "counts those of nodes that take no part. Got clipping='quantile' instead; use "
+                "'flat', or train on all nodes."
             )
         _validate.choice("ranking", self.ranking, WAYS)
         _validate.integer("neighbours", self.neighbours, "[1, 1e9]")

@@ -331,9 +331,13 @@ class PrivateNodeMethod(NodeMethod):
         )
 
     def _predicted(self, mode: str) -> None:
-        if mode != self.modes[0] and INFERENCE[mode] not in self.certificate_.inference:
-            self.inference_.append(INFERENCE[mode])
+        if mode != self.modes[0] and self._said_of(mode) not in self.certificate_.inference:
+            self.inference_.append(self._said_of(mode))
             self._certify()
+
+    def _said_of(self, mode: str) -> str:
+        """What the certificate says of predictions in a mode."""
+        return INFERENCE[mode]
 
     # --- noisy prediction --------------------------------------------------------------------
 
