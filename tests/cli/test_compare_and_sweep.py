@@ -13,7 +13,11 @@ def test_all_methods_stand_in_one_table(answer, run, graph, tmp_path):
     result = answer(line)
     rows = {(row["method"], row["target_epsilon"]): row for row in result["rows"]}
     assert set(rows) == {
-        *((name, e) for name in ("dp-gnn", "late-graph", "gap", "dp-mlp") for e in (4.0, 8.0)),
+        *(
+            (name, e)
+            for name in ("dp-gnn", "late-graph", "gap", "dpar", "dp-mlp")
+            for e in (4.0, 8.0)
+        ),
         ("mlp", None),
         ("gnn", None),
     }
@@ -22,7 +26,7 @@ def test_all_methods_stand_in_one_table(answer, run, graph, tmp_path):
         assert row["mean"] == pytest.approx(sum(row["accuracies"]) / 2)
         assert row["epsilon"] == "inf" if budget is None else row["epsilon"] <= budget
     assert {row["target_epsilon"] for row in result["rows"] if row["best"]} == {4.0, 8.0}
-    assert sum("dp-mlp" in remark for remark in result["remarks"]) == 4  # dp-gnn and gap
+    assert sum("dp-mlp" in remark for remark in result["remarks"]) == 6  # dp-gnn, gap and dpar
     assert "no certificate covers" in result["note"]
     assert json.loads((tmp_path / "r.json").read_text()) == result
 

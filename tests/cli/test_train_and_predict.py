@@ -50,7 +50,8 @@ def test_data_list_does_not_load_torch():
 
 
 def test_every_method_is_named_in_the_help():
-    assert set(DEFAULT_METHODS.split(",")) == set(METHODS)
+    # graph-split is there to be asked for: nowhere is it the best.
+    assert set(DEFAULT_METHODS.split(",")) == set(METHODS) - {"graph-split"}
     assert all(name in METHOD_NAMES for name in METHODS)
 
 
@@ -131,7 +132,7 @@ def test_a_run_is_a_directory_with_model_certificate_and_metrics(answer, graph, 
 
 @pytest.mark.parametrize("method", [name for name in METHODS if name != "dp-gnn"])
 def test_every_method_trains(answer, graph, tmp_path, method):
-    budget = QUICK if method.startswith(("dp", "late", "gap")) else ""
+    budget = QUICK if method not in ("mlp", "gnn") else ""
     line = f"train {method} --data {graph} {budget} --set steps=3 --out {tmp_path / 'run'}"
     result = answer(line)
     assert (result["epsilon"] == "inf") == (not budget)
