@@ -301,3 +301,18 @@ def test_bad_input_is_refused_in_one_line(changed, said):
 def test_steps_as_short_as_rounding_end(settings):
     edges = torch.tensor([[0, 1, 2, 3, 0], [1, 2, 3, 4, 2]])
     assert pagerank(edges, 6, torch.arange(6), **settings).shape == (6, 6)
+
+
+@pytest.mark.parametrize(
+    "seeds, edges, said",
+    [
+        (torch.tensor([0.5]), [[0], [1]], "long tensor"),
+        (torch.tensor([True, False, True]), [[0], [1]], "mask.nonzero"),
+        ([0], [[0], [1]], "list"),
+        (torch.tensor([0]), [[0], [9]], "Got 9"),
+        (torch.tensor([0]), [[0, 1], [1, 2], [0, 2]], "two rows"),
+    ],
+)
+def test_ids_that_are_none_are_refused_in_one_line(seeds, edges, said):
+    with pytest.raises(InvalidInputError, match=said):
+        pagerank(torch.tensor(edges), 3, seeds)

@@ -557,7 +557,8 @@ def test_a_term_that_is_zero_has_no_gradient(monkeypatch):
     """Nobody is in the sample: what goes into the noise is nothing."""
     seen = recorded(monkeypatch)
     for variant, layers in itertools.product(VARIANTS, (1, 2)):
-        made(variant, graph_rate=1e-9, sample_rate=1.0, steps=1, num_layers=layers).fit(DATA)
+        settings = {"graph_rate": 1e-9, "delta": 1e-10, "steps": 1, "num_layers": layers}
+        made(variant, sample_rate=1.0, **settings).fit(DATA)
         *_, (_, value, _) = seen.releases
         assert (value == 0).all()
 
@@ -621,7 +622,6 @@ def test_a_run_of_the_paper_shows_both_figures():
         ({"rows": 46}, r"'rows'.*\[1, 45\]. Got 46"),
         ({"variant": "features", "structure_share": 0.5}, "leave one of the two out"),
         ({"variant": "em0", "structure_share": 0.0}, "leave one of the two out"),
-        ({"variant": None, "paper": True}, "Got None instead; name one"),
         ({"variant": "x"}, "'variant'"),
         ({"structure_share": 1.0}, "'structure_share'"),
         ({"graph_rate": 0.0}, "'graph_rate'"),
@@ -666,6 +666,15 @@ def test_a_clipping_that_counts_terms_is_refused_on_a_sample():
     with pytest.raises(UnprovenError, match="quantile"):
         made("features", graph_rate=0.5, clipping="quantile").plan(FACTS)
     assert made("features", clipping="quantile").plan(FACTS).epsilon <= 8.0
+
+
+def test_a_sample_as_rare_as_delta_is_refused():
+    with pytest.raises(UnprovenError, match="above delta"):
+        made("features", graph_rate=1e-3, delta=1e-3).plan(FACTS)
+
+
+def test_the_paper_has_a_variant_of_its_own():
+    assert made(paper=True)._variant(FACTS, 1e-3) == "gm"
 
 
 def test_a_share_without_a_variant_is_spent():

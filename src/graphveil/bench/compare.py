@@ -163,7 +163,8 @@ def remarks(rows: Iterable[Row]) -> list[str]:
         if row.mean is None or other.mean is None:
             continue
         pair, difference = f"{name} and {other.method}", 100 * (row.mean - other.mean)
-        at = f"at epsilon {budget:g}"
+        claimed = "a claimed " if row.claimed_epsilon is not None else ""
+        at = f"at {claimed}epsilon {budget:g}"
         if row.deviation is None or other.deviation is None:
             said.append(
                 f"{pair} are {abs(difference):.1f} points apart {at}: one seed does not tell which "

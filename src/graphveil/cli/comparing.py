@@ -236,7 +236,7 @@ def sweep(
     if plot is not None:
         from graphveil.report.plots import over_setting
 
-        result["plot"] = str(over_setting(rows, plot, f"{kind.name} on {data}"))
+        result["plot"] = str(over_setting(rows, plot, _title(kind.name, data, rows)))
     if out is not None:
         write_json(out, result)
     table = [
@@ -250,6 +250,15 @@ def sweep(
     columns = [key, "noise", "epsilon", "delta", "accuracy", "seconds"]
     title = f"{kind.name} on {data} under several {key}, {seeds} seed{'s' if seeds != 1 else ''}"
     show_table(result, as_json, title, columns, table, [*refusals, bench.CAUTION])
+
+
+def _title(name: str, data: str, rows: list[Row]) -> str:
+    """What a plot of one method shows; a claimed epsilon is called one."""
+    budget = rows[0].budget
+    if budget is None:
+        return f"{name} on {data}"
+    claimed = any(row.claimed_epsilon is not None for row in rows)
+    return f"{name} on {data}, {'claimed ' if claimed else ''}epsilon {budget:g}"
 
 
 def _spec(text: str) -> tuple[type[Method], dict[str, Any]]:

@@ -26,6 +26,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from scipy import sparse
 from torch import Tensor
@@ -59,11 +60,8 @@ def pagerank(
     _validate.number("alpha", alpha, "(0, 1)")
     _validate.number("rho", rho, "(0, 1)")
     _validate.number("tolerance", tolerance, "(0, 1]")
-    wanted = seeds.numpy()
-    if wanted.ndim != 1 or (len(wanted) and not 0 <= wanted.min() <= wanted.max() < num_nodes):
-        raise InvalidInputError(
-            f"The 'seeds' parameter must be node ids from 0 to {num_nodes - 1}. Got others instead."
-        )
+    wanted = _ids("seeds", seeds, num_nodes, 1)
+    _ids("edge_index", edge_index, num_nodes, 2)
     walk = _Walk.over(edge_index, num_nodes)
     if how == "ista":
         rows = functools.partial(walk.ista, alpha=alpha, rho=rho, tolerance=tolerance)
@@ -77,6 +75,26 @@ def pagerank(
         found = sparse.vstack(list(threads.map(rows, parts)), format="csr")
     found.sort_indices()
     return found
+
+
+def _ids(name: str, given: Tensor, num_nodes: int, dimensions: int) -> NDArray[np.int64]:
+    """Node ids as numpy has them, once they have passed the checks."""
+    if not isinstance(given, Tensor) or given.dtype != torch.long or given.dim() != dimensions:
+        got = str(given.dtype) if isinstance(given, Tensor) else type(given).__name__
+        raise InvalidInputError(
+            f"The '{name}' parameter must be a long tensor of {dimensions} dimensions. Got "
+            f"{got} instead; a mask's ids are mask.nonzero().flatten()."
+        )
+    ids: NDArray[np.int64] = given.numpy()
+    outside = ids[(ids < 0) | (ids >= num_nodes)]
+    if outside.size or (dimensions == 2 and len(ids) != 2):
+        got = str(outside[0]) if outside.size else f"shape {tuple(given.shape)}"
+        raise InvalidInputError(
+            f"The '{name}' parameter must hold node ids from 0 to {num_nodes - 1}"
+            f"{', in two rows' if dimensions == 2 else ''}. Got {got} instead; check it, or "
+            "'num_nodes'."
+        )
+    return ids
 
 
 @dataclass(frozen=True, eq=False)

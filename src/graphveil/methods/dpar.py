@@ -53,14 +53,15 @@ class DPAR(PlannedDPAR):
 
     ``variant``: ``gm``, ``em0`` and ``em1`` choose ``neighbours`` nodes (K) for each of ``rows``
     training nodes (M) through noise, see :mod:`graphveil.graph.private_rows`; ``features`` chooses
-    none. None takes ``features``, unless the budget makes a right choice likely.
+    none. None takes ``features``, unless the budget makes a right choice likely; in paper mode
+    ``gm``.
     ``structure_share`` is the share of the budget that the choice gets, ``row_bound`` its clipping
     bound (C1 of ``gm``, C2 of the others). No node is read by more than ``column_cap`` rows beside
     its own; a row's own node has the constant weight ``own_weight``.
 
     ``graph_rate`` below 1 trains on a secret random part of the nodes, which amplifies the whole.
     ``paper=True`` takes the noise for which Zhang et al. claim ``epsilon``, and their sampling rate
-    of 0.09 and 70 rows unless told otherwise.
+    of 0.09 and 70 rows unless told otherwise; network and steps are as the settings say.
 
     The network is linear (``num_layers``), reads every column, and takes ``steps`` steps on all
     rows at once: with thousands of columns a random projection costs more than the noise it saves.
@@ -117,7 +118,7 @@ class DPAR(PlannedDPAR):
             raise UnprovenError(
                 "A run on a secret sample of the nodes must be taken in one piece: the sample is "
                 f"not kept. Got a 'graph_rate' of {self._graph_rate:g} and a run that was begun in "
-                f"{directory} instead; start anew, and count what that run spent."
+                f"{directory} instead; start anew (--force), and count what that run spent."
             )
         if (chosen and variant == "features") or (steps and not chosen and variant != "features"):
             raise UnprovenError(

@@ -75,15 +75,18 @@ class PlannedDPAR(PrivateNodeMethod):
         return 0.5 if self.structure_share is None else self.structure_share
 
     def _rows(self, facts: Facts, variant: str) -> int:
-        """M; every training node, where rows cost nothing."""
+        """M; every training node: rows beyond the first few cost no more noise in the steps."""
         if self.rows is not None:
             return _validate.integer("rows", self.rows, f"[1, {facts.num_train}]")
-        return facts.num_train if variant == "features" else min(70, facts.num_train)
+        few = self.paper and variant != "features"
+        return min(70, facts.num_train) if few else facts.num_train
 
     def _variant(self, facts: Facts, delta: float) -> str:
         """The variant that runs: ``features``, unless a right choice is likely or paid for."""
         if self.variant is not None:
             return self.variant
+        if self.paper:
+            return "gm"
         best, chance = self._best_choice(facts, delta)
         wanted = chance >= _LIKELY if self.structure_share is None else self.structure_share > 0
         return best if wanted else "features"
@@ -102,11 +105,6 @@ class PlannedDPAR(PrivateNodeMethod):
         _validate.integer("steps", self.steps, "[1, 1e9]")
         if self.variant is not None:
             _validate.choice("variant", self.variant, VARIANTS)
-        elif self.paper:
-            raise InvalidInputError(
-                "With paper=True the 'variant' must be one of "
-                f"{', '.join(VARIANTS)}. Got None instead; name one."
-            )
         _validate.number("structure_share", self._share, "[0, 1)")
         both = self.structure_share is not None and self.variant is not None
         if both and (self.structure_share == 0) != (self.variant == "features"):
@@ -214,6 +212,11 @@ class PlannedDPAR(PrivateNodeMethod):
         self._check_settings()
         parameters = sum(p.numel() for p in self._made(facts).parameters())
         delta = self._delta(facts)
+        if delta >= self._graph_rate:
+            raise UnprovenError(
+                f"The 'graph_rate' must be above delta, {delta:g}: else a node may be published "
+                f"whenever it takes part. Got {self._graph_rate:g} instead; sample more."
+            )
         variant = self._variant(facts, delta)
         rows = self._rows(facts, variant)
         noises = (self._paper_noises if self.paper else self._noises)(facts, delta, variant)
