@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from graphveil.methods import node
+from graphveil.methods import dpar_plan, gap, gap_plan, node
 from graphveil.privacy import guarantee
 
 _PRICES = {}
@@ -36,6 +36,7 @@ def prices_are_remembered():
         return _PRICES[key]
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(node, "calibrate", remembered_noise)
+        for module in (node, gap, gap_plan, dpar_plan):
+            patch.setattr(module, "calibrate", remembered_noise)
         patch.setattr(guarantee, "account", remembered_price)
         yield

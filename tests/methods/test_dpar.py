@@ -38,24 +38,7 @@ DATA = graph()
 FACTS = Facts.of(DATA)
 VARIANTS = ("features", *CHOICES)
 NO_EDGES = torch.empty(2, 0, dtype=torch.long)
-_PRICES = {}
 PLAN = DPAR.plan
-
-
-@pytest.fixture(autouse=True, scope="module")
-def priced_once():
-    """The noise for the same parts is sought once."""
-    calibrate = dpar_plan.calibrate
-
-    def remembered(make_event, **settings):
-        key = repr((make_event(1.0), make_event(2.0), settings))
-        if key not in _PRICES:
-            _PRICES[key] = calibrate(make_event, **settings)
-        return _PRICES[key]
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(dpar_plan, "calibrate", remembered)
-        yield
 
 
 @pytest.fixture
