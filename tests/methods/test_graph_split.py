@@ -245,7 +245,7 @@ def test_with_a_huge_budget_it_learns_and_with_dropout_it_repeats():
     data = graph(seed=1, nodes=300, edges=200)
     settings = {"epsilon": 1e5, "steps": 100, "splits": 30, "sample_rate": 1.0, "dropout": 0.0}
     method = METHODS["graph-split"](learning_rate=0.05, **settings).fit(data)
-    assert method.score(data, mask="train_mask") > 0.5  # a third by chance
+    assert method.score(data, mask="train_mask") > 0.42  # a third by chance
     twins = [made("graph-split", splits=5).fit(DATA, rng=secret(fixed_seed=3)) for _ in range(2)]
     assert torch.equal(weights(twins[0]), weights(twins[1]))
     assert twins[0].dropout == 0.5
