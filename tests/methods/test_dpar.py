@@ -658,6 +658,7 @@ def test_a_sample_as_rare_as_delta_is_refused():
 
 def test_the_paper_has_a_variant_of_its_own():
     assert made(paper=True)._variant(FACTS, 1e-3) == "gm"
+    assert made(paper=True, structure_share=0.0)._variant(FACTS, 1e-3) == "features"
 
 
 def test_a_share_without_a_variant_is_spent():

@@ -91,4 +91,4 @@ class LinearSum(ClippedSum):
 
 
 def _never(module: nn.Module, batch: object) -> Tensor:
-    raise NotImplementedError  # there is no forward pass to run
+    raise InvalidInputError("Sparse rows have a sum of their own, and no losses to call for.")

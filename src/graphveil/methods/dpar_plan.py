@@ -86,7 +86,7 @@ class PlannedDPAR(PrivateNodeMethod):
         if self.variant is not None:
             return self.variant
         if self.paper:
-            return "gm"
+            return "features" if self.structure_share == 0 else "gm"
         best, chance = self._best_choice(facts, delta)
         wanted = chance >= _LIKELY if self.structure_share is None else self.structure_share > 0
         return best if wanted else "features"
