@@ -50,7 +50,7 @@ def test_data_list_does_not_load_torch():
 
 
 def test_every_method_is_named_in_the_help():
-    # graph-split is there to be asked for: nowhere is it the best.
+    # graph-split is compared where it is asked for.
     assert set(DEFAULT_METHODS.split(",")) == set(METHODS) - {"graph-split"}
     assert all(name in METHOD_NAMES for name in METHODS)
 
