@@ -13,7 +13,9 @@ from graphveil.runs import Source
 def row(method, budget, *accuracies, **more):
     more = {"epsilon": math.inf if budget is None else budget, **more}
     private = budget is not None
-    return Row(method=method, private=private, budget=budget, accuracies=accuracies, **more)
+    return Row(
+        method=method, private=private, budget=budget, scores={"accuracy": accuracies}, **more
+    )
 
 
 def test_mean_and_deviation():
@@ -38,7 +40,11 @@ def test_the_best_private_method_is_marked_at_each_epsilon():
 
 def test_a_void_certificate_is_never_the_best():
     void = Row(
-        method="dp-gnn", private=True, budget=8.0, accuracies=(0.9,), void_because=("the sampler",)
+        method="dp-gnn",
+        private=True,
+        budget=8.0,
+        scores={"accuracy": (0.9,)},
+        void_because=("the sampler",),
     )
     rows = rank([void, row("dp-mlp", 8.0, 0.5)])
     assert [each.best for each in rows] == [False, True]

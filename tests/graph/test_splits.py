@@ -8,7 +8,7 @@ from torch_geometric.data import Data
 
 from graphveil._errors import InvalidInputError
 from graphveil.graph.checks import MASKS, checked
-from graphveil.graph.splits import separate, split
+from graphveil.graph.splits import separate, split, thinned
 
 
 def graph(num_nodes=200, seed=0):
@@ -128,3 +128,20 @@ def test_separate_needs_masks_and_somebody_to_test():
         separate(graph())
     with pytest.raises(InvalidInputError, match="'test_mask'"):
         separate(split(graph(), (0.8, 0.2, 0.0)))
+
+
+def test_a_share_of_the_training_nodes_stays_and_nobody_else_moves():
+    data = split(graph(50), (0.6, 0.2, 0.2), seed=1)
+    half, fifth = thinned(data, 0.5, seed=3), thinned(data, 0.2, seed=3)
+    assert int(half.train_mask.sum()) == 15
+    assert int(fifth.train_mask.sum()) == 6
+    assert not (fifth.train_mask & ~half.train_mask).any()
+    assert not (half.train_mask & ~data.train_mask).any()
+    assert torch.equal(half.test_mask, data.test_mask)
+    assert int(data.train_mask.sum()) == 30
+    assert not torch.equal(half.train_mask, thinned(data, 0.5, seed=4).train_mask)
+    assert int(thinned(data, 1e-9).train_mask.sum()) == 1
+    assert torch.equal(thinned(data, 1.0).train_mask, data.train_mask)
+    for share in (0.0, 1.5, float("nan")):
+        with pytest.raises(InvalidInputError, match="share"):
+            thinned(data, share)

@@ -1,6 +1,7 @@
 """Random groups: one node changes one group's gradient, and nothing crosses between groups."""
 
 import itertools
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -246,9 +247,33 @@ def test_with_a_huge_budget_it_learns_and_with_dropout_it_repeats():
     settings = {"epsilon": 1e5, "steps": 100, "splits": 30, "sample_rate": 1.0, "dropout": 0.0}
     method = METHODS["graph-split"](learning_rate=0.05, **settings).fit(data)
     assert method.score(data, mask="train_mask") > 0.42  # a third by chance
-    twins = [made("graph-split", splits=5).fit(DATA, rng=secret(fixed_seed=3)) for _ in range(2)]
+    twins = [
+        made("graph-split", splits=5, dropout=0.5).fit(DATA, rng=secret(fixed_seed=3))
+        for _ in range(2)
+    ]
     assert torch.equal(weights(twins[0]), weights(twins[1]))
-    assert twins[0].dropout == 0.5
+
+
+def test_by_default_ten_groups_with_dropout_or_pairs_without():
+    groups, pairs = made("graph-split"), made("graph-split", clip="document")
+    assert groups.plan(FACTS).details["splits"] == 10
+    assert groups._network(FACTS).after[1].dropout.p == 0.5
+    assert pairs.plan(FACTS).details["splits"] == FACTS.num_nodes // 2
+    assert pairs._influence(FACTS) == (1, 1)
+    assert pairs._network(FACTS).after[1].dropout.p == 0.0
+    odd = replace(FACTS, num_nodes=FACTS.num_nodes + 1)
+    assert pairs._influence(odd) == (1, 1)
+    assert made("graph-split").plan(replace(FACTS, num_nodes=4, num_train=4)).details["splits"] == 4
+
+
+@pytest.mark.parametrize("clip", ["group", "document"])
+def test_sgd_takes_shorter_steps_where_there_is_more_noise(clip):
+    rates = []
+    for budget in (1.0, 8.0):
+        method = made("graph-split", clip=clip, optimizer="sgd", epsilon=budget).fit(DATA)
+        rates.append(method._learning_rate * method.plan_.details["noise_multiplier"])
+    assert rates[0] == pytest.approx(rates[1])
+    assert made("graph-split", clip=clip, epsilon=1.0).fit(DATA)._learning_rate in (0.02, 0.03)
 
 
 def test_the_rate_falls_as_told():

@@ -5,13 +5,13 @@ import sys
 import pytest
 
 from graphveil._errors import InvalidInputError
-from graphveil.bench import Row
+from graphveil.bench import HardCases, Row
 from graphveil.report import plots
 
 OPEN = Row(
     method="gnn",
     private=False,
-    accuracies=(0.9, 0.92),
+    scores={"accuracy": (0.9, 0.92)},
     class_accuracy=(0.95, 0.8, None),
     class_share=(0.3, 0.7, 0.0),
 )
@@ -23,7 +23,7 @@ def private(budget, mean):
         private=True,
         budget=budget,
         epsilon=budget - 1e-6,
-        accuracies=(mean, mean + 0.01),
+        scores={"accuracy": (mean, mean + 0.01)},
         class_accuracy=(0.9, 0.4, None),
         class_share=(0.3, 0.7, 0.0),
         setting={"sender_cap": 3},
@@ -63,3 +63,48 @@ def test_without_matplotlib_the_extra_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     with pytest.raises(InvalidInputError, match=r"graphveil\[report\]"):
         plots.needed()
+
+
+def of_classes(*sizes):
+    """Hard cases of classes of such sizes: two for both, one for private, all others for none."""
+    by_class = {
+        c: HardCases(both=2, only_private=1, only_open=0, neither=size - 3)
+        for c, size in enumerate(sizes)
+    }
+    both, only_private = 2 * len(sizes), len(sizes)
+    return HardCases(
+        both=both,
+        only_private=only_private,
+        only_open=0,
+        neither=sum(sizes) - both - only_private,
+        private_runs=3,
+        by_class=by_class,
+    )
+
+
+def test_hard_cases_are_a_table_and_bars(tmp_path):
+    pytest.importorskip("matplotlib")
+    found = of_classes(1003, 40)
+    text = plots.hard_cases(found, tmp_path / "a.svg", "social", ["red", "b" * 40]).read_text()
+    # Four of 1,043 nodes for both; 3 runs on the private side; a long name is cut.
+    for words in ("social", "1,037", "0.4 %", "private (3 runs)", "open (1 run)", "red (1,003)"):
+        assert f"<!-- {words} -->" in text, words
+    assert f"<!-- {'b' * 23}… (40) -->" in text
+    assert "<!-- class (test nodes) -->" in text
+    assert "<!-- only private wrong -->" in text
+    numbered = plots.hard_cases(found, tmp_path / "b.svg").read_text()
+    assert "<!-- 1 (40) -->" in numbered
+    png = plots.hard_cases(found, tmp_path / "c.png", "social")
+    assert png.read_bytes().startswith(b"\x89PNG")
+
+
+def test_hard_cases_without_classes_or_with_many(tmp_path):
+    pytest.importorskip("matplotlib")
+    bare = HardCases(both=1, only_private=2, only_open=3, neither=4)
+    text = plots.hard_cases(bare, tmp_path / "a.svg").read_text()
+    assert "40.0 %" in text
+    assert "class (test nodes)" not in text
+    many = plots.hard_cases(of_classes(*range(10, 50)), tmp_path / "b.svg").read_text()
+    assert "the 25 largest of 40" in many
+    assert "<!-- 39 (49) -->" in many
+    assert "<!-- 0 (10) -->" not in many

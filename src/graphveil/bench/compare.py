@@ -10,10 +10,11 @@ of several runs on the same private data stand side by side is a release that no
 
 from __future__ import annotations
 
+import json
 import math
 import statistics
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -22,13 +23,15 @@ from torch_geometric.data import Data
 from graphveil import _validate
 from graphveil._errors import InvalidInputError, RefusedError
 from graphveil.methods import METHODS, Method
-from graphveil.runs import Source, measure
+from graphveil.runs import Arranged, Source, measure
 
 CAUTION = (
     "Each epsilon is one run's. Showing such a table, whose accuracies are read off test labels, "
     "or choosing by it on private data is itself a release, which no certificate covers; choose "
     "settings in advance, or on public data."
 )
+
+METRICS = ("accuracy", "micro_f1", "macro_f1")
 
 Track = Callable[[Iterable[Any]], Iterable[Any]]
 
@@ -41,12 +44,15 @@ class Row:
     private: bool
     budget: float | None = None
     setting: Mapping[str, Any] = field(default_factory=dict)
+    name: str | None = None
+    data: str = ""
+    train_share: float = 1.0
     unit: str = "node"
     epsilon: float = math.inf
     delta: float | None = None
     claimed_epsilon: float | None = None
     noise_multiplier: float | None = None
-    accuracies: tuple[float, ...] = ()
+    scores: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
     class_accuracy: tuple[float | None, ...] = ()
     class_share: tuple[float, ...] = ()
     seconds: float = 0.0
@@ -56,20 +62,34 @@ class Row:
 
     @property
     def label(self) -> str:
-        """The method, with what tells it from others of the same name."""
+        """The method, or the name it goes by, with what tells it from others of the same name."""
+        called = self.name or self.method
         if not self.setting:
-            return self.method
-        return f"{self.method} ({', '.join(f'{k}={v}' for k, v in self.setting.items())})"
+            return called
+        return f"{called} ({', '.join(f'{k}={v}' for k, v in self.setting.items())})"
+
+    @property
+    def accuracies(self) -> tuple[float, ...]:
+        """Test accuracy of every seed."""
+        return self.scores.get("accuracy", ())
 
     @property
     def mean(self) -> float | None:
         """Mean test accuracy over the seeds."""
-        return statistics.fmean(self.accuracies) if self.accuracies else None
+        return self.score("accuracy")[0]
 
     @property
     def deviation(self) -> float | None:
         """Standard deviation over the seeds; None for a single one."""
-        return statistics.stdev(self.accuracies) if len(self.accuracies) > 1 else None
+        return self.score("accuracy")[1]
+
+    def score(self, metric: str) -> tuple[float | None, float | None]:
+        """Mean and standard deviation of one of :data:`METRICS` over the seeds."""
+        found = self.scores.get(_validate.choice("metric", metric, METRICS), ())
+        return (
+            statistics.fmean(found) if found else None,
+            statistics.stdev(found) if len(found) > 1 else None,
+        )
 
 
 def compare(
@@ -89,12 +109,12 @@ def compare(
     A method whose plan is refused keeps its row, and says why in ``refused``.
     """
     asked = [
-        _Asked(name, private, budget, delta, dict(settings), _own(name, settings, methods))
+        Asked(name, budget, delta, dict(settings), varied=_own(name, settings, methods))
         for budget in (*epsilons, None)
         for name, settings in methods
-        if (private := _is_private(name)) == (budget is not None)
+        if is_private(name) == (budget is not None)
     ]
-    return _measured(data, source, asked, seeds, track)
+    return measured(data, source, asked, seeds, track)
 
 
 def _own(
@@ -123,12 +143,11 @@ def sweep(
     track: Track | None = None,
 ) -> list[Row]:
     """One row for each value of the setting ``key``, all else equal: an ablation."""
-    private = _is_private(name)
     asked = [
-        _Asked(name, private, epsilon, delta, {**settings, key: value}, {key: value})
+        Asked(name, epsilon, delta, {**settings, key: value}, varied={key: value})
         for value in values
     ]
-    return _measured(data, source, asked, seeds, track)
+    return measured(data, source, asked, seeds, track)
 
 
 def rank(rows: Iterable[Row]) -> list[Row]:
@@ -195,7 +214,8 @@ def _counts(row: Row) -> bool:
     return row.private and within and not row.void_because and not row.refused
 
 
-def _is_private(name: str) -> bool:
+def is_private(name: str) -> bool:
+    """Whether the method of that name has a budget."""
     if name not in METHODS:
         raise InvalidInputError(
             f"The method must be one of {', '.join(METHODS)}. Got {name!r} instead."
@@ -207,68 +227,131 @@ def _is_private(name: str) -> bool:
 
 
 @dataclass(frozen=True)
-class _Asked:
-    name: str
-    private: bool
+class Asked:
+    """One row to be measured: a method, its settings and its budget."""
+
+    method: str
     budget: float | None
     delta: float | None
     settings: Mapping[str, Any]
-    varied: Mapping[str, Any]
+    train_share: float = 1.0
+    name: str | None = None
+    varied: Mapping[str, Any] = field(default_factory=dict)
 
     def made(self, seed: int) -> Method:
-        budget = {"epsilon": self.budget, "delta": self.delta} if self.private else {}
-        return METHODS[self.name](**self.settings, **budget, seed=seed)
+        """The method, not yet fitted."""
+        private = is_private(self.method)
+        budget = {"epsilon": self.budget, "delta": self.delta} if private else {}
+        return METHODS[self.method](**self.settings, **budget, seed=seed)
+
+    def key(self, source: Source) -> str:
+        """All that decides one run's outcome, chance apart, in one line of JSON."""
+        run = {
+            "data": source.data,
+            "split": source.split,
+            "train_share": source.train_share,
+            "seed": source.seed,
+            "method": self.method,
+            "epsilon": self.budget,
+            "delta": self.delta,
+            "settings": dict(sorted(self.settings.items())),
+        }
+        return json.dumps(run)
 
 
-def _measured(
-    data: Data, source: Source, asked: Sequence[_Asked], seeds: int, track: Track | None
+Outcome = dict[str, Any]  # of one run; plain values, so that it can be written down
+Memory = MutableMapping[str, Outcome]  # outcomes by the key of what was asked
+
+
+def measured(
+    data: Data,
+    source: Source,
+    asked: Sequence[Asked],
+    seeds: int,
+    track: Track | None = None,
+    memory: Memory | None = None,
 ) -> list[Row]:
+    """One row for each of ``asked``; what ``memory`` holds is not run again."""
     count = _validate.integer("seeds", seeds, "[1, 1000]")
-    every = [source.seed + number for number in range(count)]
-    arranged = {seed: replace(source, seed=seed).arrange(data) for seed in every}
-    planned = [(each, seed) for each in asked for seed in every]
-    rows: dict[int, Row] = {}
-    for number, (each, seed) in enumerate(planned if track is None else track(planned)):
-        place = number // count
-        row = rows.get(place) or Row(
-            method=each.name, private=each.private, budget=each.budget, setting=each.varied
-        )
-        if row.refused is None:
-            rows[place] = _with(row, each.made(seed), arranged[seed])
-    return [rows[place] for place in range(len(asked))]
+    planned = [
+        (each, replace(source, seed=source.seed + number, train_share=each.train_share))
+        for each in asked
+        for number in range(count)
+    ]
+    found: Memory = {} if memory is None else memory
+    outcomes: list[list[Outcome]] = [[] for _ in asked]
+    for number, (each, where) in enumerate(planned if track is None else track(planned)):
+        row, key = outcomes[number // count], each.key(where)
+        if row and row[-1].get("refused"):
+            continue  # a plan that one seed has refused is not tried with others
+        if key not in found:
+            found[key] = _outcome(each.made(where.seed), where.arrange(data))
+        row.append(found[key])
+    return [_row(each, source, row) for each, row in zip(asked, outcomes, strict=True)]
 
 
-def _with(row: Row, method: Method, arranged: Any) -> Row:
-    """The row with one more seed in it."""
+def _outcome(method: Method, arranged: Arranged) -> Outcome:
     begun = time.monotonic()
     try:
         method.fit(arranged.training)
     except RefusedError as error:
-        return replace(row, refused=str(error))
+        return {"refused": str(error)}
     metrics = measure(method, arranged.testing, arranged.mode)
     if metrics["test_accuracy"] is None:
         raise InvalidInputError("The 'test_mask' must hold a labelled node. Got none instead.")
-    certificate, seen = method.certificate_, len(row.accuracies)
+    certificate = method.certificate_
+    proven = certificate.guarantee.epsilon
     total = sum(metrics["class_count"])
+    return {
+        "unit": certificate.guarantee.unit,
+        "epsilon": proven if math.isfinite(proven) else None,  # JSON has no infinity
+        "delta": certificate.guarantee.delta,
+        "claimed_epsilon": None if certificate.claim is None else certificate.claim.epsilon,
+        "noise_multiplier": method.plan_.details.get("noise_multiplier"),
+        "void_because": list(certificate.void_because),
+        "scores": {metric: metrics[f"test_{metric}"] for metric in METRICS},
+        "class_accuracy": metrics["class_accuracy"],
+        "class_share": [count / total for count in metrics["class_count"]],
+        "seconds": time.monotonic() - begun,
+    }
+
+
+def _row(asked: Asked, source: Source, outcomes: Sequence[Outcome]) -> Row:
+    row = Row(
+        method=asked.method,
+        private=is_private(asked.method),
+        budget=asked.budget,
+        setting=asked.varied,
+        name=asked.name,
+        data=source.data,
+        train_share=asked.train_share,
+        refused=next((each["refused"] for each in outcomes if each.get("refused")), None),
+    )
+    ran = [each for each in outcomes if not each.get("refused")]
+    if not ran:
+        return row
+    # The costliest run speaks for all of them.
+    last = max(ran, key=_proven)
+    same = ("unit", "delta", "claimed_epsilon", "noise_multiplier")
     return replace(
         row,
-        unit=certificate.guarantee.unit,
-        epsilon=certificate.guarantee.epsilon,
-        delta=certificate.guarantee.delta,
-        claimed_epsilon=None if certificate.claim is None else certificate.claim.epsilon,
-        noise_multiplier=method.plan_.details.get("noise_multiplier"),
-        void_because=certificate.void_because,
-        accuracies=(*row.accuracies, metrics["test_accuracy"]),
-        class_accuracy=_averaged(row.class_accuracy, metrics["class_accuracy"], seen),
-        class_share=_averaged(row.class_share, [n / total for n in metrics["class_count"]], seen),
-        seconds=row.seconds + time.monotonic() - begun,
+        **{name: last[name] for name in same},
+        epsilon=_proven(last),
+        void_because=tuple(last["void_because"]),
+        scores={metric: tuple(each["scores"][metric] for each in ran) for metric in METRICS},
+        class_accuracy=_averaged([each["class_accuracy"] for each in ran]),
+        class_share=_averaged([each["class_share"] for each in ran]),
+        seconds=sum(each["seconds"] for each in ran),
     )
 
 
-def _averaged(before: tuple[Any, ...], now: Sequence[Any], seen: int) -> tuple[Any, ...]:
-    if not seen:
-        return tuple(now)
-    return tuple(
-        new if old is None else old if new is None else (old * seen + new) / (seen + 1)
-        for old, new in zip(before, now, strict=True)
-    )
+def _proven(outcome: Outcome) -> float:
+    return math.inf if outcome["epsilon"] is None else float(outcome["epsilon"])
+
+
+def _averaged(lists: Sequence[Sequence[float | None]]) -> tuple[Any, ...]:
+    """Means by place, over the lists that have a value there."""
+    there = [
+        [value for value in values if value is not None] for values in zip(*lists, strict=True)
+    ]
+    return tuple(statistics.fmean(values) if values else None for values in there)

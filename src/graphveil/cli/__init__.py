@@ -17,7 +17,7 @@ import click
 
 from graphveil import __version__
 from graphveil._errors import GraphveilError
-from graphveil.cli import accounting, comparing, data, drawing, training
+from graphveil.cli import accounting, comparing, data, drawing, tables, training
 from graphveil.cli._shared import say
 
 EXIT_CODES = (
@@ -58,16 +58,18 @@ def cli() -> None:
     """Differential privacy for graph neural networks, with an epsilon that holds.
 
     \b
-    graphveil data       the graphs known by name, and your own
-    graphveil plan       what a method will cost, before any data is touched
-    graphveil train      a model, its certificate and its metrics, in a directory
-    graphveil predict    classes of nodes by a trained model
-    graphveil compare    all methods on one graph, with the honest baselines
-    graphveil sweep      one method under several values of a setting
-    graphveil tsne       the test nodes as trained models see them, as a picture
-    graphveil account    what a training run costs
-    graphveil calibrate  the noise, steps or rate that fit a budget
-    graphveil claims     what a paper prints, beside what can be proven
+    graphveil data        the graphs known by name, and your own
+    graphveil plan        what a method will cost, before any data is touched
+    graphveil train       a model, its certificate and its metrics, in a directory
+    graphveil predict     classes of nodes by a trained model
+    graphveil compare     all methods on one graph, with the honest baselines
+    graphveil sweep       one method under several values of a setting
+    graphveil bench       a table of runs, described in TOML, beside published figures
+    graphveil tsne        the test nodes as trained models see them, as a picture
+    graphveil hard-cases  the test nodes that private and open models get wrong
+    graphveil account     what a training run costs
+    graphveil calibrate   the noise, steps or rate that fit a budget
+    graphveil claims      what a paper prints, beside what can be proven
     """
 
 
@@ -78,7 +80,9 @@ for _command in (
     training.predict,
     comparing.compare,
     comparing.sweep,
+    tables.bench,
     drawing.tsne,
+    drawing.hard_cases,
     accounting.account,
     accounting.calibrate,
     accounting.claims,

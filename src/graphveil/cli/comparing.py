@@ -129,7 +129,7 @@ def compare(
         "data": data,
         "split": split,
         "seeds": seeds,
-        "rows": [_row_json(row) for row in rows],
+        "rows": [row_json(row) for row in rows],
         "remarks": remarks,
         "note": bench.CAUTION,
     }
@@ -229,7 +229,7 @@ def sweep(
         "method": kind.name,
         "vary": key,
         "seeds": seeds,
-        "rows": [_row_json(row) for row in rows],
+        "rows": [row_json(row) for row in rows],
         "remarks": refusals,
         "note": bench.CAUTION,
     }
@@ -323,9 +323,11 @@ def _draw(rows: list[Row], folder: Path, data: str, names: list[str] | None) -> 
     return drawn
 
 
-def _row_json(row: Row) -> dict[str, Any]:
+def row_json(row: Row) -> dict[str, Any]:
+    """A row of a table, for programs."""
     return {
         "method": row.method,
+        "name": row.name,
         "private": row.private,
         "setting": dict(row.setting),
         "unit": row.unit if row.private else None,
@@ -337,6 +339,8 @@ def _row_json(row: Row) -> dict[str, Any]:
         "mean": row.mean,
         "deviation": row.deviation,
         "accuracies": list(row.accuracies),
+        "scores": {metric: list(values) for metric, values in row.scores.items()},
+        "train_share": row.train_share,
         "class_accuracy": list(row.class_accuracy),
         "class_share": list(row.class_share),
         "seconds": round(row.seconds, 3),

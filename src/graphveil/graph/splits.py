@@ -63,6 +63,23 @@ def split(data: Data, fractions: Sequence[float] = (0.75, 0.1, 0.15), seed: int 
     return result
 
 
+def thinned(data: Data, share: float, seed: int = 0) -> Data:
+    """A copy of ``data`` with a random ``share`` of its training nodes left in ``train_mask``.
+
+    The others stay in the graph, without a part in training. Smaller shares of the same ``seed``
+    are subsets of larger ones.
+
+    *Guarantee*: no cost. Who stays depends on the ids, the mask and ``seed``.
+    """
+    share = _validate.number("share", share, "(0, 1]")
+    training = checked(data, labels=False, masks=True).train_mask.nonzero().flatten()
+    order = torch.from_numpy(seeded(seed, "training share").generator().permutation(len(training)))
+    result = copy.copy(data)
+    result.train_mask = torch.zeros_like(data.train_mask)
+    result.train_mask[training[order[: max(1, math.floor(share * len(training) + 0.5))]]] = True
+    return result
+
+
 def separate(data: Data) -> tuple[Data, Data]:
     """Two graphs out of one: training and validation nodes, and test nodes. Edges between are cut.
 

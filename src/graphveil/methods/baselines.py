@@ -11,18 +11,19 @@ from pathlib import Path
 from typing import ClassVar, Self
 
 import dp_accounting as dpa
-import torch
 from torch import Tensor
 from torch_geometric.data import Data
 
 from graphveil import _validate
 from graphveil.graph.caps import cap_senders
+from graphveil.graph.groups import random_groups, within
 from graphveil.graph.messages import NORMALISATIONS, Messages, normalised
 from graphveil.methods.base import Facts, Plan, Progress
 from graphveil.methods.node import NodeMethod, alone
-from graphveil.methods.training import fit_open, seeded_weights
+from graphveil.methods.training import OPTIMIZERS, fit_open, make_optimizer, seeded_weights
 from graphveil.nn import RootedGNN
 from graphveil.privacy.guarantee import Charge, default_delta
+from graphveil.rng import seeded
 
 
 @dataclass(kw_only=True)
@@ -38,6 +39,7 @@ class MLPBaseline(NodeMethod):
     dropout: float = 0.5
     weight_decay: float = 5e-4
     steps: int = 150
+    optimizer: str = "adam"
 
     def _network(self, facts: Facts) -> RootedGNN:
         return self._mlp(facts, self.num_layers, self.dropout)
@@ -45,12 +47,16 @@ class MLPBaseline(NodeMethod):
     def _messages(self, data: Data) -> Messages:
         return alone(len(data.x))
 
+    def _read_in_training(self, data: Data) -> Messages:
+        return self._messages(data)
+
     def _logits(self, x: Tensor, data: Data) -> Tensor:
         return self.network_.on_graph(x, self._messages(data))
 
     def _check_settings(self) -> None:
         super()._check_settings()
         _validate.integer("steps", self.steps, "[1, 1e9]")
+        _validate.choice("optimizer", self.optimizer, OPTIMIZERS)
         _validate.number("weight_decay", self.weight_decay, "[0, inf)")
 
     def plan(self, facts: Facts) -> Plan:
@@ -71,15 +77,16 @@ class MLPBaseline(NodeMethod):
     ) -> Self:
         """The whole graph at every step; the weights that do best on the validation nodes."""
         self._started(self.plan(Facts.of(data)))
-        x, messages = self._prepared(data.x), self._messages(data)
+        x, read = self._prepared(data.x), self._read_in_training(data)
+        messages = self._messages(data)
         network = self._made(self.plan_.facts)
         with seeded_weights(self.seed):  # dropout, too: no noise here is secret
             fit_open(
                 network,
-                torch.optim.Adam(
-                    network.parameters(), lr=self.learning_rate, weight_decay=self.weight_decay
+                make_optimizer(
+                    self.optimizer, network.parameters(), self.learning_rate, self.weight_decay
                 ),
-                lambda ids: network.on_graph(x, messages)[ids],
+                lambda ids: network.on_graph(x, read if network.training else messages)[ids],
                 data.y,
                 data.train_mask.nonzero().flatten(),
                 (data.val_mask & (data.y >= 0)).nonzero().flatten(),
@@ -94,22 +101,29 @@ class MLPBaseline(NodeMethod):
 
 @dataclass(kw_only=True)
 class GNNBaseline(MLPBaseline):
-    """A GNN on the whole graph, trained without privacy."""
+    """A GNN on the whole graph, trained without privacy.
+
+    ``splits`` above 1 trains on as many random groups without an edge between them, as graph-split
+    does; predictions read the whole graph.
+    """
 
     name: ClassVar[str] = "gnn"
 
     conv: str = "gcn"
     weights: str = "symmetric"
     heads: int = 1
+    encoder_layers: int = 1
+    splits: int = 1
 
     def _network(self, facts: Facts) -> RootedGNN:
+        _validate.integer("splits", self.splits, f"[1, {facts.num_nodes}]")
         return RootedGNN(
             self._columns(facts),
             self.hidden_channels,
             facts.num_classes,
             self.conv,
             _validate.integer("num_layers", self.num_layers, "[1, 10]"),
-            encoder_layers=1,
+            encoder_layers=_validate.integer("encoder_layers", self.encoder_layers, "[0, 10]"),
             decoder_layers=0,
             activation=self.activation,
             dropout=self.dropout,
@@ -120,6 +134,10 @@ class GNNBaseline(MLPBaseline):
         super()._check_settings()
         _validate.choice("weights", self.weights, NORMALISATIONS)
         _validate.integer("heads", self.heads, "[1, inf)")
+
+    def _read_in_training(self, data: Data) -> Messages:
+        groups = random_groups(len(data.x), self.splits, seeded(self.seed, "groups"))
+        return normalised(within(data.edge_index, groups), len(data.x), self.weights)
 
     def _messages(self, data: Data) -> Messages:
         edges = cap_senders(data.edge_index, len(data.x), None, seed=self.seed)

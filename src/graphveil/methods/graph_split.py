@@ -9,7 +9,7 @@ members. Proofs: docs/guarantees/graph-split.md.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar, Self
@@ -36,6 +36,7 @@ from graphveil.privacy.guarantee import Claimed
 from graphveil.rng import SecretStream, SeededStream, seeded
 
 CLIPS = ("group", "document")
+_SGD_REACH = 0.05
 _NODES_AT_ONCE = 20_000  # that go through the network together
 
 
@@ -45,12 +46,14 @@ class GraphSplit(SteppedNodeMethod):
 
     ``splits`` is the number of groups; 1 is the whole graph as one loss term. ``clip="group"``, as
     published, bounds the gradient of a whole group: one node alters one term. ``clip="document"``
-    bounds each node's own: one node removes its term and alters those of its group.
+    bounds each node's own: one node removes its term and alters those of its group. By default
+    there are 10 groups, and with ``clip="document"`` groups of two.
     ``fresh_groups`` draws new groups after every so many steps instead of once; each step costs the
     same either way, since groups know nothing of the data.
 
-    With ``learning_rate=None`` a step is as long as ``optimizer`` needs. *Sharp edge*: noise of a
-    private step dwarfs the gradient, and Adam divides it away: Adam needs a large rate to move at
+    ``dropout=None`` is the paper's 0.5 where groups are clipped, and none where documents are.
+    With ``learning_rate=None`` a step is as long as ``optimizer`` needs. *Sharp edge*: the noise of
+    a private step dwarfs the gradient, and Adam divides it away: Adam needs a large rate to move at
     all, SGD one that falls with the noise. ``decay`` lowers the rate to that share by the end.
 
     ``paper=True`` takes the noise for which the paper claims ``epsilon``.
@@ -66,10 +69,10 @@ class GraphSplit(SteppedNodeMethod):
     num_layers: int = 2
     hidden_channels: int = 32
     activation: str = "relu"
-    dropout: float = 0.5
+    dropout: float | None = None
     weights: str = "symmetric"
     heads: int = 1
-    splits: int = 10
+    splits: int | None = None
     clip: str = "group"
     fresh_groups: int | None = None
     unit: str = "node"
@@ -88,7 +91,7 @@ class GraphSplit(SteppedNodeMethod):
             encoder_layers=0,
             decoder_layers=0,
             activation=self.activation,
-            dropout=self.dropout,
+            dropout=self._dropout,
             heads=self.heads,
         )
 
@@ -127,10 +130,20 @@ class GraphSplit(SteppedNodeMethod):
 
     def _influence(self, facts: Facts) -> tuple[int, int]:
         """One group alters its gradient; or a node's own term goes, and its group's change."""
-        count = _validate.integer("splits", self.splits, f"[1, {facts.num_nodes}]")
+        if self.splits is not None:
+            _validate.integer("splits", self.splits, f"[1, {facts.num_nodes}]")
         if self.clip == "group":
             return 0, 1
-        return 1, min(-(-facts.num_nodes // count), facts.num_train) - 1
+        largest = -(-facts.num_nodes // self._groups(facts.num_nodes))
+        return 1, min(largest, facts.num_train) - 1
+
+    def _groups(self, num_nodes: int) -> int:
+        if self.splits is not None:
+            return self.splits
+        return min(10, num_nodes) if self.clip == "group" else -(-num_nodes // 2)
+
+    def _num_terms(self, facts: Facts) -> int:
+        return self._groups(facts.num_nodes) if self.clip == "group" else facts.num_train
 
     # --- training --------------------------------------------------------------------------------
 
@@ -146,7 +159,7 @@ class GraphSplit(SteppedNodeMethod):
             return super().fit(data, directory=directory, progress=progress, rng=rng)
 
     def _read_in_training(self, data: Data) -> tuple[Messages, int]:
-        groups = random_groups(len(data.x), self.splits, seeded(self.seed, "groups"))
+        groups = random_groups(len(data.x), self._groups(len(data.x)), seeded(self.seed, "groups"))
         cut = within(data.edge_index, groups)
         return normalised(cut, len(data.x), self.weights), self.num_layers
 
@@ -157,7 +170,7 @@ class GraphSplit(SteppedNodeMethod):
             self._prepared(data.x),
             torch.where(data.train_mask, data.y, -1),
             data.edge_index,
-            self.splits,
+            self._groups(len(data.x)),
             seeded(self.seed, "groups"),
             weights=self.weights,
             fresh=self.fresh_groups,
@@ -168,10 +181,24 @@ class GraphSplit(SteppedNodeMethod):
         return group_losses if self.clip == "group" else rooted_losses
 
     @property
+    def _dropout(self) -> float:
+        if self.dropout is not None:
+            return self.dropout
+        return 0.5 if self.clip == "group" else 0.0
+
+    @property
     def _learning_rate(self) -> float:
         if self.learning_rate is not None:
             return self.learning_rate
-        return 0.02 if self.optimizer == "adam" else 0.5
+        if self.optimizer == "adam":
+            return 0.02 if self.clip == "group" else 0.03
+        # All steps' noise together moves a weight about as far as it should go.
+        details = self.plan_.details
+        terms = self.sample_rate * self._num_terms(self.plan_.facts)
+        bound = self.max_grad_norm
+        bound = max(bound.values()) if isinstance(bound, Mapping) else bound
+        noise = details["noise_multiplier"] * bound / terms
+        return _SGD_REACH / (noise * math.sqrt(self.steps))
 
     def _pace(self, optimizer: torch.optim.Optimizer, done: float) -> None:
         for group in optimizer.param_groups:
@@ -181,12 +208,11 @@ class GraphSplit(SteppedNodeMethod):
 
     def plan(self, facts: Facts) -> Plan:
         plan = super().plan(facts)
-        terms = self.splits if self.clip == "group" else facts.num_train
         details = {
             **plan.details,
-            "splits": self.splits,
+            "splits": self._groups(facts.num_nodes),
             "signal_to_noise": signal_to_noise(
-                self.sample_rate * terms,
+                self.sample_rate * self._num_terms(facts),
                 plan.details["noise_multiplier"],
                 int(plan.details["parameters"]),
             ),

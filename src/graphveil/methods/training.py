@@ -34,14 +34,17 @@ def prepared(
 
 
 def make_optimizer(
-    name: str, parameters: Iterable[nn.Parameter], learning_rate: float
+    name: str,
+    parameters: Iterable[nn.Parameter],
+    learning_rate: float,
+    weight_decay: float = 0.0,
 ) -> torch.optim.Optimizer:
     """Adam, or SGD with momentum 0.9."""
     _validate.choice("optimizer", name, OPTIMIZERS)
     rate = _validate.number("learning_rate", learning_rate, "(0, inf)")
     if name == "sgd":
-        return torch.optim.SGD(parameters, lr=rate, momentum=0.9)
-    return torch.optim.Adam(parameters, lr=rate)
+        return torch.optim.SGD(parameters, lr=rate, momentum=0.9, weight_decay=weight_decay)
+    return torch.optim.Adam(parameters, lr=rate, weight_decay=weight_decay)
 
 
 class Average:

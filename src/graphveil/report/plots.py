@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from torch import Tensor
 
+    from graphveil.bench.hard_cases import HardCases
+
 ENDINGS = (".png", ".svg", ".pdf")
 
 # Told apart without colour too: Okabe and Ito's palette, a marker for each.
@@ -124,6 +126,74 @@ def over_setting(rows: Sequence[Row], path: str | Path, title: str = "") -> Path
     return _save(figure, axes, path)
 
 
+def over_table(
+    rows: Sequence[Row], across: str, metric: str, path: str | Path, title: str = ""
+) -> Path:
+    """A panel for each graph, a line for each run, over ``across``.
+
+    That is ``epsilon`` (the one asked for), ``train_share`` or a setting. Rows without a value of
+    it are level lines.
+    """
+    needed()
+    from matplotlib.figure import Figure
+
+    rows = [row for row in rows if row.score(metric)[0] is not None]
+    graphs = list(dict.fromkeys(row.data for row in rows))
+    ticks = sorted({value for row in rows if (value := _place(row, across)) is not None}, key=_size)
+    if not ticks:
+        raise InvalidInputError(f"A plot needs two values or more of {across!r}. Got none instead.")
+    figure = Figure(figsize=(1.5 + 4.2 * len(graphs), 4.4), layout="constrained")
+    figure.suptitle(title)
+    for number, (name, axes) in enumerate(
+        zip(graphs, figure.subplots(1, len(graphs), sharey=True, squeeze=False)[0], strict=True)
+    ):
+        _dress(axes, name, across.replace("_", " "), f"{metric.replace('_', ' ')} (%)")
+        here = [row for row in rows if row.data == name]
+        for kind, line in enumerate(dict.fromkeys(_line(row, across) for row in rows)):
+            points = [row for row in here if _line(row, across) == line]
+            means = [100 * (row.score(metric)[0] or 0.0) for row in points]
+            places = [_place(row, across) for row in points]
+            colour, marker = _COLOURS[kind % len(_COLOURS)], _MARKERS[kind % len(_MARKERS)]
+            label = line if number == 0 else None
+            if all(place is None for place in places):
+                for mean in means:
+                    axes.axhline(mean, color=colour, linestyle="--", label=label)
+                continue
+            axes.errorbar(
+                [ticks.index(place) for place in places],
+                means,
+                [100 * (row.score(metric)[1] or 0.0) for row in points],
+                label=label,
+                color=colour,
+                marker=marker,
+                capsize=3,
+            )
+        axes.set_xticks(range(len(ticks)), [str(tick) for tick in ticks])
+    return _save(figure, figure.axes[0], path)
+
+
+def _place(row: Row, across: str) -> Any:
+    """Where a row stands on the axis; None if it has no value there."""
+    if across == "epsilon":
+        return row.budget
+    return row.setting.get(across)
+
+
+def _line(row: Row, across: str) -> str:
+    """Which line of a plot a row belongs to."""
+    rest = {key: value for key, value in row.setting.items() if key != across}
+    if across != "epsilon" and row.budget is not None:
+        rest = {"epsilon": f"{row.budget:g}", **rest}
+    said = ", ".join(f"{key} {value}" for key, value in rest.items())
+    called = row.name or row.method
+    return f"{called} ({said})" if said else called
+
+
+def _size(value: Any) -> tuple[bool, Any]:
+    """Numbers by size, then words."""
+    return (True, str(value)) if isinstance(value, str) else (False, value)
+
+
 def neighbourhoods(
     panels: Sequence[tuple[str, Tensor, Tensor]], path: str | Path, most: int = 2000
 ) -> Path:
@@ -153,19 +223,116 @@ def neighbourhoods(
     return _save(figure, None, path)
 
 
+def hard_cases(
+    found: HardCases, path: str | Path, title: str = "", names: Sequence[str] | None = None
+) -> Path:
+    """Who fails where: a table of right and wrong on both sides, and bars for each class.
+
+    Bars stand beside the table if ``found`` has classes, frequent ones first, 25 at most; they go
+    by their ``names`` if given. Igamberdiev and Habernal, Appendix E.
+    """
+    needed()
+    from matplotlib.figure import Figure
+
+    order = sorted(found.by_class, key=lambda c: (-found.by_class[c].nodes, c))
+    shown = order[:25]
+    height = max(4.2, 1.6 + 0.26 * len(shown))
+    figure = Figure(figsize=(10.0 if shown else 4.6, height), layout="constrained")
+    figure.suptitle(title)
+    grid = figure.add_gridspec(1, 2 if shown else 1, width_ratios=[4, 5] if shown else None)
+    _table(figure.add_subplot(grid[0]), found)
+    if not shown:
+        return _save(figure, None, path)
+
+    axes = figure.add_subplot(grid[1])
+    left = [0.0] * len(shown)
+    for part, (label, colour, hatch) in _PARTS.items():
+        width = [100 * getattr(found.by_class[c], part) / found.by_class[c].nodes for c in shown]
+        axes.barh(
+            range(len(shown)),
+            width,
+            left=left,
+            label=label,
+            color=colour,
+            hatch=hatch,
+            edgecolor="white",
+        )
+        left = [start + more for start, more in zip(left, width, strict=True)]
+    called = [str(c) if names is None else str(names[c]) for c in shown]
+    called = [name if len(name) <= 24 else f"{name[:23]}…" for name in called]
+    sizes = [f"{found.by_class[c].nodes:,}" for c in shown]
+    axes.set_yticks(
+        range(len(shown)), [f"{name} ({size})" for name, size in zip(called, sizes, strict=True)]
+    )
+    axes.set_ylim(len(shown) - 0.4, -0.6)
+    rest = "" if len(shown) == len(order) else f", the {len(shown)} largest of {len(order):,}"
+    axes.set_ylabel(f"class (test nodes){rest}")
+    axes.set_xlabel("wrong, share of the class's test nodes (%)")
+    axes.set_xlim(0, max(1.0, 1.05 * max(left)))
+    axes.grid(axis="x", alpha=0.3)
+    axes.set_axisbelow(True)
+    for side in ("top", "right"):
+        axes.spines[side].set_visible(False)
+    return _save(figure, axes, path)
+
+
+# The hard cases of either side: what they are called, their colour, their hatch.
+_PARTS = {
+    "both": ("both wrong", _COLOURS[1], "xx"),
+    "only_private": ("only private wrong", _COLOURS[0], "//"),
+    "only_open": ("only open wrong", _COLOURS[4], ".."),
+}
+
+
+def _table(axes: Any, found: HardCases) -> None:
+    """Two rows, two columns: private right and wrong, open right and wrong."""
+    cells = (("neither", 0, 0), ("only_open", 1, 0), ("only_private", 0, 1), ("both", 1, 1))
+    for part, column, row in cells:
+        _, colour, hatch = _PARTS.get(part, ("", "#E8E8E8", ""))
+        axes.bar(
+            column, 1.0, 1.0, row - 0.5, color=colour, hatch=hatch, edgecolor="white", linewidth=2
+        )
+        count = getattr(found, part)
+        axes.text(
+            column,
+            row,
+            f"{count:,}\n{100 * count / found.nodes:.1f} %" if found.nodes else "0",
+            ha="center",
+            va="center",
+            fontsize=13,
+            bbox={"facecolor": "white", "edgecolor": "none", "boxstyle": "round,pad=0.35"},
+        )
+    axes.set_xlim(-0.5, 1.5)
+    axes.set_ylim(1.5, -0.5)
+    axes.set_xticks((0, 1), ("right", "wrong"))
+    axes.set_yticks((0, 1), ("right", "wrong"), rotation=90, va="center")
+    axes.tick_params(length=0)
+    runs = found.private_runs, found.open_runs
+    sides = [f"{count} run{'s' if count > 1 else ''}" for count in runs]
+    axes.set_ylabel(f"private ({sides[0]})")
+    note = f"\nwrong: in {100 * found.often:g} % of the runs or more" if max(runs) > 1 else ""
+    axes.set_xlabel(f"open ({sides[1]}){note}")
+    axes.spines[:].set_visible(False)
+    axes.set_box_aspect(0.8)
+
+
 def _canvas(title: str, across: str, up: str) -> tuple[Figure, Any]:
     needed()
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(6.4, 4.2), layout="constrained")
     axes = figure.subplots()
+    _dress(axes, title, across, up)
+    return figure, axes
+
+
+def _dress(axes: Any, title: str, across: str, up: str) -> None:
     axes.set_title(title)
     axes.set_xlabel(across)
     axes.set_ylabel(up)
     axes.grid(axis="y", alpha=0.3)
     for side in ("top", "right"):
         axes.spines[side].set_visible(False)
-    return figure, axes
 
 
 def _save(figure: Figure, axes: Any, path: str | Path) -> Path:

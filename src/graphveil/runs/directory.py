@@ -220,15 +220,20 @@ def _same_settings(directory: Path, asked: dict[str, Any]) -> None:
     with reading(directory, "settings.json"):
         before = read_json(directory / "settings.json")
         then = {**before["settings"], **before["facts"], "method": before["method"]}
-        then |= {key: before["data"][key] for key in ("split", "seed")}
+        then |= _drawn(Source(**before["data"]))
     now = {**asked["settings"], **asked["facts"], "method": asked["method"]}
-    now |= {key: asked["data"][key] for key in ("split", "seed")}
+    now |= _drawn(Source(**asked["data"]))
     for name in sorted(then.keys() | now.keys()):
         if then.get(name) != now.get(name):
             raise InvalidInputError(
                 f"The run in {directory} was begun with {name} = {then.get(name)!r}. Got "
                 f"{now.get(name)!r} instead; resume with the same, or start anew with --force."
             )
+
+
+def _drawn(source: Source) -> dict[str, Any]:
+    """What decides who is trained on."""
+    return {name: getattr(source, name) for name in ("split", "seed", "train_share")}
 
 
 def _fingerprint(data: Data) -> str:

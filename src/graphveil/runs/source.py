@@ -6,13 +6,14 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from sklearn.metrics import f1_score
 from torch_geometric.data import Data
 
 from graphveil import _validate
 from graphveil._errors import InvalidInputError
 from graphveil.data.catalog import CATALOG, load
 from graphveil.graph.checks import MASKS, checked
-from graphveil.graph.splits import separate, split
+from graphveil.graph.splits import separate, split, thinned
 from graphveil.methods import Facts, Method
 
 SPLITS = ("transductive", "inductive", "given")
@@ -26,17 +27,20 @@ class Source:
     ``split`` is ``transductive`` (one graph, masks drawn by ``seed``), ``inductive`` (two graphs
     without an edge between them) or ``given`` (the masks that come with the data). None takes the
     masks of a file of one's own that has them, and else draws. ``inductive`` does so too.
+    ``train_share`` of the training nodes, drawn by ``seed``, are trained on.
     """
 
     data: str
     root: str | None = None
     split: str | None = None
     seed: int = 0
+    train_share: float = 1.0
 
     def __post_init__(self) -> None:
         if self.split is not None:
             _validate.choice("split", self.split, SPLITS)
         _validate.integer("seed", self.seed, "[0, 1e18]")
+        _validate.number("train_share", self.train_share, "(0, 1]")
 
     def load(self) -> Data:
         """The graph, not yet split."""
@@ -56,6 +60,8 @@ class Source:
         if how != "given" and not (own and how == "inductive"):
             data = split(data, seed=self.seed)
         checked(data)
+        if self.train_share < 1:
+            data = thinned(data, self.train_share, self.seed)
         if how == "inductive":
             training, testing = separate(data)
             return Arranged(training=training, testing=testing, mode="disjoint", split=how)
@@ -66,13 +72,13 @@ class Source:
         entry = CATALOG.get(self.data.partition(":")[0])
         if entry is None or entry.num_nodes is None or entry.num_features is None:
             return None
-        train = round(0.75 * entry.num_nodes)
-        left = train + round(0.1 * entry.num_nodes)
+        drawn = round(0.75 * entry.num_nodes)
+        left = drawn + round(0.1 * entry.num_nodes)
         return Facts(
             num_nodes=left if self.split == "inductive" else entry.num_nodes,
             num_features=entry.num_features,
             num_classes=entry.num_classes,
-            num_train=train,
+            num_train=max(1, round(self.train_share * drawn)),
             directed=entry.directed,
         )
 
@@ -91,16 +97,23 @@ class Arranged:
 
 
 def measure(method: Method, testing: Data, mode: str | None) -> dict[str, Any]:
-    """Accuracy on the test nodes, whole and by class. Reads labels: outside every certificate."""
-    found = method.predict(testing, mode=mode)
+    """Accuracy and F1 on the test nodes, whole and by class.
+
+    Micro F1 counts every node alike, and is the accuracy where a node has one class. Macro F1
+    counts every class alike, those that neither stand in the labels nor are predicted left out.
+    Reads labels: outside every certificate.
+    """
     wanted = testing.test_mask & (testing.y >= 0)
-    right, y = (found == testing.y)[wanted].double(), testing.y[wanted]
+    found, y = method.predict(testing, mode=mode)[wanted], testing.y[wanted]
+    right = (found == y).double()
     classes = method.plan_.facts.num_classes
     count = torch.bincount(y, minlength=classes)
     hits = torch.bincount(y, weights=right, minlength=classes)
     by_class = [float(h / n) if n else None for h, n in zip(hits, count, strict=True)]
     return {
         "test_accuracy": float(right.mean()) if len(y) else None,
+        "test_micro_f1": float(f1_score(y, found, average="micro")) if len(y) else None,
+        "test_macro_f1": float(f1_score(y, found, average="macro")) if len(y) else None,
         "test_nodes": len(y),
         "class_accuracy": by_class,
         "class_count": count.tolist(),
