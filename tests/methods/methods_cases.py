@@ -10,12 +10,12 @@ from torch_geometric.data import Data
 from graphveil.graph.splits import split
 from graphveil.mechanisms import Gaussian
 from graphveil.methods import METHODS
-from graphveil.methods.node import PrivateNodeMethod
+from graphveil.methods.private import PrivateMethod
 from graphveil.rng import SecretStream
 
 FEATURES, CLASSES, NODES = 5, 3, 60
 QUICK = {"steps": 4, "hidden_channels": 4, "open_steps": 4}
-PRIVATE = [name for name, kind in METHODS.items() if issubclass(kind, PrivateNodeMethod)]
+PRIVATE = [name for name, kind in METHODS.items() if issubclass(kind, PrivateMethod)]
 OPEN = [name for name in METHODS if name not in PRIVATE]
 
 

@@ -19,7 +19,7 @@ from graphveil._errors import (
     UnprovenError,
 )
 from graphveil.mechanisms import Gaussian
-from graphveil.methods import Facts, node
+from graphveil.methods import Facts, node, private
 from graphveil.privacy.accounting import epsilon
 from graphveil.privacy.events import SampledGaussianDpEvent, composed, repeated
 from graphveil.rng import secret, seeded
@@ -156,7 +156,7 @@ def test_the_noise_in_the_weights_is_the_noise_of_the_plan(name, clipping, scale
 @pytest.mark.parametrize("clipping", ["flat", "per_layer", "automatic", "quantile"])
 def test_what_one_node_adds_to_the_sum_is_within_the_bound(clipping, monkeypatch):
     """The sum handed to the mechanism, over all terms and without one of them."""
-    monkeypatch.setattr(node.PrivateStep, "_draw", lambda self: torch.arange(len(self.examples)))
+    monkeypatch.setattr(private.PrivateStep, "_draw", lambda self: torch.arange(len(self.examples)))
     seen = recorded(monkeypatch)
     method = made("dp-mlp", clipping=clipping, max_grad_norm=0.01, steps=1)
     method.fit(DATA)

@@ -8,7 +8,7 @@ from methods_cases import graph, made, recorded, weights
 from torch.nn import functional as F
 
 from graphveil._errors import BudgetError, GraphveilError, UnprovenError
-from graphveil.methods import DPGNN, Facts, node
+from graphveil.methods import DPGNN, Facts, node, private
 from graphveil.privacy.accounting import epsilon
 from graphveil.privacy.claims import daigavane_epsilon
 from graphveil.privacy.events import RevealedCountGaussianDpEvent, repeated
@@ -103,9 +103,9 @@ def test_with_capped_senders_and_given_thresholds_there_is_a_proven_epsilon(conv
 
 
 def test_batches_have_a_fixed_size_and_are_drawn_anew(monkeypatch):
-    drawn, draw = [], node.PrivateStep._draw
+    drawn, draw = [], private.PrivateStep._draw
     monkeypatch.setattr(
-        node.PrivateStep, "_draw", lambda self: drawn.append(draw(self)) or drawn[-1]
+        private.PrivateStep, "_draw", lambda self: drawn.append(draw(self)) or drawn[-1]
     )
     seen = recorded(monkeypatch)
     paper(steps=20).fit(DATA)
@@ -146,9 +146,9 @@ def test_the_noise_on_each_layer_is_the_papers(monkeypatch):
 
 def test_thresholds_are_quantiles_of_the_first_gradients(monkeypatch):
     found = []
-    make = node.make_private
+    make = private.make_private
     monkeypatch.setattr(
-        node, "make_private", lambda *args, **named: found.append(named) or make(*args, **named)
+        private, "make_private", lambda *args, **named: found.append(named) or make(*args, **named)
     )
     method = paper(steps=1).fit(DATA)
     (settings,) = found

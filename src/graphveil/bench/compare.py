@@ -241,7 +241,7 @@ class Asked:
     def made(self, seed: int) -> Method:
         """The method, not yet fitted."""
         private = is_private(self.method)
-        budget = {"epsilon": self.budget, "delta": self.delta} if private else {}
+        budget: dict[str, Any] = {"epsilon": self.budget, "delta": self.delta} if private else {}
         return METHODS[self.method](**self.settings, **budget, seed=seed)
 
     def key(self, source: Source) -> str:

@@ -423,7 +423,7 @@ def _check_same_graph(data: str, run: str) -> None:
 
 
 def _seen_by(method: Method, mode: str) -> str:
-    from graphveil.methods.node import INFERENCE
+    from graphveil.methods.private import INFERENCE
 
     promised = method.plan_.inference
     return promised[0] if mode == method.modes[0] and promised else INFERENCE[mode]

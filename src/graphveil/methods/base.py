@@ -15,18 +15,19 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import ClassVar, Self
+from typing import Any, ClassVar, Self
 
 from sklearn.base import BaseEstimator
-from torch import Tensor, nn
+from torch import Tensor
 from torch_geometric.data import Data
 from torch_geometric.utils import coalesce, is_undirected
 
 from graphveil import _validate
 from graphveil._errors import InvalidInputError
 from graphveil.graph.checks import checked, num_classes_of
+from graphveil.methods.training import seeded_weights
 from graphveil.privacy.guarantee import Certificate, Charge, Claimed, certify
 
 Progress = Callable[[Iterable[int]], Iterable[int]]
@@ -34,13 +35,17 @@ Progress = Callable[[Iterable[int]], Iterable[int]]
 
 @dataclass(frozen=True, kw_only=True)
 class Facts:
-    """What is public of a graph: all that a plan may depend on."""
+    """What is public of a graph, or of a set of them: all that a plan may depend on.
+
+    ``num_nodes`` counts the records: the nodes of one graph, or with ``graphs`` whole graphs.
+    """
 
     num_nodes: int
     num_features: int
     num_classes: int
     num_train: int
     directed: bool = False
+    graphs: bool = False
 
     def __post_init__(self) -> None:
         _validate.integer("num_nodes", self.num_nodes, "[1, 1e12]")
@@ -52,6 +57,14 @@ class Facts:
     def of(cls, data: Data) -> Facts:
         """The facts of a graph at hand, after checking it."""
         checked(data)
+        if "batch" in data:
+            return cls(
+                num_nodes=int(data.num_graphs),
+                num_features=data.x.shape[1],
+                num_classes=num_classes_of(data),
+                num_train=int(data.train_mask.sum()),
+                graphs=True,
+            )
         # Repeated edges count once, as everywhere: is_undirected alone would pair them one by one.
         edges = coalesce(data.edge_index, num_nodes=len(data.x))
         return cls(
@@ -122,13 +135,44 @@ class Method(BaseEstimator, ABC):
     """A way to train on a graph. Subclasses declare settings, and say what they run and cost."""
 
     name: ClassVar[str]
+    of_graphs: ClassVar[bool] = False  # whether a record is a whole graph
+    _sizes_its_steps: ClassVar[bool] = False  # whether a plan finds a learning rate by itself
     modes: ClassVar[tuple[str, ...]] = ("visible", "noisy", "disjoint")  # the first is the default
+
+    learning_rate: float = 0.02
+    seed: int = 0
 
     # Set by fit.
     plan_: Plan = field(init=False, repr=False, compare=False)
     certificate_: Certificate = field(init=False, repr=False, compare=False)
-    network_: nn.Module = field(init=False, repr=False, compare=False)
+    network_: Any = field(init=False, repr=False, compare=False)
     charges_: list[Charge] = field(init=False, repr=False, compare=False)
+
+    @abstractmethod
+    def _network(self, facts: Facts) -> Any:
+        """The network, with fresh weights."""
+
+    def _made(self, facts: Facts) -> Any:
+        if facts.graphs != self.of_graphs:
+            wanted, found = ("many graphs", "one graph of nodes")[:: 1 if self.of_graphs else -1]
+            raise InvalidInputError(
+                f"The method '{self.name}' must have {wanted} to train on. Got {found} instead; "
+                "see 'graphveil data list' for what each data set is."
+            )
+        with seeded_weights(self.seed):
+            return self._network(facts)
+
+    def _check_settings(self) -> None:
+        """Refuse here, before anything is spent, what would only be noticed later."""
+        for setting in fields(self):
+            value = getattr(self, setting.name, None)
+            if str(setting.type).startswith("int") and isinstance(value, float):
+                raise InvalidInputError(
+                    f"The '{setting.name}' parameter must be a whole number. Got {value!r} "
+                    "instead; write it without a point."
+                )
+        if self.learning_rate is not None or not self._sizes_its_steps:
+            _validate.number("learning_rate", self.learning_rate, "(0, inf)")
 
     @abstractmethod
     def plan(self, facts: Facts) -> Plan:

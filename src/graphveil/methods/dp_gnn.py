@@ -85,19 +85,6 @@ class DPGNN(SteppedNodeMethod):
 
     # --- what one unit touches -------------------------------------------------------------------
 
-    def _unit(self, facts: Facts) -> str:
-        unit = _validate.choice("unit", self.unit, ("node", "edge"))
-        if unit == "node":
-            return unit
-        return "edge-directed" if facts.directed else "edge-undirected"
-
-    def _units(self, facts: Facts) -> int:
-        nodes = facts.num_nodes
-        if self.unit == "node":
-            return nodes
-        pairs = nodes * (nodes - 1)
-        return max(nodes, pairs if facts.directed else pairs // 2)
-
     def _relation(self) -> tuple[str, int | None]:
         return self.relation, self.public_degree
 
@@ -166,6 +153,7 @@ class DPGNN(SteppedNodeMethod):
 
     def _check_settings(self) -> None:
         super()._check_settings()
+        _validate.choice("unit", self.unit, ("node", "edge"))
         _validate.choice("sampler", self._sampler, SAMPLERS)
         _validate.choice("attention", self.attention, ("additive", "dot"))
         _validate.integer("heads", self.heads, "[1, inf)")

@@ -38,7 +38,8 @@ from graphveil.graph.propagation import smoothed
 from graphveil.graph.rooted import RootedTerms
 from graphveil.methods.base import Facts, Progress
 from graphveil.methods.dpar_plan import CHOICE, STEPS, PlannedDPAR
-from graphveil.methods.node import alone, rooted_losses, steps_begun
+from graphveil.methods.node import alone, rooted_losses
+from graphveil.methods.private import steps_begun
 from graphveil.methods.student import taught
 from graphveil.privacy.guarantee import Charge
 from graphveil.rng import SecretStream, secret, seeded

@@ -19,7 +19,8 @@ from graphveil._errors import InvalidInputError, UnprovenError
 from graphveil.graph.pagerank import WAYS
 from graphveil.graph.private_rows import CHOICES, PrivateRows
 from graphveil.methods.base import Facts, Plan, signal_to_noise
-from graphveil.methods.node import LOUDEST, PrivateNodeMethod, step_noise
+from graphveil.methods.node import PrivateNodeMethod
+from graphveil.methods.private import LOUDEST, step_noise
 from graphveil.nn import RootedGNN
 from graphveil.privacy.accounting import calibrate
 from graphveil.privacy.claims import CLAIMS

@@ -45,7 +45,8 @@ from graphveil.graph.rooted import RootedTerms
 from graphveil.mechanisms import Gaussian
 from graphveil.methods.base import Facts, Progress
 from graphveil.methods.gap_plan import PAID_FOR, PlannedGAP
-from graphveil.methods.node import INFERENCE, rooted_losses
+from graphveil.methods.node import rooted_losses
+from graphveil.methods.private import INFERENCE
 from graphveil.methods.training import fit_open, seeded_weights
 from graphveil.nn.hops import (
     AttentionTerms,
@@ -178,7 +179,7 @@ class GAP(PlannedGAP):
             optimizer = torch.optim.Adam(groups, lr=self.open_learning_rate)
             self._fit_open(
                 encoder, optimizer, x, data, seen if seen.any() else train,
-                steps=self.open_steps, batch_size=_BATCH, decays=True, every=20,
+                steps=self.open_steps, batch_size=_BATCH, rate=lambda done: 1 - done, every=20,
                 progress=run.progress,
             )  # fmt: skip
         with torch.no_grad():

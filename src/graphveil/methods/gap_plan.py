@@ -17,7 +17,8 @@ from graphveil._errors import BudgetError, InvalidInputError, UnprovenError
 from graphveil.graph.aggregation import CAPS, SIMILARITIES, sensitivity
 from graphveil.mechanisms import Gaussian
 from graphveil.methods.base import Facts, Plan
-from graphveil.methods.node import LOUDEST, OWN_ONLY, PrivateNodeMethod, step_noise
+from graphveil.methods.node import PrivateNodeMethod
+from graphveil.methods.private import LOUDEST, OWN_ONLY, step_noise
 from graphveil.methods.training import prepared
 from graphveil.nn.hops import (
     COMBINATIONS,
@@ -162,18 +163,10 @@ class PlannedGAP(PrivateNodeMethod):
                 f"{self.messages!r} with paper=True; leave one of the two out."
             )
 
-    def _unit(self, facts: Facts) -> str:
-        if self.unit != "edge":
-            return self.unit
-        return "edge-directed" if facts.directed else "edge-undirected"
-
     def _units(self, facts: Facts) -> int:
-        if self.unit == "node":
-            return facts.num_nodes
-        pairs = facts.num_nodes * (facts.num_nodes - 1)
-        directed = self._unit(facts) == "edge-directed"
-        every = max(facts.num_nodes, pairs if directed else pairs // 2)
-        return every if self.public_edges is None else min(every, self.public_edges)
+        every = super()._units(facts)
+        public = None if self.unit == "node" else self.public_edges
+        return every if public is None else min(every, public)
 
     def _columns(self, facts: Facts) -> int:
         return facts.num_features if self.unit != "node" else super()._columns(facts)

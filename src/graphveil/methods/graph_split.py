@@ -117,17 +117,6 @@ class GraphSplit(SteppedNodeMethod):
 
     # --- what one unit touches -------------------------------------------------------------------
 
-    def _unit(self, facts: Facts) -> str:
-        if self.unit == "node":
-            return self.unit
-        return "edge-directed" if facts.directed else "edge-undirected"
-
-    def _units(self, facts: Facts) -> int:
-        if self.unit == "node":
-            return facts.num_nodes
-        pairs = facts.num_nodes * (facts.num_nodes - 1)
-        return max(facts.num_nodes, pairs if facts.directed else pairs // 2)
-
     def _influence(self, facts: Facts) -> tuple[int, int]:
         """One group alters its gradient; or a node's own term goes, and its group's change."""
         if self.splits is not None:

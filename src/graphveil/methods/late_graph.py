@@ -19,7 +19,8 @@ from graphveil.graph.caps import cap_senders
 from graphveil.graph.messages import Messages, normalised
 from graphveil.graph.propagation import smoothed
 from graphveil.methods.base import Facts
-from graphveil.methods.node import INFERENCE, NodeMethod, SteppedNodeMethod, alone
+from graphveil.methods.node import NodeMethod, SteppedNodeMethod, alone
+from graphveil.methods.private import INFERENCE
 from graphveil.nn import RootedGNN
 
 

@@ -82,7 +82,9 @@ def fit_open(
     *,
     steps: int,
     batch_size: int | None = None,
-    decays: bool = False,
+    rate: Callable[[float], float] = lambda done: 1.0,
+    loss: Callable[[Tensor, Tensor], Tensor] = F.cross_entropy,
+    classes: Callable[[Tensor], Tensor] = lambda logits: logits.argmax(1),
     every: int = 5,
     by_loss: bool = False,
     progress: Callable[[Iterable[int]], Iterable[int]] | None = None,
@@ -90,32 +92,32 @@ def fit_open(
     """Train without privacy; keep the weights that do best on the nodes ``chosen``, if any.
 
     ``logits`` gives those of some nodes, by their ids; ``train`` and ``chosen`` are ids. Every step
-    reads all training nodes, or ``batch_size`` of them, shuffled. With ``decays`` the learning rate
-    falls to 0. Returns the accuracy of the weights kept, or with ``by_loss`` minus their loss.
+    reads all training nodes, or ``batch_size`` of them, shuffled. ``rate`` gives the share of the
+    learning rate when a share of the steps is done. Returns the accuracy of the weights kept, or
+    with ``by_loss`` minus their loss.
     """
     rates = [group["lr"] for group in optimizer.param_groups]
     best, kept = (-math.inf, 0.0), copy.deepcopy(module.state_dict())
     queue = train
     planned = range(steps)
     for taken in planned if progress is None else progress(planned):
-        for group, rate in zip(optimizer.param_groups, rates, strict=True):
-            group["lr"] = rate * (1 - taken / steps) if decays else rate
+        for group, whole in zip(optimizer.param_groups, rates, strict=True):
+            group["lr"] = whole * rate(taken / steps)
         ids = train
         if batch_size is not None and batch_size < len(train):
             if len(queue) < batch_size or taken == 0:
                 queue = train[torch.randperm(len(train))]
             ids, queue = queue[:batch_size], queue[batch_size:]
         module.train()
-        loss = F.cross_entropy(logits(ids), y[ids])
         optimizer.zero_grad()
-        loss.backward()
+        loss(logits(ids), y[ids]).backward()
         optimizer.step()
         if len(chosen) and taken % every == every - 1:
             module.eval()
             with torch.no_grad():
                 found = logits(chosen)
-            right = float((found.argmax(1) == y[chosen]).float().mean())
-            gained = -float(F.cross_entropy(found, y[chosen]))
+            right = float((classes(found) == y[chosen]).float().mean())
+            gained = -float(loss(found, y[chosen]))
             score = (gained, right) if by_loss else (right, gained)
             if score > best:
                 best, kept = score, copy.deepcopy(module.state_dict())

@@ -23,7 +23,7 @@ from graphveil._files import partial_name, write_file
 from graphveil.graph.checks import MASKS
 from graphveil.methods import METHODS, Facts, Method
 from graphveil.methods.base import Progress
-from graphveil.methods.node import PrivateNodeMethod
+from graphveil.methods.private import PrivateMethod
 from graphveil.privacy.events import from_json, to_json
 from graphveil.privacy.guarantee import Certificate, Charge, versions
 from graphveil.runs.files import locked, read_json, reading, unusable, write_json
@@ -410,7 +410,7 @@ def _restore(directory: Path, method: Method, facts: Facts) -> None:
             method.cache_ = safetensors.torch.load(sums)["sums"]
     method.charges_ = charges
     method.void_because_, method.inference_ = void, inference
-    if isinstance(method, PrivateNodeMethod):
+    if isinstance(method, PrivateMethod):
         method._certify()  # also who may see noisy predictions
     else:
         method.certificate_ = method.plan_.certificate(charges, void_because=void)
