@@ -10,6 +10,7 @@ DPGNN          a private graph network on capped neighbourhoods
 LateGraph      a private network trained without edges, that predicts with them
 GAP            noisy sums over the neighbours, made once: predictions keep their secrets, too
 DPAR           private PageRank rows, and private steps on them; PageRank in prediction
+GraphDPSGD     whole graphs as records, each one loss term
 GraphSplit     random groups without an edge between them, each one loss term
 DPMLP          a private network that reads no edge at all
 METHODS        every method, by its name on the command line
@@ -36,7 +37,17 @@ if TYPE_CHECKING:
     from graphveil.grads import make_private
     from graphveil.graph.splits import split
     from graphveil.mechanisms import Gaussian, GumbelTopK, Laplace
-    from graphveil.methods import DPAR, DPGNN, DPMLP, GAP, METHODS, Facts, GraphSplit, LateGraph
+    from graphveil.methods import (
+        DPAR,
+        DPGNN,
+        DPMLP,
+        GAP,
+        METHODS,
+        Facts,
+        GraphDPSGD,
+        GraphSplit,
+        LateGraph,
+    )
     from graphveil.privacy.accounting import calibrate, delta, epsilon
     from graphveil.privacy.guarantee import Certificate, Guarantee
     from graphveil.rng import secret, seeded
@@ -52,6 +63,7 @@ __all__ = [
     "Certificate",
     "Facts",
     "Gaussian",
+    "GraphDPSGD",
     "GraphSplit",
     "Guarantee",
     "GumbelTopK",
@@ -76,6 +88,7 @@ _MODULE_OF = {
     "GAP": "graphveil.methods",
     "DPAR": "graphveil.methods",
     "GraphSplit": "graphveil.methods",
+    "GraphDPSGD": "graphveil.methods",
     "DPMLP": "graphveil.methods",
     "METHODS": "graphveil.methods",
     "Facts": "graphveil.methods",

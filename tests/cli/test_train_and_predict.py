@@ -51,7 +51,10 @@ def test_data_list_does_not_load_torch():
 
 def test_every_method_is_named_in_the_help():
     # graph-split is compared where it is asked for.
-    assert set(DEFAULT_METHODS.split(",")) == set(METHODS) - {"graph-split"}
+    listed = set(",".join(DEFAULT_METHODS.values()).split(","))
+    assert listed == set(METHODS) - {"graph-split"}
+    for record, names in DEFAULT_METHODS.items():
+        assert all(METHODS[name].record == record for name in names.split(","))
     assert all(name in METHOD_NAMES for name in METHODS)
 
 
@@ -70,6 +73,7 @@ def test_a_plan_says_what_it_costs_and_touches_no_data(answer, run):
         "num_classes": 2,
         "num_train": 100,
         "directed": False,
+        "record": "node",
     }
     assert answer("plan mlp --data cora")["epsilon"] == "inf"
     code, out, _ = run("plan dp-gnn --data pubmed --epsilon 8 --set steps=20 --set sample_rate=1")
@@ -130,7 +134,10 @@ def test_a_run_is_a_directory_with_model_certificate_and_metrics(answer, graph, 
     assert "outside the certificate" in metrics["note"]
 
 
-@pytest.mark.parametrize("method", [name for name in METHODS if name != "dp-gnn"])
+OF_NODES = [name for name, kind in METHODS.items() if kind.record == "node"]
+
+
+@pytest.mark.parametrize("method", [name for name in OF_NODES if name != "dp-gnn"])
 def test_every_method_trains(answer, graph, tmp_path, method):
     budget = QUICK if method not in ("mlp", "gnn") else ""
     line = f"train {method} --data {graph} {budget} --set steps=3 --out {tmp_path / 'run'}"

@@ -6,10 +6,10 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch_geometric.data import Data, HeteroData
+from torch_geometric.data import Batch, Data, HeteroData
 
 from graphveil._errors import InvalidInputError
-from graphveil.graph.checks import MASKS, checked, num_classes_of
+from graphveil.graph.checks import MASKS, checked, num_classes_of, num_records, record_of
 
 NAN, INF = float("nan"), float("inf")
 
@@ -165,3 +165,85 @@ def test_features_that_overflow_where_networks_compute_are_refused():
     x[2, 1] = 1e300
     with pytest.raises(InvalidInputError, match=r"1e\+300 at node 2, column 1"):
         checked(Data(x=x, edge_index=edges), labels=False, masks=False)
+
+
+# --- Many graphs ----------------------------------------------------------------------------------
+
+
+def graphs(**changes):
+    """Four graphs, of which the third has no node; nodes in no order."""
+    data = Data(
+        x=torch.ones(5, 3),
+        edge_index=torch.tensor([[0, 2, 4], [2, 0, 1]]),
+        y=torch.tensor([0, 1, 1, 0]),
+        batch=torch.tensor([0, 3, 0, 1, 3]),
+        num_graphs=4,
+        train_mask=mask(1, 1, 0, 0),
+        val_mask=mask(0, 0, 1, 0),
+        test_mask=mask(0, 0, 0, 1),
+    )
+    for name, value in changes.items():
+        if value is None:
+            del data[name]
+        else:
+            data[name] = value
+    return data
+
+
+GRAPH_FAULTS = {
+    "NaN feature": (dict(x=with_value(NAN)), "'x'", "nan at node 3, column 1"),
+    "no node": (dict(x=torch.ones(0, 3)), "'x'", r"\(0, 3\)"),
+    "absent node": (dict(edge_index=torch.tensor([[0], [5]])), "'edge_index'", "0 -> 5"),
+    "negative node": (dict(edge_index=torch.tensor([[-1], [0]])), "'edge_index'", "-1 -> 0"),
+    "between": (dict(edge_index=torch.tensor([[0], [1]])), "'edge_index'", "from graph 0 to 3"),
+    "batch type": (dict(batch=torch.zeros(5)), "'batch'", "torch.float32"),
+    "batch list": (dict(batch=[0, 0, 0, 0, 0]), "'batch'", "list"),
+    "short batch": (dict(batch=torch.zeros(4).long()), "'batch'", r"\(4,\)"),
+    "negative batch": (dict(batch=torch.tensor([0, 3, 0, -1, 3])), "'batch'", "-1 at node 3"),
+    "large batch": (dict(batch=torch.tensor([0, 3, 0, 4, 3])), "'batch'", "4 at node 3"),
+    "no number": (dict(num_graphs=None), "'num_graphs'", "nothing"),
+    "number 0": (dict(num_graphs=0), "'num_graphs'", "0"),
+    "number 1.5": (dict(num_graphs=1.5), "'num_graphs'", "1.5"),
+    "labels of nodes": (dict(y=torch.zeros(5).long()), "'y'", r"\(5,\)"),
+    "label too large": (dict(num_classes=2, y=torch.tensor([0, 1, 9, 0])), "'y'", "9 at graph 2"),
+    "unlabelled": (dict(y=torch.tensor([0, -1, 1, 0])), "'y'", "-1 at graph 1"),
+    "one class": (dict(y=torch.tensor([1, 1, 0, 0])), "'y'", "only class 1"),
+    "masks of nodes": (dict(val_mask=mask(0, 0, 0, 0, 1)), "'val_mask'", r"\(5,\)"),
+    "overlap": (dict(test_mask=mask(0, 1, 0, 1)), "'train_mask'", "graph 1 in both"),
+    "no training graph": (dict(train_mask=mask(0, 0, 0, 0)), "'train_mask'", "empty"),
+    "short edge_attr": (dict(edge_attr=torch.ones(2, 1)), "'edge_attr'", r"\(2, 1\)"),
+    "flat edge_attr": (dict(edge_attr=torch.ones(3)), "'edge_attr'", r"\(3,\)"),
+    "whole edge_attr": (dict(edge_attr=torch.ones(3, 1).long()), "'edge_attr'", "int64"),
+    "infinite pos": (dict(pos=torch.full((5, 2), INF)), "'pos'", "inf at node 0"),
+}
+
+
+@pytest.mark.parametrize("fault", GRAPH_FAULTS)
+def test_every_fault_of_many_graphs_is_named_in_the_house_sentence(fault):
+    changes, name, got = GRAPH_FAULTS[fault]
+    with pytest.raises(InvalidInputError) as caught:
+        checked(graphs(**changes))
+    message = str(caught.value)
+    assert "\n" not in message
+    assert re.search(rf"The {name} parameter must be .*Got .* instead", message)
+    assert re.search(got, message)
+
+
+def test_many_graphs_come_back_as_they_are_and_are_counted():
+    data = graphs(edge_attr=torch.ones(3, 2), pos=torch.ones(5, 2))
+    assert checked(data) is data
+    assert (record_of(data), num_records(data), num_classes_of(data)) == ("graph", 4, 2)
+    assert (record_of(graph()), num_records(graph())) == ("node", 5)
+    batch = Batch.from_data_list([Data(x=torch.ones(2, 1), edge_index=torch.ones(2, 0).long())] * 3)
+    assert num_records(checked(batch, labels=False, masks=False)) == 3
+
+
+def test_the_wanted_kind_of_record_is_checked():
+    assert checked(graphs(), record="graph")
+    assert checked(graph(), record="node")
+    with pytest.raises(InvalidInputError, match=r"many graphs, each a record\. Got one graph"):
+        checked(graph(), record="graph")
+    with pytest.raises(InvalidInputError, match=r"one graph.*Got many graphs"):
+        checked(graphs(), record="node")
+    with pytest.raises(InvalidInputError, match=r"Got list.*graphs\.collated"):
+        checked([graph()])

@@ -8,6 +8,7 @@ from torch_geometric.data import Data
 
 from graphveil._errors import InvalidInputError
 from graphveil.graph.checks import MASKS, checked
+from graphveil.graph.sets import chosen
 from graphveil.graph.splits import separate, split, thinned
 
 
@@ -145,3 +146,97 @@ def test_a_share_of_the_training_nodes_stays_and_nobody_else_moves():
     for share in (0.0, 1.5, float("nan")):
         with pytest.raises(InvalidInputError, match="share"):
             thinned(data, share)
+
+
+# --- Many graphs ----------------------------------------------------------------------------------
+
+
+def graphs(count=40, seed=0):
+    """Graphs of 0 to 4 nodes, nodes in no order, whose first feature is their graph."""
+    generator = torch.Generator().manual_seed(seed)
+    sizes = torch.randint(5, (count,), generator=generator)
+    batch = torch.arange(count).repeat_interleave(sizes)
+    batch = batch[torch.randperm(len(batch), generator=generator)]
+    ends = torch.randint(len(batch), (2, 40 * count), generator=generator)
+    edge_index = ends[:, batch[ends[0]] == batch[ends[1]]]
+    return Data(
+        x=torch.stack([batch.float(), torch.arange(len(batch)).float()], dim=1),
+        edge_index=edge_index,
+        edge_attr=edge_index.t().float(),
+        batch=batch,
+        num_graphs=count,
+        y=torch.arange(count) % 2,
+        num_classes=2,
+        class_names=["a", "b"],
+    )
+
+
+def test_graphs_are_split_by_their_ids_alone():
+    data = graphs()
+    done = split(data, seed=3)
+    assert masks(done).sum(dim=1).tolist() == [30, 4, 6]
+    assert torch.equal(masks(done), masks(split(graphs(seed=1), seed=3)))
+    assert torch.equal(masks(done), masks(split(graph(40), seed=3)))
+    assert checked(done) is done
+    data.y[7] = -1
+    assert not masks(split(data, seed=3))[:, 7].any()
+    with pytest.raises(InvalidInputError, match="40 graphs"):
+        split(graphs(), (0, 0.5, 0.5))
+
+
+def test_fewer_training_graphs_are_a_part_of_more():
+    data = split(graphs())
+    half, third = thinned(data, 0.5), thinned(data, 0.3)
+    assert (int(half.train_mask.sum()), int(third.train_mask.sum())) == (15, 9)
+    assert (half.train_mask & data.train_mask).equal(half.train_mask)
+    assert (third.train_mask & half.train_mask).equal(third.train_mask)
+
+
+def test_graphs_are_separated_whole():
+    data = split(graphs())
+    training, testing = separate(data)
+    for part, subset in ((training, data.train_mask | data.val_mask), (testing, data.test_mask)):
+        assert torch.equal(part.graph_id, subset.nonzero()[:, 0])
+        assert part.num_graphs == int(subset.sum())
+        assert torch.equal(part.graph_id[part.batch], part.x[:, 0].long())
+        assert torch.equal(part.x[:, 1][part.edge_index].t(), part.edge_attr)
+        inside = subset[data.batch[data.edge_index[0]]]
+        assert part.num_edges == int(inside.sum())
+        for name in ("y", *MASKS):
+            assert torch.equal(part[name], data[name][part.graph_id])
+        assert part.class_names == ["a", "b"]
+        checked(part, masks=False, labels=False)
+    checked(training)
+    with pytest.raises(InvalidInputError, match="no test graph"):
+        separate(split(graphs(), (0.8, 0.2, 0.0)))
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.lists(st.integers(0, 39), unique=True), st.integers(0, 2**20))
+def test_chosen_graphs_are_in_the_order_asked_for(ids, seed):
+    data = graphs(seed=seed)
+    part = chosen(data, torch.tensor(ids, dtype=torch.long))
+    assert part.graph_id.tolist() == ids
+    assert torch.equal(part.y, data.y[part.graph_id])
+    assert torch.equal(part.graph_id[part.batch], part.x[:, 0].long())
+    assert torch.equal(part.x[:, 1][part.edge_index].t(), part.edge_attr)
+    assert part.num_edges == int(torch.isin(data.batch[data.edge_index[0]], part.graph_id).sum())
+    again = chosen(part, torch.arange(part.num_graphs).flip(0))
+    assert again.graph_id.tolist() == ids[::-1]
+
+
+@pytest.mark.parametrize(
+    "which",
+    [
+        torch.tensor([0, 0]),
+        torch.tensor([40]),
+        torch.tensor([-1]),
+        torch.ones(3).bool(),
+        torch.ones(2),
+    ],
+)
+def test_odd_choices_of_graphs_are_refused(which):
+    with pytest.raises(InvalidInputError, match="'which'"):
+        chosen(graphs(), which)
+    with pytest.raises(InvalidInputError, match="no 'batch'"):
+        chosen(graph(), which)

@@ -15,8 +15,10 @@ from graphveil.rng import SecretStream
 
 FEATURES, CLASSES, NODES = 5, 3, 60
 QUICK = {"steps": 4, "hidden_channels": 4, "open_steps": 4}
-PRIVATE = [name for name, kind in METHODS.items() if issubclass(kind, PrivateMethod)]
-OPEN = [name for name in METHODS if name not in PRIVATE]
+# For the nodes of one graph; those for whole graphs have tests of their own.
+OF_NODES = {name: kind for name, kind in METHODS.items() if kind.record == "node"}
+PRIVATE = [name for name, kind in OF_NODES.items() if issubclass(kind, PrivateMethod)]
+OPEN = [name for name in OF_NODES if name not in PRIVATE]
 
 
 def graph(seed=0, nodes=NODES, edges=120, *, features=FEATURES, directed=False):

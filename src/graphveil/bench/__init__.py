@@ -1,12 +1,11 @@
 """Measuring methods against each other."""
 
-from graphveil.bench.compare import CAUTION, METRICS, Row, compare, rank, remarks, sweep
+from graphveil.bench.compare import CAUTION, Row, compare, rank, remarks, sweep
 from graphveil.bench.hard_cases import HardCases, hard_cases
 from graphveil.bench.table import Notes, Table, chosen, described, read
 
 __all__ = [
     "CAUTION",
-    "METRICS",
     "HardCases",
     "Notes",
     "Row",

@@ -23,15 +23,13 @@ from torch_geometric.data import Data
 from graphveil import _validate
 from graphveil._errors import InvalidInputError, RefusedError
 from graphveil.methods import METHODS, Method
-from graphveil.runs import Arranged, Source, measure
+from graphveil.runs import METRICS, Arranged, Source, measure
 
 CAUTION = (
     "Each epsilon is one run's. Showing such a table, whose accuracies are read off test labels, "
     "or choosing by it on private data is itself a release, which no certificate covers; choose "
     "settings in advance, or on public data."
 )
-
-METRICS = ("accuracy", "micro_f1", "macro_f1")
 
 Track = Callable[[Iterable[Any]], Iterable[Any]]
 
@@ -298,7 +296,7 @@ def _outcome(method: Method, arranged: Arranged) -> Outcome:
         return {"refused": str(error)}
     metrics = measure(method, arranged.testing, arranged.mode)
     if metrics["test_accuracy"] is None:
-        raise InvalidInputError("The 'test_mask' must hold a labelled node. Got none instead.")
+        raise InvalidInputError("The 'test_mask' must hold a labelled record. Got none instead.")
     certificate = method.certificate_
     proven = certificate.guarantee.epsilon
     total = sum(metrics["class_count"])
@@ -338,7 +336,11 @@ def _row(asked: Asked, source: Source, outcomes: Sequence[Outcome]) -> Row:
         **{name: last[name] for name in same},
         epsilon=_proven(last),
         void_because=tuple(last["void_because"]),
-        scores={metric: tuple(each["scores"][metric] for each in ran) for metric in METRICS},
+        scores={
+            metric: tuple(each["scores"][metric] for each in ran)
+            for metric in METRICS
+            if all(each["scores"].get(metric) is not None for each in ran)
+        },
         class_accuracy=_averaged([each["class_accuracy"] for each in ran]),
         class_share=_averaged([each["class_share"] for each in ran]),
         seconds=sum(each["seconds"] for each in ran),

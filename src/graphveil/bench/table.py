@@ -41,7 +41,6 @@ from typing import Any
 from graphveil import _validate
 from graphveil._errors import InvalidInputError
 from graphveil.bench.compare import (
-    METRICS,
     Asked,
     Memory,
     Outcome,
@@ -50,7 +49,7 @@ from graphveil.bench.compare import (
     is_private,
     measured,
 )
-from graphveil.runs import Source
+from graphveil.runs import METRICS, Source
 
 _KEYS: dict[str, type | tuple[type, ...]] = {
     "title": str,

@@ -26,7 +26,7 @@ _KINDS: dict[str, tuple[tuple[type, ...], str]] = {
     "float": ((int, float), "a number"),
     "str": ((str,), "a word"),
     "bool": ((bool,), "true or false"),
-    "Any": ((int, float, dict), "a number or a table of numbers"),
+    "Any": ((int, float, dict, list, str), "a number, a word, or a list or table of numbers"),
 }
 
 
@@ -91,8 +91,7 @@ def made(
             name = "epsilon" if epsilon is not None else "delta"
             raise InvalidInputError(
                 f"The method '{kind.name}' trains in the open and has no budget. Got --{name} "
-                "instead of none; leave it out, or train 'dp-gnn', 'late-graph', 'gap', 'dpar', "
-                "'graph-split' or 'dp-mlp'."
+                "instead of none; leave it out, or train a private method."
             )
     else:
         if epsilon is None:
@@ -119,9 +118,10 @@ def check_setting(kind: type[Method], key: str, value: Any) -> Any:
     if rest == "None" and (value is None or str(value).lower() == "none"):
         return None
     allowed, rule = _KINDS[word]
-    numbers = value.values() if isinstance(value, dict) else [value]
+    numbers = value.values() if isinstance(value, dict) else value
+    numbers = numbers if isinstance(value, (dict, list)) else [value]
     fits = isinstance(value, allowed) and (word == "bool" or not isinstance(value, bool))
-    if word != "str" and fits:
+    if fits and not isinstance(value, str):
         fits = all(isinstance(each, (int, float)) and math.isfinite(each) for each in numbers)
     if not fits:
         rule += ", or none" if rest else ""

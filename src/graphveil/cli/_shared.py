@@ -20,7 +20,8 @@ split_option = click.option(
     "--split",
     type=click.Choice(["transductive", "inductive", "given"]),
     help="Who is trained on: drawn by --seed (one graph, or two without an edge between them), or "
-    "the masks that come with the data. Default: given for files with masks, else transductive.",
+    "the masks that come with the data. Default: given for files, and for sets of graphs, that "
+    "have masks, else transductive.",
 )
 set_option = click.option(
     "--set", "sets", multiple=True, metavar="KEY=VALUE", help="A setting of the method; repeat."

@@ -43,7 +43,10 @@ _seed = click.option("--seed", type=int, default=0, show_default=True, help="The
 _out = click.option("--out", help="Write the results there as JSON, too.")
 
 # Their order in the table: private ones, then what is possible in the open.
-DEFAULT_METHODS = "dp-gnn,late-graph,gap,dpar,dp-mlp,mlp,gnn"
+DEFAULT_METHODS = {
+    "node": "dp-gnn,late-graph,gap,dpar,dp-mlp,mlp,gnn",
+    "graph": "graph-dpsgd,graph-gnn",
+}
 PLOTS = ("privacy-utility.png", "class-accuracy.png")
 _UNITS = {"edge-undirected": "edge", "edge-directed": "arc"}  # a table has little room
 
@@ -53,7 +56,11 @@ _UNITS = {"edge-undirected": "edge", "edge-directed": "arc"}  # a table has litt
 @root_option
 @click.option("--epsilon", "epsilons", type=float, multiple=True, required=True, help="Repeatable.")
 @delta_option
-@click.option("--methods", default=DEFAULT_METHODS, show_default=True, help="Names, with commas.")
+@click.option(
+    "--methods",
+    help=f"Names, with commas. Default: {DEFAULT_METHODS['node']}, or for whole graphs "
+    f"{DEFAULT_METHODS['graph']}.",
+)
 @_seeds
 @_seed
 @split_option
@@ -67,7 +74,7 @@ def compare(
     root: str | None,
     epsilons: tuple[float, ...],
     delta: float | None,
-    methods: str,
+    methods: str | None,
     seeds: int,
     seed: int,
     split: str | None,
@@ -87,7 +94,11 @@ def compare(
     graphveil compare --data social --epsilon 1 --set unit=edge \\
         --methods gap:weighting=none,gap:weighting=similarity,gap:weighting=attention,mlp,gnn
     """
+    if methods is None:
+        methods = DEFAULT_METHODS[_record(data, root)]
     specs = [_spec(text.strip()) for text in methods.split(",") if text.strip()]
+    if not specs:
+        raise click.UsageError("'--methods' names none; leave it out, or name one.")
     kinds = [kind for kind, _ in specs]
     settings = parsed(sets)
     for key in settings:
@@ -97,8 +108,6 @@ def compare(
         (kind, {key: value for key, value in settings.items() if has_setting(kind, key)} | own)
         for kind, own in specs
     ]
-    if not chosen:
-        raise click.UsageError(f"'--methods' names none; write {DEFAULT_METHODS} or some of them.")
     _check_outputs(out, plots, force)
 
     from graphveil import bench, runs
@@ -259,6 +268,15 @@ def _title(name: str, data: str, rows: list[Row]) -> str:
         return f"{name} on {data}"
     claimed = any(row.claimed_epsilon is not None for row in rows)
     return f"{name} on {data}, {'claimed ' if claimed else ''}epsilon {budget:g}"
+
+
+def _record(data: str, root: str | None) -> str:
+    """What the data's records are, before it is loaded where its name tells."""
+    from graphveil.data.catalog import CATALOG, load
+    from graphveil.graph.checks import record_of
+
+    entry = CATALOG.get(data.partition(":")[0])
+    return record_of(load(data, root)) if entry is None else entry.record
 
 
 def _spec(text: str) -> tuple[type[Method], dict[str, Any]]:

@@ -18,26 +18,26 @@ def data() -> None:
 @data.command("list")
 @json_option
 def list_(as_json: bool) -> None:
-    """Every data set of the catalog: its size, and what a node is."""
+    """Every data set of the catalog: its size, and what a record is."""
     from graphveil.data.catalog import CATALOG
 
     entries = [_described(name) for name in CATALOG]
     rows = [
         [
             entry["name"],
-            _size(entry["num_nodes"]),
+            _records(entry),
             _size(entry["num_features"]),
-            str(entry["num_classes"]),
-            entry["unit"],
+            _size(entry["num_classes"]),
+            entry["unit"].partition(" ")[2],
             entry["edges"],
             entry["split"],
         ]
         for entry in entries
     ]
-    columns = ["name", "nodes", "features", "classes", "a node is", "edges", "split"]
+    columns = ["name", "nodes", "features", "classes", "a record", "edges", "split"]
     note = (
-        "graphveil data show NAME gives licence and citation. Wherever a name goes, a path to "
-        "files of your own goes too."
+        "A record is a node, or a whole graph where there are many. graphveil data show NAME gives "
+        "licence and citation. Wherever a name goes, a path to files of your own goes too."
     )
     show_table({"data": entries}, as_json, "Graphs known by name", columns, rows, [note])
 
@@ -56,8 +56,9 @@ def show_(source: str, root: str | None, as_json: bool) -> None:
 
     name = source.partition(":")[0]
     result = _described(name) if name in CATALOG else _counted(source, root)
-    labels = {"num_nodes": "nodes", "num_features": "features", "num_classes": "classes"}
-    rows = [(labels.get(key, key.replace("_", " ")), _text(value)) for key, value in result.items()]
+    rows = [
+        (key.removeprefix("num_").replace("_", " "), _text(value)) for key, value in result.items()
+    ]
     show(result, as_json, source, [row for row in rows if row[1]])
 
 
@@ -225,10 +226,13 @@ def _described(name: str) -> dict[str, Any]:
     return {
         "name": entry.name,
         "title": entry.title,
+        "record": entry.record,
         "unit": entry.unit,
+        "num_graphs": entry.num_graphs,
         "num_nodes": entry.num_nodes,
+        "mean_nodes": _mean(entry.num_nodes, entry.num_graphs),
         "num_features": entry.num_features,
-        "num_classes": entry.num_classes,
+        "num_classes": entry.num_classes or None,
         "edges": "directed" if entry.directed else "undirected",
         "split": "own" if entry.own_split else "none",
         "licence": entry.licence,
@@ -240,13 +244,17 @@ def _described(name: str) -> dict[str, Any]:
 
 def _counted(source: str, root: str | None) -> dict[str, Any]:
     from graphveil.data import load
-    from graphveil.graph.checks import MASKS, num_classes_of
+    from graphveil.graph.checks import MASKS, num_classes_of, num_records, record_of
 
     found = load(source, root)
     labelled = None if found.y is None else int((found.y >= 0).sum())
+    graphs = num_records(found) if record_of(found) == "graph" else None
     return {
         "path": str(Path(source)),
+        "record": record_of(found),
+        "num_graphs": graphs,
         "num_nodes": len(found.x),
+        "mean_nodes": _mean(len(found.x), graphs),
         "num_features": found.x.shape[1],
         "num_classes": None if found.y is None else num_classes_of(found),
         "class_names": getattr(found, "class_names", None),
@@ -255,6 +263,16 @@ def _counted(source: str, root: str | None) -> dict[str, Any]:
         "labelled": labelled,
         **{name.removesuffix("_mask"): int(found[name].sum()) for name in MASKS if name in found},
     }
+
+
+def _mean(nodes: int | None, graphs: int | None) -> float | None:
+    return None if nodes is None or graphs is None else round(nodes / graphs, 2)
+
+
+def _records(entry: dict[str, Any]) -> str:
+    if entry["record"] == "node":
+        return _size(entry["num_nodes"])
+    return "graphs" if entry["num_graphs"] is None else f"{entry['num_graphs']:,} graphs"
 
 
 def _size(value: int | None) -> str:

@@ -32,7 +32,8 @@ if TYPE_CHECKING:
     from graphveil.privacy.guarantee import Certificate
 
 METHOD_NAMES = (
-    "dp-gnn, late-graph, gap, dpar, graph-split, dp-mlp (private), mlp, gnn (in the open)"
+    "dp-gnn, late-graph, gap, dpar, graph-split, dp-mlp (private), mlp, gnn (in the open); for "
+    "whole graphs graph-dpsgd (private), graph-gnn (in the open)"
 )
 
 _config = click.option(
@@ -48,10 +49,10 @@ _data = click.option("--data", help="A name of the catalog, or a path.")
 @click.command(epilog=f"METHOD: {METHOD_NAMES}.")
 @click.argument("method", required=False)
 @click.option("--data", help="A name of the catalog: its sizes are taken, its data is not touched.")
-@click.option("--nodes", type=int, help="Number of nodes.")
+@click.option("--nodes", "--graphs", type=int, help="How many: nodes, or graphs as records.")
 @click.option("--features", type=int, help="Number of feature columns.")
 @click.option("--classes", type=int, help="Number of classes.")
-@click.option("--train", "num_train", type=int, help="Training nodes. Default: 75 % of the nodes.")
+@click.option("--train", "num_train", type=int, help="Records to train on. Default: 75 %.")
 @click.option("--directed", is_flag=True, default=None, help="Edges are directed.")
 @_epsilon
 @delta_option
@@ -82,7 +83,7 @@ def plan(
         delta=asked.get("delta"),
         seed=asked.get("seed"),
     )
-    planned = settings.plan(_facts(asked.get("data"), sizes))
+    planned = settings.plan(_facts(asked.get("data"), sizes, kind.record))
     certificate = planned.certificate()
     result = {
         "method": planned.method,
@@ -95,7 +96,7 @@ def plan(
     show(result, as_json, f"What {planned.method} will cost", _plan_rows(planned, certificate))
 
 
-def _facts(data: str | None, sizes: dict[str, Any]) -> Facts:
+def _facts(data: str | None, sizes: dict[str, Any], record: str) -> Facts:
     from graphveil.data.catalog import CATALOG
     from graphveil.methods import Facts
 
@@ -108,11 +109,12 @@ def _facts(data: str | None, sizes: dict[str, Any]) -> Facts:
                 f"{data!r} instead; for other graphs give --nodes, --features and --classes."
             )
         known = {
-            "nodes": entry.num_nodes,
+            "nodes": entry.num_nodes if entry.record == "node" else entry.num_graphs,
             "features": entry.num_features,
-            "classes": entry.num_classes,
-            "directed": entry.directed,
+            "classes": entry.num_classes or None,
+            "directed": entry.directed and entry.record == "node",
         }
+        record = entry.record
         sizes = {**known, **{key: value for key, value in sizes.items() if value is not None}}
     missing = [f"--{key}" for key in ("nodes", "features", "classes") if sizes[key] is None]
     if missing:
@@ -126,6 +128,7 @@ def _facts(data: str | None, sizes: dict[str, Any]) -> Facts:
         num_classes=sizes["classes"],
         num_train=max(1, round(0.75 * sizes["nodes"])) if train is None else train,
         directed=bool(sizes["directed"]),
+        record=record,
     )
 
 
@@ -187,7 +190,7 @@ def _plan_rows(planned: Plan, certificate: Certificate) -> list[tuple[str, str]]
     rows.append(
         (
             "planned for",
-            f"{facts.num_nodes:,} nodes, {facts.num_train:,} to train on, "
+            f"{facts.num_nodes:,} {facts.record}s, {facts.num_train:,} to train on, "
             f"{facts.num_features:,} features, {facts.num_classes} classes",
         )
     )
@@ -287,19 +290,29 @@ def train(
         "data": source.data,
         "seed": seed,
         "test_accuracy": metrics["test_accuracy"],
+        "test_macro_f1": metrics["test_macro_f1"],
         **_cost(certificate),
         "seconds": metrics["seconds"],
         "out": asked["out"],
     }
     accuracy = metrics["test_accuracy"]
     rows = [
-        ("test accuracy", "no labelled test node" if accuracy is None else f"{accuracy:.2%}"),
+        ("test accuracy", "no labelled record" if accuracy is None else f"{accuracy:.2%}"),
+        *_score_rows(metrics),
         *_cost_rows(certificate),
         ("seconds", f"{metrics['seconds']:.1f}"),
         ("written to", f"{asked['out']}: certificate.txt says what is promised, and to whom"),
-        ("note", f"The accuracy was {runs.OUTSIDE}."),
+        ("note", f"The accuracy was {metrics['note']}."),
     ]
     show(result, as_json, f"{kind.name} on {source.data}", rows)
+
+
+def _score_rows(metrics: dict[str, Any]) -> list[tuple[str, str]]:
+    """What is worth a line beside the accuracy: of two classes the ranking, of more the mean."""
+    name = "macro_f1" if metrics["test_sensitivity"] is None else "roc_auc"
+    value = metrics[f"test_{name}"]
+    label = {"macro_f1": "macro F1", "roc_auc": "ROC AUC"}[name]
+    return [] if value is None else [(label, f"{value:.3f}")]
 
 
 # --- predict --------------------------------------------------------------------------------------
@@ -331,7 +344,7 @@ def predict(
     force: bool,
     as_json: bool,
 ) -> None:
-    """The class of every node, by a trained model.
+    """The class of every node, or of every graph, by a trained model.
 
     A noisy prediction is charged to the run's certificate before anything is written.
 
@@ -351,7 +364,7 @@ def predict(
     method, probabilities = runs.predict(run, load(data, root), mode=mode, epsilon=epsilon)
     mode = mode or method.modes[0]
     chances, classes = probabilities.max(1)
-    names, ids = runs.class_names(run), _node_ids(data)
+    names, ids = runs.class_names(run), _ids(data, method.record)
     table = [
         [
             str(number) if ids is None else ids[number],
@@ -367,7 +380,7 @@ def predict(
         "run": run,
         "data": data,
         "mode": mode,
-        "nodes": len(table),
+        f"{method.record}s": len(table),
         **_cost(method.certificate_),
         "seen_by": seen_by,
         "out": out,
@@ -381,7 +394,7 @@ def predict(
         say(seen_by)
         return
     rows = [
-        ("nodes", f"{len(table):,}"),
+        (f"{method.record}s", f"{len(table):,}"),
         *_cost_rows(method.certificate_),
         ("who may see it", seen_by),
         ("written to", str(out)),
@@ -429,14 +442,14 @@ def _seen_by(method: Method, mode: str) -> str:
     return promised[0] if mode == method.modes[0] and promised else INFERENCE[mode]
 
 
-def _node_ids(data: str) -> list[str] | None:
-    """The ids as the user's own table has them; None where nodes are numbered from 0."""
-    from graphveil.data import files
+def _ids(data: str, record: str) -> list[str] | None:
+    """The ids as the user's own table has them; None where nodes or graphs are numbered from 0."""
+    from graphveil.data import files, graph_tables
     from graphveil.data.catalog import CATALOG
 
     if data.partition(":")[0] in CATALOG or not Path(data).expanduser().is_dir():
         return None
-    return files.node_ids(data)
+    return graph_tables.graph_ids(data) if record == "graph" else files.node_ids(data)
 
 
 def _csv(columns: list[str], rows: list[list[Any]]) -> str:

@@ -2,6 +2,7 @@
 
     data = load("pubmed", root="/data")     # raw files as PyG lays them out; only read, see raw.py
     data = load("facebook100:Berkeley13")   # one school of many: what follows is a variant
+    data = load("molbace")                  # many graphs, each a record: see graphs.py
     data = load("my-graph/")                # a graph of your own, see files.py
 
 ``root`` defaults to the environment's ``GRAPHVEIL_DATA``, and that to the cache.
@@ -10,6 +11,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -27,10 +29,12 @@ Loader = Callable[[str, Path, str], "Data"]  # the name as written, the root, th
 
 @dataclass(frozen=True, kw_only=True)
 class Entry:
-    """What is known of a data set before it is loaded. None: it depends on the files.
+    """What is known of a data set before it is loaded. None, or 0 classes: it depends on the files.
 
-    ``unit`` is what a node is, hence what a node-level guarantee protects. ``variants``: the name
-    may be followed by a colon and more, as the note says.
+    ``record`` is what is labelled and split, a ``node`` of one graph or a ``graph`` of many;
+    ``unit`` is what such a record is in the world, hence what a guarantee for one protects.
+    ``num_nodes`` counts the nodes of all graphs, of the name without a variant. ``variants``: the
+    name may be followed by a colon and more, as the note says.
     """
 
     name: str
@@ -40,6 +44,8 @@ class Entry:
     num_nodes: int | None
     num_features: int | None
     num_classes: int
+    record: str = "node"
+    num_graphs: int | None = None
     directed: bool = False
     own_split: bool = False
     variants: bool = False
@@ -55,12 +61,13 @@ def names() -> list[str]:
 
 
 def load(source: str | Path, root: str | Path | None = None, *, undirected: bool = True) -> Data:
-    """The graph called ``source``, or the one at the path ``source``.
+    """The graph or graphs called ``source``, or at the path ``source``.
 
     A data set of the catalog has ``x`` (float32), ``edge_index``, ``y``, ``num_classes``, and the
     three masks if it brings a split of its own; undirected graphs have each edge in both
-    directions. A name goes before a path: write ``./cora`` for a folder called cora. ``undirected``
-    is for tables of your own, see :func:`graphveil.data.files.read`.
+    directions. Many graphs have ``batch`` and ``num_graphs`` besides, and ``y`` and masks of one
+    entry for each graph. A name goes before a path: write ``./cora`` for a folder called cora.
+    ``undirected`` is for tables of your own, see :func:`graphveil.data.files.read`.
 
     *Guarantee*: none; loading is not releasing.
     """
@@ -73,7 +80,8 @@ def load(source: str | Path, root: str | Path | None = None, *, undirected: bool
             f"The data set {name!r} has no variants. Got {source!r} instead; write {name!r}."
         )
     data = entry.load(str(source), _root(root), variant)
-    data.num_classes = entry.num_classes
+    if entry.num_classes:
+        data.num_classes = entry.num_classes
     from graphveil.graph.checks import checked
 
     try:
@@ -123,12 +131,44 @@ def _social(name: str, root: Path, variant: str) -> Data:
     return social_network()
 
 
+def _synthetic_er(name: str, root: Path, variant: str) -> Data:
+    from graphveil.data.synthetic import erdos_renyi
+
+    nodes, _, seed = (variant or "20").partition(":")
+    if not re.fullmatch(r"[1-9][0-9]{1,2}", nodes) or not re.fullmatch(r"[0-9]{0,18}", seed):
+        nodes = "0"
+    if not 10 <= int(nodes) <= 500:
+        raise InvalidInputError(
+            "The data set 'synthetic-er' may be followed by ':NODES' from 10 to 500, and that by "
+            f"':SEED'. Got {name!r} instead; write 'synthetic-er:50' or 'synthetic-er:20:7'."
+        )
+    return erdos_renyi(int(nodes), seed=int(seed or 0))
+
+
+def _graph_set(which: str) -> Loader:
+    def load_it(name: str, root: Path, variant: str) -> Data:
+        from graphveil.data import graph_sets
+
+        loader: Loader = getattr(graph_sets, which)
+        return loader(name, root, variant)
+
+    return load_it
+
+
+def _ecg(name: str, root: Path, variant: str) -> Data:
+    from graphveil.data import signals
+
+    return signals.ecg(name, root, variant)
+
+
 _YANG = (
     "Yang, Cohen, Salakhutdinov (2016), Revisiting semi-supervised learning with graph embeddings"
 )
 _SHCHUR = "Shchur et al. (2018), Pitfalls of graph neural network evaluation"
 _HAMILTON = "Hamilton, Ying, Leskovec (2017), Inductive representation learning on large graphs"
 _HU = "Hu et al. (2020), Open Graph Benchmark"
+_MUELLER = "Mueller et al. (2022), Differentially private graph classification with GNNs"
+_MORRIS = "Morris et al. (2020), TUDataset: a collection of benchmark datasets"
 _NOT_STATED = "not stated by its authors"
 
 _planetoid_entry = partial(
@@ -149,6 +189,7 @@ _shchur_entry = partial(
     url="https://github.com/shchur/gnn-benchmark",
 )
 _ogb_entry = partial(Entry, own_split=True, citation=_HU, url="https://ogb.stanford.edu")
+_graphs_entry = partial(Entry, record="graph")
 
 _ENTRIES = (
     Entry(
@@ -344,6 +385,83 @@ _ENTRIES = (
         directed=True,
         licence="ODC-BY",
         note="Reduced to papers and the citations between them, as Daigavane et al. do.",
+    ),
+    _graphs_entry(
+        name="synthetic-er",
+        title="Synthetic Erdos-Renyi graphs",
+        load=_synthetic_er,
+        unit="a graph",
+        num_graphs=1000,
+        num_nodes=20_000,
+        num_features=9,
+        num_classes=2,
+        own_split=True,
+        variants=True,
+        licence="Apache-2.0 (generated by graphveil)",
+        citation=_MUELLER,
+        url="https://arxiv.org/abs/2202.02575",
+        note="Synthetic: needs no download. Write synthetic-er:NODES for 10 to 500 nodes a graph "
+        "instead of 20, and synthetic-er:NODES:SEED for other graphs.",
+    ),
+    _graphs_entry(
+        name="fingerprint",
+        title="Fingerprint, four merged classes",
+        load=_graph_set("fingerprint"),
+        unit="a fingerprint",
+        num_graphs=1900,
+        num_nodes=14_387,
+        num_features=2,
+        num_classes=4,
+        licence=_NOT_STATED,
+        citation=_MORRIS,
+        url="https://chrsmrrs.github.io/datasets",
+        note="Without the prints of other classes, and without those that have no node.",
+    ),
+    _graphs_entry(
+        name="molbace",
+        title="ogbg-molbace, inhibitors of beta-secretase 1",
+        load=_graph_set("molbace"),
+        unit="a molecule",
+        num_graphs=1513,
+        num_nodes=51_577,
+        num_features=174,
+        num_classes=2,
+        own_split=True,
+        licence="MIT",
+        citation=_HU,
+        url="https://ogb.stanford.edu",
+        note="OGB's scaffold split. Atoms and bonds as columns of 0 and 1 from OGB's public lists.",
+    ),
+    _graphs_entry(
+        name="ecg",
+        title="Electrocardiograms, twelve leads each",
+        load=_ecg,
+        unit="a recording",
+        num_graphs=1987,
+        num_nodes=23_844,
+        num_features=250,
+        num_classes=2,
+        variants=True,
+        licence="CC BY 4.0",
+        citation="Wagner et al. (2020), PTB-XL; Liu et al. (2018), CPSC 2018",
+        url="https://physionet.org/content/ptb-xl",
+        note="ecg:ptbxl, the same, tells normal from abnormal; ecg:cpsc tells sinus rhythm from "
+        "left bundle branch block in WFDB records, 512 samples a lead. A person with several "
+        "recordings is several records. Not downloaded: get the files yourself.",
+    ),
+    _graphs_entry(
+        name="tu",
+        title="Any TU data set",
+        load=_graph_set("tu"),
+        unit="a graph",
+        num_nodes=None,
+        num_features=None,
+        num_classes=0,
+        variants=True,
+        licence="differs; often not stated",
+        citation=_MORRIS,
+        url="https://chrsmrrs.github.io/datasets",
+        note="Write tu:NAME, as in tu:MUTAG. Which labels occur counts as public.",
     ),
 )
 

@@ -1,4 +1,4 @@
-"""A user's own graph: two tables, a ``.npz``, or a saved PyG ``Data``. No file can run code.
+"""A user's own graph or graphs: tables, a ``.npz``, or a saved ``Data``. No file can run code.
 
 **A directory** with ``nodes.csv`` and ``edges.csv`` (or ``.parquet``)::
 
@@ -14,9 +14,14 @@ empty label means unlabelled, an empty split neither trained on nor tested. Each
 is a friendship unless ``undirected=False``; then messages go from ``source`` to ``target`` only.
 
 **A .npz** with the arrays ``x`` and ``edge_index``, perhaps ``y``, ``train_mask``, ``val_mask``,
-``test_mask``, ``edge_attr`` and ``num_classes``: named and shaped as in PyG, taken as they are.
+``test_mask``, ``edge_attr``, ``pos`` and ``num_classes``: named and shaped as in PyG, taken as they
+are.
 
 **A .pt** written by ``torch.save(data, path)``, with the same names, taken as they are.
+
+**Many graphs**, each a record: a directory with ``graphs.csv`` besides, see
+:mod:`graphveil.data.graph_tables`; a ``.npz`` or ``.pt`` with ``batch`` and ``num_graphs``; or a
+``.pt`` with a list of ``Data``, joined by :func:`graphveil.data.graphs.collated`.
 """
 
 from __future__ import annotations
@@ -40,7 +45,8 @@ from graphveil.graph.checks import MASKS, checked
 
 _TEXT = ("id", "label", "split", "source", "target")  # read as written: "01" is not "1"
 _PARTS = ("train", "val", "test")
-_NAMES = ("x", "edge_index", "y", *MASKS, "edge_attr", "num_classes", "class_names")
+_OF_GRAPHS = ("batch", "num_graphs", "pos")
+_NAMES = ("x", "edge_index", "y", *MASKS, "edge_attr", "num_classes", "class_names", *_OF_GRAPHS)
 
 
 def read(path: str | Path, *, undirected: bool = True) -> Data:
@@ -53,7 +59,11 @@ def read(path: str | Path, *, undirected: bool = True) -> Data:
     public.
     """
     path = Path(path).expanduser()
-    if path.is_dir():
+    if path.is_dir() and any((path / f"graphs.{end}").exists() for end in ("csv", "parquet")):
+        from graphveil.data.graph_tables import read_graphs
+
+        data = read_graphs(path, undirected=undirected)
+    elif path.is_dir():
         data = _read_tables(path, undirected)
     elif not path.exists():
         raise InvalidInputError(f"There is no file or directory {path}; check the path.")
@@ -96,14 +106,17 @@ def _read_tables(folder: Path, undirected: bool) -> Data:
         if names:
             data.class_names, data.num_classes = names, len(names)
     if "split" in nodes:
-        parts = nodes["split"]
-        wrong = parts.notna() & ~parts.isin(_PARTS)
-        if wrong.any():
-            way_out = "write train, val, test, or leave it empty"
-            _bad_cell(nodes_path, parts, wrong, "train, val or test", way_out)
-        for part in _PARTS:
-            data[f"{part}_mask"] = torch.tensor((parts == part).to_numpy(bool, na_value=False))
+        _put_masks(data, nodes_path, nodes["split"])
     return data
+
+
+def _put_masks(data: Data, path: Path, parts: pd.Series) -> None:
+    wrong = parts.notna() & ~parts.isin(_PARTS)
+    if wrong.any():
+        way_out = "write train, val, test, or leave it empty"
+        _bad_cell(path, parts, wrong, "train, val or test", way_out)
+    for part in _PARTS:
+        data[f"{part}_mask"] = torch.tensor((parts == part).to_numpy(bool, na_value=False))
 
 
 def _table_path(folder: Path, stem: str) -> Path:
@@ -117,7 +130,13 @@ def _table_path(folder: Path, stem: str) -> Path:
     return found[0]
 
 
-def _read_table(path: Path, required: tuple[str, ...]) -> pd.DataFrame:
+def _read_table(
+    path: Path,
+    required: tuple[str, ...],
+    text: tuple[str, ...] = _TEXT,
+    only: tuple[str, ...] | None = ("source", "target"),
+) -> pd.DataFrame:
+    """The table at ``path``, ``text`` columns as written; of a table of edges, ``only`` these."""
     try:
         if path.suffix == ".csv":
             with path.open(newline="", encoding="utf-8-sig") as file:
@@ -128,7 +147,8 @@ def _read_table(path: Path, required: tuple[str, ...]) -> pd.DataFrame:
             columns = list(pyarrow.parquet.read_schema(path).names)
         _check_columns(path, columns, required)
         if path.suffix == ".csv":
-            table = _read_csv(path, columns)
+            kept = list(only) if only and "source" in columns else None
+            table = _read_csv(path, columns, text, kept)
         else:
             table = pd.read_parquet(path, engine="pyarrow")
     except InvalidInputError:
@@ -139,7 +159,7 @@ def _read_table(path: Path, required: tuple[str, ...]) -> pd.DataFrame:
         ) from None
     except Exception as error:  # the readers raise a dozen kinds
         _unreadable(path, error)
-    for name in ("id", "source", "target"):
+    for name in required:
         if name in table and (missing := table[name].isna()).any():
             _bad_cell(path, table[name], missing, "filled in", "every row needs one")
     return table
@@ -158,15 +178,17 @@ def _check_columns(path: Path, columns: list[str], required: tuple[str, ...]) ->
         raise InvalidInputError(f"{path} has the column {twice[0]!r} more than once; rename one.")
 
 
-def _read_csv(path: Path, columns: list[str]) -> pd.DataFrame:
+def _read_csv(
+    path: Path, columns: list[str], text: tuple[str, ...], only: list[str] | None
+) -> pd.DataFrame:
     with warnings.catch_warnings():
         # Otherwise a line that is too long loses its last cell with no more than a warning.
         warnings.simplefilter("error", pd.errors.ParserWarning)
         warnings.simplefilter("ignore", pd.errors.DtypeWarning)
         return pd.read_csv(
             path,
-            dtype={name: "str" for name in _TEXT if name in columns},
-            usecols=["source", "target"] if "source" in columns else None,
+            dtype={name: "str" for name in text if name in columns},
+            usecols=only,
             index_col=False,
             encoding="utf-8-sig",
             # A class may be called "NA" or "None": only an empty cell is missing.
@@ -182,8 +204,13 @@ def _features(path: Path, nodes: pd.DataFrame) -> NDArray[np.float32]:
             f"{path} must have a feature column. Got only {', '.join(map(repr, nodes.columns))} "
             "instead; where there are no features, add a column of ones."
         )
+    return _numbers(path, nodes, columns)
+
+
+def _numbers(path: Path, table: pd.DataFrame, columns: list[str]) -> NDArray[np.float32]:
+    """The ``columns``, each a finite number in every row."""
     for name in columns:
-        column = nodes[name]
+        column = table[name]
         if not pd.api.types.is_numeric_dtype(column):
             wrong = pd.to_numeric(column, errors="coerce").isna()
         elif pd.api.types.is_complex_dtype(column):
@@ -194,8 +221,8 @@ def _features(path: Path, nodes: pd.DataFrame) -> NDArray[np.float32]:
             way_out = "fill it in, or turn categories into columns of 0 and 1"
             _bad_cell(path, column, wrong, "a finite number", way_out)
         if not pd.api.types.is_numeric_dtype(column):
-            nodes[name] = pd.to_numeric(column)
-    return np.array(nodes[columns].to_numpy(np.float32), order="C")
+            table[name] = pd.to_numeric(column)
+    return np.array(table[columns].to_numpy(np.float32), order="C")
 
 
 def _edge_index(
@@ -226,7 +253,9 @@ def _comparable(columns: list[pd.Series]) -> list[pd.Series]:
     return [column.astype("str") for column in columns]
 
 
-def _classes(path: Path, labels: pd.Series) -> tuple[NDArray[np.int64], list[str]]:
+def _classes(
+    path: Path, labels: pd.Series, of: str = "nodes"
+) -> tuple[NDArray[np.int64], list[str]]:
     """The class numbers, -1 for unlabelled, and the names if the labels are names."""
     known = labels.dropna()
     numbers = pd.to_numeric(known, errors="coerce")
@@ -236,7 +265,7 @@ def _classes(path: Path, labels: pd.Series) -> tuple[NDArray[np.int64], list[str
     y = np.full(len(labels), -1, dtype=np.int64)
     y[labels.notna().to_numpy()] = np.maximum(numbers.to_numpy(np.int64), -1)
     if (y >= len(labels)).any():
-        rule = f"a class number below the number of nodes, {len(labels)}"
+        rule = f"a class number below the number of {of}, {len(labels)}"
         way_out = "number the classes from 0, or write names such as 'year 2004'"
         _bad_cell(path, labels, pd.Series(y >= len(labels)), rule, way_out)
     return y, []
@@ -255,8 +284,8 @@ def _read_npz(path: Path) -> Data:
         _unreadable(path, error)
     data = Data()
     for name, array in arrays.items():
-        if name == "num_classes":
-            data.num_classes = array.item() if array.ndim == 0 else array.tolist()
+        if name in ("num_classes", "num_graphs"):
+            data[name] = array.item() if array.ndim == 0 else array.tolist()
         elif name == "class_names":
             data.class_names = [str(word) for word in array.tolist()]
         elif array.dtype.kind not in "biuf":
@@ -268,9 +297,9 @@ def _read_npz(path: Path) -> Data:
 
 def _as_pyg_has_it(name: str, array: NDArray[Any]) -> NDArray[Any]:
     """Features as float32, ids and labels as int64. What is neither is left to the checks."""
-    if name in ("x", "edge_attr"):
+    if name in ("x", "edge_attr", "pos"):
         return array.astype(np.float32)
-    if name in ("edge_index", "y") and array.dtype.kind in "iu":
+    if name in ("edge_index", "y", "batch") and array.dtype.kind in "iu":
         return array.astype(np.int64)
     return np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("="))
 
@@ -280,14 +309,29 @@ def _read_pt(path: Path) -> Data:
     try:
         with torch.serialization.safe_globals(allowed):
             saved = torch.load(path, map_location="cpu", weights_only=True)
+        if isinstance(saved, (list, tuple)) and all(type(each) is Data for each in saved):
+            return _joined(path, list(saved))
         if not isinstance(saved, Data):
-            raise ValueError(f"a {type(saved).__name__}, not a torch_geometric.data.Data")
+            raise ValueError(
+                f"a {type(saved).__name__}, not a torch_geometric.data.Data or a list of them"
+            )
         found = {name: saved[name] for name in saved.keys() if saved[name] is not None}  # noqa: SIM118
+    except InvalidInputError:
+        raise
     except Exception as error:
         _unreadable(path, error)
     _check_names(path, list(found))
     # A fresh Data: whatever else the file hung on its own is left behind.
     return Data.from_dict(found)
+
+
+def _joined(path: Path, graphs: list[Data]) -> Data:
+    from graphveil.data.graphs import collated
+
+    try:
+        return collated([Data.from_dict(graph.to_dict()) for graph in graphs])
+    except InvalidInputError as error:
+        raise InvalidInputError(f"{path}: {error}") from None
 
 
 def _check_names(path: Path, names: list[str]) -> None:

@@ -327,7 +327,8 @@ def ogb(name: str, root: Path, split: str, *, papers: bool = False, mirror: bool
     }
     base = _find(root, Path(folder), list(files.values()))
     if base is None:
-        base = _download_ogb(name, root, folder, files["edges"])
+        url = _OGB.format(name.removeprefix("ogbn-"))
+        base = _download(name, root, Path(folder), url, files["edges"])
     try:
         x = _csv(base / files["x"], np.float32)
         y = _csv(base / files["y"], np.float64)[:, 0]
@@ -352,10 +353,10 @@ def _csv(path: Path, dtype: Any) -> np.ndarray:
     return np.array(table.to_numpy(), order="C")
 
 
-def _download_ogb(name: str, root: Path, folder: str, wanted: str) -> Path:
+def _download(name: str, root: Path, folder: Path, url: str, wanted: str) -> Path:
+    """Fetch a zip with one folder in it, which becomes ``folder`` in the cache."""
     with _workplace(cache()) as work:
         try:
-            url = _OGB.format(name.removeprefix("ogbn-"))
             with (
                 urllib.request.urlopen(url, timeout=_TIMEOUT) as answer,
                 (work / "file.zip").open("wb") as file,
@@ -404,6 +405,7 @@ def _keep(source: Path, target: Path) -> None:
     shutil.rmtree(source / "processed", ignore_errors=True)
     if target.exists():
         shutil.rmtree(target)
+    target.parent.mkdir(parents=True, exist_ok=True)
     source.rename(target)
 
 

@@ -3,6 +3,11 @@
 :func:`checked` looks at a PyG ``Data`` before anything else does, so that a bad value is reported
 by its own name and not by a shape error ten calls later. The sentence goes to whoever holds the
 data and may quote a node's id and the bad value; do not print it for others.
+
+A ``Data`` is one graph, whose nodes are the records, or, if it has ``batch``, many graphs side by
+side, which then are the records: ``batch`` holds the graph of each node in any order,
+``num_graphs`` how many there are, since a graph may have no node, and ``y`` and the masks have one
+entry for each graph.
 """
 
 from __future__ import annotations
@@ -23,14 +28,20 @@ _CLASSES = "[1, 1e6]"
 
 
 def checked(
-    data: Data, *, labels: bool = True, masks: bool = True, num_classes: int | None = None
+    data: Data,
+    *,
+    labels: bool = True,
+    masks: bool = True,
+    num_classes: int | None = None,
+    record: str | None = None,
 ) -> Data:
     """Return ``data`` as it is, or say what is wrong with it.
 
     ``x`` and ``edge_index`` are always required. ``labels`` requires ``y`` with two classes or
-    more, ``masks`` requires the three masks and a training node. What is there is checked even
+    more, ``masks`` requires the three masks and a training record. What is there is checked even
     where it is not required. A negative label means *unlabelled* and is refused in the training
-    set only. ``num_classes`` defaults to :func:`num_classes_of` the data.
+    set only. ``num_classes`` defaults to :func:`num_classes_of` the data. ``record`` says which
+    kind is wanted, ``"node"`` (one graph) or ``"graph"`` (many); None takes both.
 
     *Guarantee*: none. It reads private values, and its refusals are for the data's owner.
     """
@@ -39,15 +50,41 @@ def checked(
             "data",
             "a torch_geometric.data.Data",
             type(data).__name__,
-            "reduce a heterogeneous graph to one type of node, or load with graphveil.data.load",
+            "reduce a heterogeneous graph to one type of node, join a list of graphs with "
+            "graphveil.data.graphs.collated, or load with graphveil.data.load",
         )
+    kind = record_of(data)
+    if record is not None and kind != _validate.choice("record", record, ("node", "graph")):
+        raise _wrong_kind(kind)
     num_nodes = _features(data)
     _edges(data, num_nodes)
+    if kind == "graph":
+        _graphs(data, num_nodes)
     if masks or any(_has(data, name) for name in MASKS):
-        _masks(data, num_nodes, required=masks)
+        _masks(data, num_records(data), kind, required=masks)
     if labels or _has(data, "y"):
-        _labels(data, num_nodes, num_classes, required=labels)
+        _labels(data, num_records(data), num_classes, kind, required=labels)
     return data
+
+
+def record_of(data: Data) -> str:
+    """What is labelled and split: ``"graph"`` if ``data`` holds many (``batch``), else ``"node"``.
+
+    The word is also the unit of a guarantee for one record.
+    """
+    return "graph" if _has(data, "batch") else "node"
+
+
+def num_records(data: Data) -> int:
+    """How many records there are: the length of ``y`` and of the masks."""
+    if record_of(data) == "node":
+        return len(data["x"])
+    # A PyG Batch has it as a property, a plain Data as an entry.
+    number = getattr(data, "num_graphs", None)
+    if number is None:
+        way_out = "a graph may have no node, so that batch alone does not say it"
+        raise _refusal("num_graphs", "the number of graphs", "nothing", way_out)
+    return _validate.integer("num_graphs", number, "[0, 1e9]")
 
 
 def num_classes_of(data: Data) -> int:
@@ -108,57 +145,107 @@ def _edges(data: Data, num_nodes: int) -> None:
         )
 
 
-def _masks(data: Data, num_nodes: int, *, required: bool) -> None:
+def _graphs(data: Data, num_nodes: int) -> None:
+    """``batch``, that edges stay inside a graph, and what else a set of graphs may carry."""
+    number = _validate.integer("num_graphs", num_records(data), "[1, 1e9]")
+    way_out = "say of each node which graph it is in"
+    batch = _tensor(data, "batch", "a long tensor (nodes,)", way_out)
+    if batch.dtype != torch.long:
+        raise _refusal("batch", "a long tensor", str(batch.dtype), "convert it with batch.long()")
+    if batch.shape != (num_nodes,):
+        raise _refusal("batch", f"of shape ({num_nodes},)", _shape(batch), way_out)
+    outside = ((batch < 0) | (batch >= number)).nonzero()
+    if len(outside):
+        node = int(outside[0])
+        got = f"{int(batch[node])} at node {node}"
+        way_out = "number the graphs from 0, or correct num_graphs"
+        raise _refusal("batch", f"made of graphs from 0 to {number - 1}", got, way_out)
+    graph_of = batch[data["edge_index"]]
+    between = (graph_of[0] != graph_of[1]).nonzero()
+    if len(between):
+        source, target = data["edge_index"][:, int(between[0])].tolist()
+        one, other = graph_of[:, int(between[0])].tolist()
+        got = f"the edge {source} -> {target} from graph {one} to {other} ({len(between)} such)"
+        way_out = "add the number of earlier nodes to each graph's edges"
+        raise _refusal("edge_index", "inside one graph everywhere", got, way_out)
+    for name, rows, of in (("edge_attr", len(graph_of[0]), "edge"), ("pos", num_nodes, "node")):
+        if _has(data, name):
+            _rows(data, name, rows, of)
+
+
+def _rows(data: Data, name: str, rows: int, of: str) -> None:
+    way_out = f"give every {of} a row, or leave it out"
+    value = _tensor(data, name, f"a float tensor ({of}s, columns)", way_out)
+    if not value.is_floating_point():
+        raise _refusal(name, "a float tensor", str(value.dtype), f"convert it with {name}.float()")
+    if value.dim() != 2 or len(value) != rows:
+        raise _refusal(name, f"of shape ({rows}, columns)", _shape(value), way_out)
+    bad = (~torch.isfinite(value.float())).nonzero()
+    if len(bad):
+        row, column = bad[0].tolist()
+        got = f"{value[row, column].item()} at {of} {row}, column {column}"
+        raise _refusal(name, "finite everywhere", got, "fill it in or leave it out")
+
+
+def _wrong_kind(kind: str) -> InvalidInputError:
+    if kind == "graph":
+        way_out = "take a method for whole graphs, or one graph of them (graphs.separated)"
+        return _refusal("data", "one graph, whose nodes are the records", "many graphs", way_out)
+    way_out = "take a method for nodes, or join graphs with graphveil.data.graphs.collated"
+    return _refusal("data", "many graphs, each a record", "one graph (no 'batch')", way_out)
+
+
+def _masks(data: Data, count: int, kind: str, *, required: bool) -> None:
     present = [name for name in MASKS if _has(data, name)]
     for name in MASKS if required else present:
         way_out = "graphveil.graph.splits.split(data) draws the three masks"
-        mask = _tensor(data, name, "a bool tensor (nodes,)", way_out)
+        mask = _tensor(data, name, f"a bool tensor ({kind}s,)", way_out)
         if mask.dtype != torch.bool:
             way_out = "a 0/1 tensor converts with .bool(), a list of ids needs a mask"
             raise _refusal(name, "a bool tensor", str(mask.dtype), way_out)
-        if mask.shape != (num_nodes,):
+        if mask.shape != (count,):
             way_out = "of several splits take one column"
-            raise _refusal(name, f"of shape ({num_nodes},)", _shape(mask), way_out)
+            raise _refusal(name, f"of shape ({count},)", _shape(mask), way_out)
     for one, other in combinations(present, 2):
         both = (data[one] & data[other]).nonzero()
         if len(both):
-            got = f"node {int(both[0])} in both ({len(both)} in all)"
-            way_out = "put each node into one of them"
+            got = f"{kind} {int(both[0])} in both ({len(both)} in all)"
+            way_out = f"put each {kind} into one of them"
             raise _refusal(one, f"disjoint from '{other}'", got, way_out)
     if required and not data["train_mask"].any():
-        way_out = "mark the nodes to train on, or draw them with graphveil.graph.splits.split(data)"
+        way_out = f"mark the {kind}s to train on, or draw them with graphveil.graph.splits.split"
         raise _refusal("train_mask", "true somewhere", "an empty training set", way_out)
 
 
-def _labels(data: Data, num_nodes: int, num_classes: int | None, *, required: bool) -> None:
-    y = _tensor(data, "y", "a long tensor (nodes,)", "give every training node a label")
+def _labels(data: Data, count: int, num_classes: int | None, kind: str, *, required: bool) -> None:
+    y = _tensor(data, "y", f"a long tensor ({kind}s,)", f"give every training {kind} a label")
     if y.dtype != torch.long:
         way_out = "number the classes from 0 and convert with y.long()"
         raise _refusal("y", "a long tensor", str(y.dtype), way_out)
-    if y.shape != (num_nodes,):
-        way_out = "one label a node: squeeze a column, take argmax of a one-hot"
-        raise _refusal("y", f"of shape ({num_nodes},)", _shape(y), way_out)
+    if y.shape != (count,):
+        way_out = f"one label a {kind}: squeeze a column, take argmax of a one-hot"
+        raise _refusal("y", f"of shape ({count},)", _shape(y), way_out)
     if num_classes is None:
         num_classes = num_classes_of(data)
     else:
         num_classes = _validate.integer("num_classes", num_classes, _CLASSES)
     above = (y >= num_classes).nonzero()
     if len(above):
-        node = int(above[0])
-        got = f"{int(y[node])} at node {node}"
+        place = int(above[0])
+        got = f"{int(y[place])} at {kind} {place}"
         way_out = "correct the label or raise num_classes"
         raise _refusal("y", f"at most {num_classes - 1} (num_classes - 1)", got, way_out)
 
     trained = y[data["train_mask"]] if _has(data, "train_mask") else y[y >= 0]
     if len(trained) and trained.min() < 0:
-        node = int((data["train_mask"] & (y < 0)).nonzero()[0])
-        got = f"{int(y[node])} at node {node}"
-        way_out = "a negative label means unlabelled: take such nodes out of train_mask"
+        place = int((data["train_mask"] & (y < 0)).nonzero()[0])
+        got = f"{int(y[place])} at {kind} {place}"
+        way_out = f"a negative label means unlabelled: take such {kind}s out of train_mask"
         raise _refusal("y", "0 or more on the training set", got, way_out)
     if required and (len(trained) == 0 or trained.min() == trained.max()):
         got = f"only class {int(trained[0])}" if len(trained) else "no label at all"
-        way_out = "there is nothing to tell apart: add nodes of another class"
-        raise _refusal("y", "of two classes or more among the nodes to learn from", got, way_out)
+        way_out = f"there is nothing to tell apart: add {kind}s of another class"
+        raise _refusal("y", f"of two classes or more among the {kind}s to learn from", got, way_out)
 
 
 def _tensor(data: Data, name: str, rule: str, way_out: str) -> Tensor:

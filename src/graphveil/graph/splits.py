@@ -11,6 +11,9 @@ would have to be paid for. :func:`split` draws from the ids 0..n-1 and a seed, b
 in training::
 
     training, testing = separate(split(data, seed=1))
+
+Where the records are whole graphs (a ``Data`` with ``batch``), all of this is about graphs: the
+masks, and the two sets that :func:`separate` gives.
 """
 
 from __future__ import annotations
@@ -26,7 +29,8 @@ from torch_geometric.data import Data
 
 from graphveil import _validate
 from graphveil._errors import InvalidInputError
-from graphveil.graph.checks import MASKS, checked
+from graphveil.graph.checks import MASKS, checked, num_records, record_of
+from graphveil.graph.sets import chosen
 from graphveil.rng import seeded
 
 # Attributes that speak of the whole graph. PyG takes a list as long as the graph for a node's own.
@@ -38,35 +42,36 @@ def split(data: Data, fractions: Sequence[float] = (0.75, 0.1, 0.15), seed: int 
 
     ``fractions`` are the three parts' shares of the nodes; what they leave of 1 is in no part. The
     part of a node depends on its id, the number of nodes and ``seed``. Afterwards each unlabelled
-    node (negative ``y``) is taken out of its part, which moves no other node.
+    node (negative ``y``) is taken out of its part, which moves no other node. Many graphs are
+    split in the same way, graph by graph.
 
     *Guarantee*: no cost. The split is a function of public values; *who is unlabelled* counts as
     public too where there are such nodes.
     """
     train, val, test = _checked_fractions(fractions)
-    num_nodes = len(checked(data, labels=False, masks=False).x)
-    order = torch.from_numpy(seeded(seed, "split").generator().permutation(num_nodes))
-    ends = [math.floor(share * num_nodes + 0.5) for share in np.cumsum([train, val, test])]
+    count = num_records(checked(data, labels=False, masks=False))
+    order = torch.from_numpy(seeded(seed, "split").generator().permutation(count))
+    ends = [math.floor(share * count + 0.5) for share in np.cumsum([train, val, test])]
 
     result = copy.copy(data)
     start = 0
     for name, end in zip(MASKS, ends, strict=True):
-        mask = torch.zeros(num_nodes, dtype=torch.bool)
+        mask = torch.zeros(count, dtype=torch.bool)
         mask[order[start:end]] = True
         result[name] = mask if data.y is None else mask & (data.y >= 0)
         start = end
     if not result.train_mask.any():
         raise InvalidInputError(
             f"The 'fractions' parameter must leave somebody to train on. Got {tuple(fractions)} of "
-            f"{num_nodes} nodes instead; take a larger first share, or label more nodes."
+            f"{count} {record_of(data)}s instead; take a larger first share, or label more of them."
         )
     return result
 
 
 def thinned(data: Data, share: float, seed: int = 0) -> Data:
-    """A copy of ``data`` with a random ``share`` of its training nodes left in ``train_mask``.
+    """A copy of ``data`` with a random ``share`` of its training records left in ``train_mask``.
 
-    The others stay in the graph, without a part in training. Smaller shares of the same ``seed``
+    The others stay in the data, without a part in training. Smaller shares of the same ``seed``
     are subsets of larger ones.
 
     *Guarantee*: no cost. Who stays depends on the ids, the mask and ``seed``.
@@ -84,7 +89,8 @@ def separate(data: Data) -> tuple[Data, Data]:
     """Two graphs out of one: training and validation nodes, and test nodes. Edges between are cut.
 
     Works on any masks, drawn or given. Each part is numbered afresh and keeps its old ids as
-    ``node_id``. Nodes in no mask are in neither part.
+    ``node_id``. Nodes in no mask are in neither part. Many graphs become two sets of graphs, with
+    their old ids as ``graph_id``, and no edge is cut.
 
     *Guarantee*: no cost. An edge is kept or cut by which masks its ends are in, nothing else.
     """
@@ -92,9 +98,11 @@ def separate(data: Data) -> tuple[Data, Data]:
     testing = data.test_mask
     if not testing.any():
         raise InvalidInputError(
-            "The 'test_mask' parameter must be true somewhere. Got no test node instead; draw a "
-            "split with a third share above 0."
+            "The 'test_mask' parameter must be true somewhere. Got no test "
+            f"{record_of(data)} instead; draw a split with a third share above 0."
         )
+    if record_of(data) == "graph":
+        return chosen(data, data.train_mask | data.val_mask), chosen(data, testing)
     return _induced(data, data.train_mask | data.val_mask), _induced(data, testing)
 
 

@@ -5,6 +5,7 @@ from graphveil.methods.baselines import GNNBaseline, MLPBaseline
 from graphveil.methods.dp_gnn import DPGNN
 from graphveil.methods.dpar import DPAR
 from graphveil.methods.gap import GAP
+from graphveil.methods.graph_dpsgd import GraphBaseline, GraphDPSGD
 from graphveil.methods.graph_split import GraphSplit
 from graphveil.methods.late_graph import DPMLP, LateGraph
 
@@ -15,8 +16,10 @@ METHODS: dict[str, type[Method]] = {
     "gap": GAP,
     "dpar": DPAR,
     "graph-split": GraphSplit,
+    "graph-dpsgd": GraphDPSGD,
     "mlp": MLPBaseline,
     "gnn": GNNBaseline,
+    "graph-gnn": GraphBaseline,
 }
 
 __all__ = [
@@ -27,6 +30,8 @@ __all__ = [
     "METHODS",
     "Facts",
     "GNNBaseline",
+    "GraphBaseline",
+    "GraphDPSGD",
     "GraphSplit",
     "LateGraph",
     "MLPBaseline",

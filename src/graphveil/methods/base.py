@@ -26,7 +26,7 @@ from torch_geometric.utils import coalesce, is_undirected
 
 from graphveil import _validate
 from graphveil._errors import InvalidInputError
-from graphveil.graph.checks import checked, num_classes_of
+from graphveil.graph.checks import checked, num_classes_of, num_records, record_of
 from graphveil.methods.training import seeded_weights
 from graphveil.privacy.guarantee import Certificate, Charge, Claimed, certify
 
@@ -37,7 +37,7 @@ Progress = Callable[[Iterable[int]], Iterable[int]]
 class Facts:
     """What is public of a graph, or of a set of them: all that a plan may depend on.
 
-    ``num_nodes`` counts the records: the nodes of one graph, or with ``graphs`` whole graphs.
+    ``num_nodes`` counts the records: nodes of one graph, or whole graphs if a ``record`` is one.
     """
 
     num_nodes: int
@@ -45,34 +45,31 @@ class Facts:
     num_classes: int
     num_train: int
     directed: bool = False
-    graphs: bool = False
+    record: str = "node"
 
     def __post_init__(self) -> None:
         _validate.integer("num_nodes", self.num_nodes, "[1, 1e12]")
         _validate.integer("num_features", self.num_features, "[1, 1e9]")
         _validate.integer("num_classes", self.num_classes, "[2, 1e9]")
         _validate.integer("num_train", self.num_train, f"[1, {self.num_nodes}]")
+        _validate.choice("record", self.record, ("node", "graph"))
 
     @classmethod
     def of(cls, data: Data) -> Facts:
         """The facts of a graph at hand, after checking it."""
         checked(data)
-        if "batch" in data:
-            return cls(
-                num_nodes=int(data.num_graphs),
-                num_features=data.x.shape[1],
-                num_classes=num_classes_of(data),
-                num_train=int(data.train_mask.sum()),
-                graphs=True,
-            )
-        # Repeated edges count once, as everywhere: is_undirected alone would pair them one by one.
-        edges = coalesce(data.edge_index, num_nodes=len(data.x))
+        record, directed = record_of(data), False
+        if record == "node":
+            # Repeated edges count once, as everywhere: is_undirected alone would pair them.
+            edges = coalesce(data.edge_index, num_nodes=len(data.x))
+            directed = not is_undirected(edges, num_nodes=len(data.x))
         return cls(
-            num_nodes=len(data.x),
+            num_nodes=num_records(data),
             num_features=data.x.shape[1],
             num_classes=num_classes_of(data),
             num_train=int(data.train_mask.sum()),
-            directed=not is_undirected(edges, num_nodes=len(data.x)),
+            directed=directed,
+            record=record,
         )
 
 
@@ -135,7 +132,7 @@ class Method(BaseEstimator, ABC):
     """A way to train on a graph. Subclasses declare settings, and say what they run and cost."""
 
     name: ClassVar[str]
-    of_graphs: ClassVar[bool] = False  # whether a record is a whole graph
+    record: ClassVar[str] = "node"  # what is classified, and what a step draws
     _sizes_its_steps: ClassVar[bool] = False  # whether a plan finds a learning rate by itself
     modes: ClassVar[tuple[str, ...]] = ("visible", "noisy", "disjoint")  # the first is the default
 
@@ -153,11 +150,11 @@ class Method(BaseEstimator, ABC):
         """The network, with fresh weights."""
 
     def _made(self, facts: Facts) -> Any:
-        if facts.graphs != self.of_graphs:
-            wanted, found = ("many graphs", "one graph of nodes")[:: 1 if self.of_graphs else -1]
+        if facts.record != self.record:
+            kinds = {"node": "one graph of nodes", "graph": "many graphs"}
             raise InvalidInputError(
-                f"The method '{self.name}' must have {wanted} to train on. Got {found} instead; "
-                "see 'graphveil data list' for what each data set is."
+                f"The method '{self.name}' must have {kinds[self.record]} to train on. Got "
+                f"{kinds[facts.record]} instead; take another method, or other data."
             )
         with seeded_weights(self.seed):
             return self._network(facts)
@@ -198,7 +195,7 @@ class Method(BaseEstimator, ABC):
     def predict_proba(
         self, data: Data, *, mode: str | None = None, epsilon: float | None = None
     ) -> Tensor:
-        """Class probabilities of every node: (nodes, classes).
+        """Class probabilities of every node, or every graph: (records, classes).
 
         The ``mode`` is one of ``modes``, by default the first of them. ``visible`` lets a node see
         its neighbours' features and promises the neighbours nothing.

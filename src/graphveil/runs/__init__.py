@@ -33,10 +33,12 @@ from graphveil.runs.directory import (
     write,
 )
 from graphveil.runs.files import write_text
-from graphveil.runs.source import OUTSIDE, Arranged, Source, measure
+from graphveil.runs.metrics import METRICS, OUTSIDE, measure
+from graphveil.runs.source import Arranged, Source
 
 __all__ = [
     "FILES",
+    "METRICS",
     "OUTSIDE",
     "Arranged",
     "Source",

@@ -27,7 +27,8 @@ from graphveil.methods.private import PrivateMethod
 from graphveil.privacy.events import from_json, to_json
 from graphveil.privacy.guarantee import Certificate, Charge, versions
 from graphveil.runs.files import locked, read_json, reading, unusable, write_json
-from graphveil.runs.source import Arranged, Source, measure
+from graphveil.runs.metrics import measure
+from graphveil.runs.source import Arranged, Source
 
 FORMAT = 1
 FILES = (
@@ -171,11 +172,13 @@ def _fit(
 
 
 def _begun(directory: Path) -> bool:
-    """Whether anything may have been released: a step, a noisy sum, or private rows."""
+    """Whether anything may have been released: a step, a noisy sum or count, or private rows."""
     checkpoint = directory / _CHECKPOINT
     steps = any(path.stat().st_size for path in checkpoint.rglob("steps"))
     return steps or any(
-        path for name in ("hop*", "rows") for path in checkpoint.glob(f"{name}.safetensors")
+        path
+        for name in ("hop*", "rows", "counts")
+        for path in checkpoint.glob(f"{name}.safetensors")
     )
 
 
@@ -238,7 +241,7 @@ def _drawn(source: Source) -> dict[str, Any]:
 
 def _fingerprint(data: Data) -> str:
     digest = hashlib.sha256()
-    for name in ("x", "edge_index", "y", *MASKS):
+    for name in ("x", "edge_index", "y", *MASKS, *(["batch"] if "batch" in data else [])):
         value = data[name].contiguous().cpu()
         digest.update(f"{name} {value.dtype} {tuple(value.shape)}\n".encode())
         digest.update(memoryview(value.numpy()).cast("B") if value.numel() else b"")

@@ -1,23 +1,19 @@
-"""Where a run's data comes from, how it is split, and how a fitted method does on it."""
+"""Where a run's data comes from, and how it is split."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
-import torch
-from sklearn.metrics import f1_score
 from torch_geometric.data import Data
 
 from graphveil import _validate
 from graphveil._errors import InvalidInputError
 from graphveil.data.catalog import CATALOG, load
-from graphveil.graph.checks import MASKS, checked
+from graphveil.graph.checks import MASKS, checked, record_of
 from graphveil.graph.splits import separate, split, thinned
-from graphveil.methods import Facts, Method
+from graphveil.methods import Facts
 
 SPLITS = ("transductive", "inductive", "given")
-OUTSIDE = "read off the labels of test nodes: outside the certificate, and a release if shown"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,7 +22,8 @@ class Source:
 
     ``split`` is ``transductive`` (one graph, masks drawn by ``seed``), ``inductive`` (two graphs
     without an edge between them) or ``given`` (the masks that come with the data). None takes the
-    masks of a file of one's own that has them, and else draws. ``inductive`` does so too.
+    masks of a file of one's own, or of a set of graphs, that has them, and else draws.
+    ``inductive`` does so too.
     ``train_share`` of the training nodes, drawn by ``seed``, are trained on.
     """
 
@@ -49,7 +46,8 @@ class Source:
     def arrange(self, data: Data) -> Arranged:
         """Split a loaded graph into what is trained on and what is tested on."""
         masks = [name for name in MASKS if name in data]
-        own = self.data.partition(":")[0] not in CATALOG and bool(masks)
+        known = self.data.partition(":")[0] in CATALOG
+        own = bool(masks) and (not known or record_of(data) == "graph")
         if own and self.split != "transductive" and len(masks) < len(MASKS):
             missing = next(name for name in MASKS if name not in masks)
             raise InvalidInputError(
@@ -70,16 +68,20 @@ class Source:
     def expected(self) -> Facts | None:
         """What the catalog knows before anything is loaded; None for one's own files."""
         entry = CATALOG.get(self.data.partition(":")[0])
-        if entry is None or entry.num_nodes is None or entry.num_features is None:
+        if entry is None or entry.num_features is None or not entry.num_classes:
             return None
-        drawn = round(0.75 * entry.num_nodes)
-        left = drawn + round(0.1 * entry.num_nodes)
+        records = entry.num_nodes if entry.record == "node" else entry.num_graphs
+        if records is None:
+            return None
+        drawn = round(0.75 * records)
+        left = drawn + round(0.1 * records)
         return Facts(
-            num_nodes=left if self.split == "inductive" else entry.num_nodes,
+            num_nodes=left if self.split == "inductive" else records,
             num_features=entry.num_features,
             num_classes=entry.num_classes,
             num_train=max(1, round(self.train_share * drawn)),
-            directed=entry.directed,
+            directed=entry.directed and entry.record == "node",
+            record=entry.record,
         )
 
 
@@ -94,28 +96,3 @@ class Arranged:
     testing: Data
     mode: str | None
     split: str
-
-
-def measure(method: Method, testing: Data, mode: str | None) -> dict[str, Any]:
-    """Accuracy and F1 on the test nodes, whole and by class.
-
-    Micro F1 counts every node alike, and is the accuracy where a node has one class. Macro F1
-    counts every class alike, those that neither stand in the labels nor are predicted left out.
-    Reads labels: outside every certificate.
-    """
-    wanted = testing.test_mask & (testing.y >= 0)
-    found, y = method.predict(testing, mode=mode)[wanted], testing.y[wanted]
-    right = (found == y).double()
-    classes = method.plan_.facts.num_classes
-    count = torch.bincount(y, minlength=classes)
-    hits = torch.bincount(y, weights=right, minlength=classes)
-    by_class = [float(h / n) if n else None for h, n in zip(hits, count, strict=True)]
-    return {
-        "test_accuracy": float(right.mean()) if len(y) else None,
-        "test_micro_f1": float(f1_score(y, found, average="micro")) if len(y) else None,
-        "test_macro_f1": float(f1_score(y, found, average="macro")) if len(y) else None,
-        "test_nodes": len(y),
-        "class_accuracy": by_class,
-        "class_count": count.tolist(),
-        "note": OUTSIDE,
-    }

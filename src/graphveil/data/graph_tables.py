@@ -1,0 +1,150 @@
+"""A user's own graphs, each a record: a directory with three tables.
+
+::
+
+    graphs.csv            nodes.csv               edges.csv
+    id,label,split        graph,id,charge,mass    graph,source,target,length
+    a,active,train        a,1,0.5,12              a,1,2,1.4
+    b,inactive,test       a,2,-0.5,16             b,1,2,1.1
+
+Any may be ``.parquet`` instead. In ``graphs``, ``label`` and ``split`` may be missing or empty, as
+for nodes in :mod:`graphveil.data.files`; further columns are ignored. In ``nodes``, ``id`` need
+only differ within a graph, and every further column is a feature; without one, each node gets a 1.
+In ``edges``, every further column is an attribute (``edge_attr``). All of these hold numbers. A
+graph without nodes is one all the same. Each line of ``edges`` goes both ways unless
+``undirected=False``; a line told twice is one edge, with the mean of the attributes.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import torch
+from numpy.typing import NDArray
+from torch_geometric.data import Data
+from torch_geometric.utils import coalesce
+
+from graphveil._errors import InvalidInputError
+from graphveil.data.files import (
+    _bad_cell,
+    _classes,
+    _comparable,
+    _numbers,
+    _put_masks,
+    _read_table,
+    _table_path,
+)
+from graphveil.data.graphs import both_ways
+
+_TEXT = ("id", "label", "split", "graph", "source", "target")
+
+
+def read_graphs(folder: Path, *, undirected: bool = True) -> Data:
+    """The graphs in the three tables at ``folder``, in the order of ``graphs``.
+
+    Refused, in one line: what :func:`graphveil.data.files.read` refuses, ids of a graph or node
+    that are not in their table, and ids that are there twice.
+
+    *Guarantee*: none; reading is not releasing. Columns, class names and ids count as public.
+    """
+    graphs_path, nodes_path, edges_path = (
+        _table_path(folder, stem) for stem in ("graphs", "nodes", "edges")
+    )
+    graphs = _read_table(graphs_path, ("id",), _TEXT, only=None)
+    nodes = _read_table(nodes_path, ("graph", "id"), _TEXT, only=None)
+    edges = _read_table(edges_path, ("graph", "source", "target"), _TEXT, only=None)
+    for path, table in ((graphs_path, graphs), (nodes_path, nodes)):
+        if len(table) == 0:
+            raise InvalidInputError(f"{path} has no rows; give each {path.stem[:-1]} one.")
+
+    known, of_nodes, of_edges = _comparable([graphs["id"], nodes["graph"], edges["graph"]])
+    if (twice := known.duplicated()).any():
+        _bad_cell(graphs_path, graphs["id"], twice, "unlike all others", "keep one row for each")
+    index = pd.Index(known)
+    batch = _places(index, nodes_path, of_nodes, f"an id in {graphs_path.name}", "add the graph")
+    edge_batch = _places(
+        index, edges_path, of_edges, f"an id in {graphs_path.name}", "add the graph"
+    )
+    data = Data(x=_features(nodes_path, nodes))
+    data.edge_index = _edge_index(nodes_path, nodes, batch, edges_path, edges, edge_batch)
+    columns = [name for name in edges.columns if name not in ("graph", "source", "target")]
+    if columns:
+        data.edge_attr = torch.from_numpy(_numbers(edges_path, edges, columns))
+    data.batch, data.num_graphs = torch.from_numpy(batch), len(graphs)
+    data = both_ways(data) if undirected else _once(data)
+    if "label" in graphs:
+        y, names = _classes(graphs_path, graphs["label"], "graphs")
+        data.y = torch.from_numpy(y)
+        if names:
+            data.class_names, data.num_classes = names, len(names)
+    if "split" in graphs:
+        _put_masks(data, graphs_path, graphs["split"])
+    return data
+
+
+def graph_ids(folder: str | Path) -> list[str]:
+    """The ids of the graphs in the tables at ``folder``, as written there, in their order."""
+    path = _table_path(Path(folder).expanduser(), "graphs")
+    table = _read_table(path, ("id",), _TEXT, only=None)
+    return [str(each) for each in table["id"]]
+
+
+def _features(path: Path, nodes: pd.DataFrame) -> torch.Tensor:
+    columns = [name for name in nodes.columns if name not in ("graph", "id")]
+    if not columns:
+        return torch.ones(len(nodes), 1)
+    return torch.from_numpy(_numbers(path, nodes, columns))
+
+
+def _edge_index(
+    nodes_path: Path,
+    nodes: pd.DataFrame,
+    batch: NDArray[np.int64],
+    edges_path: Path,
+    edges: pd.DataFrame,
+    edge_batch: NDArray[np.int64],
+) -> torch.Tensor:
+    """Ends as places in ``nodes``: a node is known by its graph and its id together."""
+    columns = _comparable([nodes["id"], edges["source"], edges["target"]])
+    codes, different = pd.factorize(pd.concat(columns, ignore_index=True))
+    width = len(different)
+    keys = batch * width + codes[: len(nodes)]
+    index = pd.Index(keys)
+    if (twice := pd.Series(index.duplicated())).any():
+        rule, way_out = "unlike all others of its graph", "keep one row for each node"
+        _bad_cell(nodes_path, nodes["id"], twice, rule, way_out)
+    ends = []
+    for name, part in zip(("source", "target"), np.split(codes[len(nodes) :], 2), strict=True):
+        column = pd.Series(edge_batch * width + part)
+        rule = f"an id of that graph in {nodes_path.name}"
+        way_out = "add the node or drop the edge"
+        ends.append(_places(index, edges_path, edges[name], rule, way_out, keys=column))
+    return torch.from_numpy(np.stack(ends))
+
+
+def _places(
+    index: pd.Index,
+    path: Path,
+    column: pd.Series,
+    rule: str,
+    way_out: str,
+    keys: pd.Series | None = None,
+) -> NDArray[np.int64]:
+    """Where in ``index`` each cell of ``column``, or what stands for it in ``keys``, is."""
+    places = index.get_indexer(pd.Index(column if keys is None else keys))
+    absent = pd.Series(places < 0)
+    if absent.any():
+        _bad_cell(path, column, absent, rule, way_out)
+    return places.astype(np.int64)
+
+
+def _once(data: Data) -> Data:
+    if "edge_attr" in data:
+        data.edge_index, data.edge_attr = coalesce(
+            data.edge_index, data.edge_attr, num_nodes=len(data.x), reduce="mean"
+        )
+    else:
+        data.edge_index = coalesce(data.edge_index, num_nodes=len(data.x))
+    return data

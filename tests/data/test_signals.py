@@ -1,0 +1,282 @@
+"""Electrocardiograms: WFDB read by hand, twelve leads wired as the paper has them."""
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+import scipy.io
+import torch
+
+from graphveil._errors import InvalidInputError
+from graphveil.data import load
+from graphveil.data.signals import (
+    BRIDGE,
+    CHEST,
+    LEADS,
+    LIMB,
+    as_graphs,
+    lead_edges,
+    read_record,
+    twelve_leads,
+)
+from graphveil.graph.checks import checked
+from graphveil.graph.splits import split
+
+_GIVEN = os.environ.get("GRAPHVEIL_DATA")
+REAL = Path(_GIVEN) if _GIVEN else Path(__file__).resolve().parents[2].parent / "shared" / "data"
+
+
+@pytest.fixture(autouse=True)
+def alone(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.delenv("GRAPHVEIL_DATA", raising=False)
+
+
+def real(folder):
+    if not (REAL / folder).is_dir():
+        pytest.skip(f"no {REAL / folder}; set GRAPHVEIL_DATA to a folder with the raw files")
+    return REAL / folder
+
+
+def refused(call, *args, **options):
+    with pytest.raises(InvalidInputError) as caught:
+        call(*args, **options)
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+def pack_212(samples):
+    """Pairs of 12 bits in three bytes, as the standard draws them."""
+    stored = bytearray()
+    values = [*samples, 0] if len(samples) % 2 else list(samples)
+    for one, other in zip(values[::2], values[1::2], strict=True):
+        one, other = one & 0xFFF, other & 0xFFF
+        stored += bytes([one & 0xFF, (one >> 8) | ((other >> 8) << 4), other & 0xFF])
+    return bytes(stored)
+
+
+def write(folder, name, values, form="16", gain="1000/mV", leads=None, end="dat", dx="LBBB", **kw):
+    """A record with ``values`` (signals, samples) of whole numbers, in one file."""
+    folder.mkdir(parents=True, exist_ok=True)
+    values = np.asarray(values)
+    leads = leads or LEADS[: len(values)]
+    offset = ""
+    if end == "mat":
+        old = kw.get("old", True)
+        scipy.io.savemat(
+            folder / f"{name}.mat", {"val": values.astype(np.int16)}, format="4" if old else "5"
+        )
+        offset = "+24"
+    else:
+        flat = values.T.reshape(-1)
+        stored = flat.astype("<i2").tobytes() if form == "16" else pack_212(flat.tolist())
+        (folder / f"{name}.dat").write_bytes(kw.get("before", b"") + stored)
+        offset = f"+{len(kw['before'])}" if "before" in kw else ""
+    lines = [f"{name} {len(values)} 500 {values.shape[1]} 05-Feb-2020 11:39:16"]
+    lines += [f"{name}.{end} {form}{offset} {gain} 16 0 0 0 0 {lead}" for lead in leads]
+    lines += ["#Age: 74", f"#Dx: {dx}"]
+    (folder / f"{name}.hea").write_text("\n".join(lines) + "\n")
+    return folder / f"{name}.hea"
+
+
+VALUES = np.random.default_rng(0).integers(-2047, 2048, size=(12, 600))
+
+
+@pytest.mark.parametrize("form", ["16", "212"])
+@pytest.mark.parametrize("shape", [(12, 600), (3, 7), (1, 1), (1, 3), (2, 5)])
+def test_samples_come_back_in_millivolts(tmp_path, form, shape):
+    values = VALUES[: shape[0], : shape[1]]
+    record = read_record(write(tmp_path, "r", values, form))
+    np.testing.assert_allclose(record.signals, values / 1000, rtol=1e-6)
+    assert record.signals.dtype == np.float32
+    assert (record.name, record.frequency, record.diagnoses) == ("r", 500, {"LBBB"})
+    assert record.notes["Age"] == "74"
+    assert np.array_equal(read_record(tmp_path / "r").signals, record.signals)
+
+
+def test_format_212_by_hand(tmp_path):
+    # 0x123 and -1 (0xFFF): the low byte, then the two high halves, then the other low byte.
+    assert pack_212([0x123, -1]) == bytes([0x23, 0xF1, 0xFF])
+    header = write(tmp_path, "r", [[0x123], [-1]], "212", gain="1/mV")
+    assert read_record(header).signals.tolist() == [[291], [-1]]
+
+
+@pytest.mark.parametrize("old", [True, False])
+def test_matlab_files_of_both_kinds(tmp_path, old):
+    record = read_record(write(tmp_path, "r", VALUES, end="mat", old=old))
+    np.testing.assert_allclose(record.signals, VALUES / 1000, rtol=1e-6)
+
+
+def test_offsets_units_gains_and_baselines(tmp_path):
+    values = [[100, -100, 0]]
+    for gain, expected in (
+        ("200/mV", [0.5, -0.5, 0]),
+        ("200(100)/mV", [0, -1, -0.5]),
+        ("200.0(-100)/mV", [1, 0, 0.5]),
+        ("0", [0.5, -0.5, 0]),
+        ("1/uV", [0.1, -0.1, 0]),
+        ("1e3/V", [100, -100, 0]),
+    ):
+        header = write(tmp_path, "r", values, gain=gain, before=b"head")
+        np.testing.assert_allclose(read_record(header).signals, [expected], rtol=1e-6)
+
+
+def test_missing_samples_are_0_and_a_length_may_be_left_out(tmp_path):
+    for form, missing in (("16", -32768), ("212", -2048)):
+        header = write(tmp_path, "r", [[5, missing, 7]], form, gain="1(2)/mV")
+        assert read_record(header).signals.tolist() == [[3, 0, 5]]
+    header = write(tmp_path, "r", VALUES[:2, :5])
+    header.write_text(header.read_text().replace("r 2 500 5 05-Feb-2020 11:39:16", "r 2 500"))
+    assert read_record(header).signals.shape == (2, 5)
+
+
+def test_one_file_for_each_signal(tmp_path):
+    for n in range(2):
+        (tmp_path / f"r{n}.dat").write_bytes(VALUES[n, :4].astype("<i2").tobytes())
+    lines = ["r 2 100 4", "r0.dat 16 1000/mV 16 0 0 0 0 I", "r1.dat 16 1000/mV 16 0 0 0 0 II"]
+    (tmp_path / "r.hea").write_text("\n".join(lines))
+    np.testing.assert_allclose(read_record(tmp_path / "r").signals, VALUES[:2, :4] / 1000)
+
+
+HEADER_FAULTS = {
+    "empty": ("", "a first line"),
+    "one word": ("r\n", "a first line"),
+    "no number": ("r x 500\n", "a first line"),
+    "segments": ("r/3 2 500 9\n", "one segment"),
+    "lines": ("r 2 500 4\nr.dat 16 1/mV\n", "a line for each of 2"),
+    "format": ("r 1 500 4\nr.dat 80 1/mV\n", "format 16 or 212.*'80'"),
+    "frames": ("r 1 500 4\nr.dat 16x2 1/mV\n", "format 16 or 212"),
+    "no format": ("r 1 500 4\nr.dat\n", "format 16 or 212"),
+    "elsewhere": ("r 1 500 4\n../r.dat 16 1/mV\n", "beside the header"),
+    "unit": ("r 1 500 4\nr.dat 16 1/bpm\n", "a gain"),
+    "gain": ("r 1 500 4\nr.dat 16 x/mV\n", "a gain"),
+    "absent": ("r 1 500 4\nother.dat 16 1/mV\n", "cannot be read"),
+    "short": ("r 1 500 99\nr.dat 16 1/mV\n", "99 samples.*Got 4"),
+    "mixed": ("r 2 500 4\nr.dat 16 1/mV\nr.dat 212 1/mV\n", "one format"),
+    "garbled": ("\x00\x01\x02", "a first line"),
+}
+
+
+@pytest.mark.parametrize("fault", HEADER_FAULTS)
+def test_bad_records_are_one_line(tmp_path, fault):
+    text, message = HEADER_FAULTS[fault]
+    (tmp_path / "r.dat").write_bytes(bytes(8))
+    (tmp_path / "r.hea").write_text(text)
+    with pytest.raises(InvalidInputError, match=message):
+        read_record(tmp_path / "r.hea")
+    assert str(tmp_path) in refused(read_record, tmp_path / "r.hea")
+
+
+def test_absent_and_damaged_files_are_one_line(tmp_path):
+    assert "absent.hea" in refused(read_record, tmp_path / "absent")
+    header = write(tmp_path, "r", VALUES, end="mat")
+    whole = (tmp_path / "r.mat").read_bytes()
+    for kept in (b"", whole[:30], whole[:-100], b"noise" * 50):
+        (tmp_path / "r.mat").write_bytes(kept)
+        assert "r.mat" in refused(read_record, header)
+
+
+def test_leads_are_put_in_order_whatever_their_capitals(tmp_path):
+    mixed = [lead.upper() for lead in LEADS[::-1]]
+    record = read_record(write(tmp_path, "r", VALUES, leads=mixed))
+    np.testing.assert_allclose(twelve_leads(record, 512), VALUES[::-1, :512] / 1000, rtol=1e-6)
+    assert "601 samples" in refused(twelve_leads, record, 601)
+    few = read_record(write(tmp_path, "few", VALUES[:11]))
+    assert "twelve leads" in refused(twelve_leads, few, 5)
+    twice = read_record(write(tmp_path, "twice", VALUES, leads=["I", "i", *LEADS[2:]]))
+    assert "twelve leads" in refused(twelve_leads, twice, 5)
+
+
+def test_the_wiring_is_the_papers():
+    joined = {(LEADS[a], LEADS[b]) for a, b in lead_edges().T}
+    assert len(joined) == lead_edges().shape[1] == 68
+    for one in LEADS:
+        for other in LEADS:
+            together = any(one in g and other in g for g in (LIMB, CHEST, BRIDGE))
+            assert ((one, other) in joined) == (together and one != other)
+
+
+def test_recordings_become_graphs_of_their_own():
+    signals = torch.arange(2 * 12 * 5).reshape(2, 12, 5).float()
+    data = checked(as_graphs(signals, torch.tensor([0, 1])), masks=False)
+    assert data.batch.tolist() == [0] * 12 + [1] * 12
+    assert torch.equal(data.x.reshape(2, 12, 5), signals)
+    assert torch.equal(data.edge_index[:, 68:] - 12, data.edge_index[:, :68])
+    assert data.is_undirected()
+    assert "(2, 11, 5)" in refused(as_graphs, signals[:, :11], torch.tensor([0, 1]))
+
+
+def test_cpsc_takes_lbbb_and_sinus_rhythm_and_leaves_out_the_rest(tmp_path):
+    folder = tmp_path / "CPSC2018" / "raw"
+    for name, dx, end in (
+        ("A3", "426783006", "dat"),
+        ("A1", "LBBB", "mat"),
+        ("A2", "59118001", "dat"),
+        ("A4", "Normal", "mat"),
+        ("A5", "164889003,164909002", "dat"),
+    ):
+        write(folder, name, np.full((12, 520), int(name[1])), end=end, dx=dx)
+    data = load("ecg:cpsc", root=tmp_path)
+    assert data.y.tolist() == [1, 0, 0, 1]
+    assert data.class_names == ["sinus rhythm", "LBBB"]
+    assert data.x.shape == (48, 512)
+    assert data.x[::12, 0].tolist() == pytest.approx([0.001, 0.003, 0.004, 0.005])
+    write(folder, "A6", VALUES[:, :100])
+    assert "A6" in refused(load, "ecg:cpsc", root=tmp_path)
+
+
+def test_absent_or_other_recordings_are_one_line(tmp_path):
+    for name in ("ecg", "ecg:ptbxl", "ecg:cpsc"):
+        message = refused(load, name, root=tmp_path)
+        assert "physionet.org" in message
+        assert str(tmp_path) in message
+    assert "ecg:x" in refused(load, "ecg:x", root=tmp_path)
+    write(tmp_path / "CPSC2018", "A1", VALUES, dx="AF")
+    assert "LBBB or sinus" in refused(load, "ecg:cpsc", root=tmp_path)
+
+
+def test_ptbxl_arrays_are_scaled_to_millivolts(tmp_path):
+    path = tmp_path / "PTBXL" / "ptbxl_2s5_1987.npz"
+    path.parent.mkdir()
+    signal = np.arange(3 * 12 * 4, dtype=np.int16).reshape(3, 12, 4)
+    np.savez(path, signal_uV=signal, abnormal=np.array([0, 1, 0], dtype=np.int8))
+    data = load("ecg", root=tmp_path)
+    np.testing.assert_allclose(data.x, signal.reshape(36, 4) / 1000, rtol=1e-6)
+    assert data.y.tolist() == [0, 1, 0]
+    np.savez(path, signal_uV=signal, abnormal=np.array([0, 2, 0]))
+    assert "2 at graph 1" in refused(load, "ecg", root=tmp_path)
+    np.savez(path, signal_uV=signal[:, :11], abnormal=np.array([0, 1, 0]))
+    assert "cannot be read" in refused(load, "ecg", root=tmp_path)
+    np.savez(path, signal_uV=signal)
+    assert "cannot be read" in refused(load, "ecg", root=tmp_path)
+    path.write_bytes(path.read_bytes()[:99])
+    assert "cannot be read" in refused(load, "ecg", root=tmp_path)
+
+
+def test_the_real_recordings_of_ptbxl():
+    data = load("ecg", root=real("PTBXL").parent)
+    assert (data.num_graphs, data.x.shape) == (1987, (23_844, 250))
+    assert torch.bincount(data.y).tolist() == [1051, 936]
+    # Leads stand in the order of LEADS: Einthoven's law holds, up to each lead's own mean.
+    one, two, three = data.x.reshape(-1, 12, 250)[:, :3].double().unbind(dim=1)
+    off = three - (two - one)
+    assert (off - off.mean(dim=1, keepdim=True)).abs().median() < 0.002
+    checked(split(data))
+
+
+def test_the_ten_real_records_of_cpsc():
+    folder = real("CPSC2018") / "raw"
+    kinds = []
+    for header in sorted(folder.glob("*.hea")):
+        record = read_record(header)
+        lines = [line.split() for line in header.read_text().splitlines()[1:13]]
+        stored = np.rint(record.signals.astype(np.float64) * 1000).astype(np.int64)
+        assert stored[:, 0].tolist() == [int(line[5]) for line in lines]  # its own first values
+        assert ((stored.sum(axis=1) - [int(line[6]) for line in lines]) % 2**16 == 0).all()
+        assert record.leads == LEADS
+        assert twelve_leads(record, 512).shape == (12, 512)
+        kinds += record.diagnoses
+    assert sorted(kinds) == ["AF"] * 4 + ["Normal", "PVC"] + ["RBBB"] * 3 + ["STD"]
+    data = load("ecg:cpsc", root=folder.parent.parent)
+    assert (data.num_graphs, data.y.tolist()) == (1, [0])
