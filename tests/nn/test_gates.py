@@ -132,7 +132,9 @@ def pairs():
     yield copied(GCN(FEATURES, 4), lin__weight=theirs.lin.weight, lin__bias=theirs.bias), theirs
     theirs = pyg.GraphConv(FEATURES, 4).double()  # own state and sum under one matrix
     theirs.lin_root.weight = theirs.lin_rel.weight
-    ours = copied(Sum(FEATURES, 4), lin__weight=theirs.lin_rel.weight, lin__bias=theirs.lin_rel.bias)
+    ours = copied(
+        Sum(FEATURES, 4), lin__weight=theirs.lin_rel.weight, lin__bias=theirs.lin_rel.bias
+    )
     yield ours, theirs
 
 

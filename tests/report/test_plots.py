@@ -2,10 +2,13 @@
 
 import sys
 
+import numpy as np
 import pytest
+import torch
 
 from graphveil._errors import InvalidInputError
 from graphveil.bench import HardCases, Row
+from graphveil.explain import Explanation, agreement
 from graphveil.report import plots
 
 OPEN = Row(
@@ -108,3 +111,67 @@ def test_hard_cases_without_classes_or_with_many(tmp_path):
     assert "the 25 largest of 40" in many
     assert "<!-- 39 (49) -->" in many
     assert "<!-- 0 (10) -->" not in many
+
+
+def explained(graph, *importance, label=1, predicted=1):
+    """A ring with as many edges, each with its importance, and a loop of none."""
+    nodes = torch.arange(len(importance))
+    edges = torch.stack([nodes, (nodes + 1) % len(importance)])
+    return Explanation(
+        graph=graph,
+        num_nodes=len(importance) + 1,
+        edge_index=torch.cat([edges, edges.flip(0), torch.tensor([[0], [0]])], 1),
+        importance=torch.tensor([*importance, *importance, 0.0]),
+        predicted=predicted,
+        probability=0.75,
+        label=label,
+    )
+
+
+def test_explanations_are_drawn_side_by_side(tmp_path):
+    pytest.importorskip("matplotlib")
+    private = [explained(3, 0.9, 0.9, 0.1, 0.1), explained(8, 0.5, 0.5, 0.5, label=-1)]
+    in_the_open = [explained(3, 0.9, 0.1, 0.9, 0.1, predicted=0), explained(8, 0.5, 0.5, 0.5)]
+    found = agreement(private, in_the_open)
+    names = ["red", "b" * 40]
+    text = plots.explanations(
+        found, tmp_path / "a.svg", "rings", sides=("dp", "gnn"), names=names
+    ).read_text()
+    cut = "b" * 23 + "…"
+    for words in (
+        "rings", "original", "dp", "gnn", f"graph 3, truly {cut}", "graph 8",
+        f"says red, not {cut} (75 %)", f"says {cut}, not red (75 %)", f"says {cut} (75 %)",
+        "keeps 2 of 5 edges", "keeps 2 of 5 edges, IoU 0.33", "keeps 3 of 4 edges, IoU 1.00",
+        "kept by both", "kept by this model alone", "kept by neither",
+    ):  # fmt: skip
+        assert f"<!-- {words} -->" in text, words
+    first = plots.explanations(found, tmp_path / "b.svg", most=1).read_text()
+    assert "graph 3" in first
+    assert "graph 8" not in first
+
+
+def test_explanations_differ_in_colour_and_line(tmp_path):
+    """Of a triangle: an edge for both, one for each alone, none for the other loop."""
+    pytest.importorskip("matplotlib")
+    one, other = explained(0, 0.9, 0.9, 0.1), explained(0, 0.9, 0.1, 0.9)
+    both = plots._styles(one.edges, one.kept(), other.kept())
+    assert both == {(0, 1): "both", (1, 2): "this", (0, 2): "other", (0, 0): "neither"}
+    looks = [(look["color"], look.get("linestyle")) for look in plots._EDGES.values()]
+    assert len(set(looks)) == len(looks)
+
+
+def test_nodes_stand_where_they_are_said_to_or_apart(tmp_path, monkeypatch):
+    pytest.importorskip("matplotlib")
+    drawn = []
+    monkeypatch.setattr(plots, "_draw_graph", lambda axes, where, styles: drawn.append(where))
+    one = explained(0, *[0.5] * 6)
+    places = torch.rand(7, 2)
+    plots.explanations(agreement([one], [one]), tmp_path / "a.svg", places=[places])
+    plots.explanations(agreement([one], [one]), tmp_path / "b.svg", places=[None])
+    assert all(np.allclose(where, places) for where in drawn[:3])
+    spring = drawn[3]
+    apart = np.linalg.norm(spring[:, None] - spring[None], axis=-1) + 9 * np.eye(7)
+    assert apart.min() > 0.1
+    for nodes in (1, 2, 3):  # nothing to draw a layout from
+        few = explained(0, *[0.5] * nodes)
+        assert np.isfinite(plots._spring(few)).all()

@@ -17,7 +17,7 @@ import click
 
 from graphveil import __version__
 from graphveil._errors import GraphveilError
-from graphveil.cli import accounting, comparing, data, drawing, tables, training
+from graphveil.cli import accounting, comparing, data, drawing, explaining, tables, training
 from graphveil.cli._shared import say
 
 EXIT_CODES = (
@@ -67,6 +67,7 @@ def cli() -> None:
     graphveil bench       a table of runs, described in TOML, beside published figures
     graphveil tsne        the test nodes as trained models see them, as a picture
     graphveil hard-cases  the test nodes that private and open models get wrong
+    graphveil explain     the edges that private and open models of graphs look at
     graphveil account     what a training run costs
     graphveil calibrate   the noise, steps or rate that fit a budget
     graphveil claims      what a paper prints, beside what can be proven
@@ -83,6 +84,7 @@ for _command in (
     tables.bench,
     drawing.tsne,
     drawing.hard_cases,
+    explaining.explain,
     accounting.account,
     accounting.calibrate,
     accounting.claims,

@@ -225,10 +225,14 @@ class Messages:
             values.reshape(nodes * heads, channels),
             (self.start[:-1] + edges * head).flatten(),
             mode="sum",
-            per_sample_weights=share[:edges].t().flatten(),
+            per_sample_weights=self._passed(share[:edges]).t().flatten(),
         )
         own = share[edges:].unsqueeze(-1) * values
         return own + summed.view(heads, nodes, channels).transpose(0, 1)
+
+    def _passed(self, share: Tensor) -> Tensor:
+        """How much of each message, sorted by receiver, goes into the attended sum."""
+        return share
 
     @cached_property
     def _back(self) -> tuple[Tensor, Tensor, Tensor]:
@@ -237,6 +241,43 @@ class Messages:
         sent = torch.bincount(self.edge_index[0], minlength=self.num_nodes)
         start = F.pad(torch.cumsum(sent, 0), (1, 0))
         return self.edge_index[1][order], self.weight[order], start
+
+    def gated(self, gate: Tensor) -> Gated:
+        """The same messages behind gates, one for each edge."""
+        return Gated(self.edge_index, self.weight, self.self_weight, gate)
+
+
+@dataclass(frozen=True, eq=False)
+class Gated(Messages):
+    """Messages behind gates: edge e's is multiplied by ``gate[e]``, to ask what it is worth.
+
+    A node's own state passes no gate. Weights, counts and attention are those of all edges, however
+    far their gates are open, as in PyG's explainers: a closed gate silences an edge and does not
+    take it away. Gradients reach the gates. Gates of 1 change no bit of any sum.
+    """
+
+    gate: Tensor
+
+    @cached_property
+    def gates(self) -> Tensor:
+        """Gates, sorted by receiver."""
+        return self.gate[self.order]
+
+    def total(self, rest: Tensor, *, weighted: bool = False) -> Tensor:
+        """Messages added up for each receiver."""
+        share = self.gates.to(rest.dtype)
+        if weighted:
+            share = share * self.weights.to(rest.dtype)
+        return _bags(rest, self.senders, self.start, share)
+
+    def largest(self, rest: Tensor) -> Tensor:
+        """Largest of the messages that reach a node; a closed gate sends zeros."""
+        sent = rest[self.senders] * self.gates.to(rest.dtype).unsqueeze(-1)
+        each = torch.arange(len(sent), device=sent.device)
+        return F.embedding_bag(each, sent, self.start, mode="max", include_last_offset=True)
+
+    def _passed(self, share: Tensor) -> Tensor:
+        return share * self.gates.to(share.dtype).unsqueeze(-1)
 
 
 class _Total(torch.autograd.Function):

@@ -104,11 +104,21 @@ class GraphClassifier(nn.Module):
             widths[-1], head_channels or widths[-1], out_channels, head_layers, activation, dropout
         )
 
-    def forward(self, x: Tensor, edge_index: Tensor, batch: Tensor, num_graphs: int) -> Tensor:
+    def forward(
+        self,
+        x: Tensor,
+        edge_index: Tensor,
+        batch: Tensor,
+        num_graphs: int,
+        *,
+        gate: Tensor | None = None,
+    ) -> Tensor:
         """Logits (num_graphs, out) of graphs whose nodes are the rows of ``x``.
 
         Row r is a node of graph ``batch[r]``, in any order; edges stay inside a graph. Graphs may
-        have a single node, no edges, or no nodes at all: these pool to zeros.
+        have a single node, no edges, or no nodes at all: these pool to zeros. ``gate`` multiplies
+        the messages of every layer, one number for each edge; see
+        :class:`~graphveil.graph.messages.Gated`.
         """
         source, target = edge_index
         if bool((batch[source] != batch[target]).any()):
@@ -117,6 +127,13 @@ class GraphClassifier(nn.Module):
                 "number of earlier nodes to each graph's edges."
             )
         messages = normalised(edge_index, len(x), self.normalisation)
+        if gate is not None:
+            if gate.shape != source.shape:
+                raise InvalidInputError(
+                    f"The 'gate' parameter must have one number for each of the {len(source)} "
+                    f"edges. Got shape {tuple(gate.shape)} instead."
+                )
+            messages = messages.gated(gate)
         h = x
         with ragged(batch, num_graphs):
             for place, (conv, after) in enumerate(zip(self.convs, self.after, strict=True)):

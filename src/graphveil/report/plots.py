@@ -1,4 +1,4 @@
-"""Plots: accuracy over epsilon, over class frequency, over a setting; nodes as a model sees them.
+"""Plots: accuracy over epsilon, over class frequency, over a setting; what models see.
 
 They need matplotlib, the extra ``report``. The ending of the path is the format: .png, .svg, .pdf.
 """
@@ -9,6 +9,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from graphveil._errors import InvalidInputError
 from graphveil.bench.compare import Row
 from graphveil.privacy.guarantee import round_up
@@ -18,6 +20,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from graphveil.bench.hard_cases import HardCases
+    from graphveil.explain import Agreement, Explanation
 
 ENDINGS = (".png", ".svg", ".pdf")
 
@@ -350,3 +353,136 @@ def _save(figure: Figure, axes: Any, path: str | Path) -> Path:
     except OSError as error:
         raise InvalidInputError(f"{path} cannot be written: {error.strerror}.") from None
     return path
+
+
+def explanations(
+    found: Agreement,
+    path: str | Path,
+    title: str = "",
+    *,
+    sides: tuple[str, str] = ("private", "not private"),
+    names: Sequence[str] | None = None,
+    places: Sequence[Tensor | None] | None = None,
+    most: int = 6,
+) -> Path:
+    """Graphs as they are, and the edges that the open and the private model keep, side by side.
+
+    A row for each of the first ``most`` graphs. Edges that both models keep are thick, those that
+    one of them keeps are dashed where it does and dotted where it does not, all others are thin.
+    ``places`` has where each graph's nodes stand (nodes, 2), or None for a layout by springs.
+    ``sides`` are the names of the private and of the open model; classes go by their ``names``.
+    Mueller et al., Figures 5 and 8.
+    """
+    needed()
+    from matplotlib.figure import Figure
+
+    rows = list(zip(found.private, found.open, found.each, strict=True))[:most]
+    figure = Figure(figsize=(9.0, 1.1 + 2.6 * len(rows)), layout="constrained")
+    figure.suptitle(title)
+    panels = figure.subplots(len(rows), 3, squeeze=False)
+    for number, (private, in_the_open, ious) in enumerate(rows):
+        given = None if places is None else places[number]
+        where = _spring(private) if given is None else np.asarray(given, dtype=float)
+        kept = [one.kept(found.threshold) for one in (in_the_open, private)]
+        label = f", truly {_class(private.label, names)}" if private.label >= 0 else ""
+        counts = [f"keeps {len(one)} of {len(private.edges)} edges" for one in kept]
+        drawn = (
+            (f"graph {private.graph}{label}", "", dict.fromkeys(private.edges, "given")),
+            (_says(in_the_open, private, names), counts[0], _styles(private.edges, *kept)),
+            (
+                _says(private, in_the_open, names),
+                f"{counts[1]}, IoU {ious.private_open:.2f}",
+                _styles(private.edges, *reversed(kept)),
+            ),
+        )
+        for axes, (above, below, styles) in zip(panels[number], drawn, strict=True):
+            _draw_graph(axes, where, styles)
+            axes.set_title(above, fontsize=9)
+            axes.set_xlabel(below, fontsize=8)
+    for axes, head in zip(panels[0], ("original", *reversed(sides)), strict=True):
+        axes.annotate(
+            head,
+            (0.5, 1.0),
+            xycoords="axes fraction",
+            xytext=(0, 24),
+            textcoords="offset points",
+            ha="center",
+            fontsize=10,
+            fontweight="bold",
+        )
+    for style, words in _EDGE_LABELS.items():
+        panels[0][0].plot([], [], label=words, **_EDGES[style])
+    return _save(figure, panels[0][0], path)
+
+
+# Edges in a drawing: of the graph, of both models, of this one or the other alone, of neither.
+_EDGES: dict[str, dict[str, Any]] = {
+    "given": {"color": "#444444", "linewidth": 1.4, "zorder": 1},
+    "both": {"color": _COLOURS[0], "linewidth": 3.4, "zorder": 3},
+    "this": {"color": _COLOURS[1], "linewidth": 3.0, "linestyle": (0, (2.2, 0.9)), "zorder": 3},
+    "other": {"color": _COLOURS[1], "linewidth": 1.1, "linestyle": (0, (1, 2)), "zorder": 2},
+    "neither": {"color": "#AAAAAA", "linewidth": 0.9, "zorder": 1},
+}
+_EDGE_LABELS = {
+    "both": "kept by both",
+    "this": "kept by this model alone",
+    "other": "kept by the other alone",
+    "neither": "kept by neither",
+}
+
+
+def _styles(edges: Iterable[Any], this: Any, other: Any) -> dict[Any, str]:
+    """How each edge is drawn in the panel of ``this`` model."""
+    kinds = {(True, True): "both", (True, False): "this", (False, True): "other"}
+    return {edge: kinds.get((edge in this, edge in other), "neither") for edge in edges}
+
+
+def _draw_graph(axes: Any, where: np.ndarray, styles: dict[Any, str]) -> None:
+    thin = min(1.0, max(0.45, (15 / max(len(styles), 1)) ** 0.5))  # many edges need fine lines
+    for (one, other), style in styles.items():
+        look = {**_EDGES[style], "linewidth": thin * _EDGES[style]["linewidth"]}
+        if one == other:  # a ring around the node
+            look |= {"edgecolor": look.pop("color"), "facecolor": "none", "zorder": 4}
+            axes.scatter(*where[one], s=130, **look)
+        else:
+            axes.plot(*where[[one, other]].T, solid_capstyle="round", **look)
+    axes.scatter(*where.T, s=26, color="#222222", edgecolor="white", linewidth=0.8, zorder=5)
+    axes.set_xticks([])
+    axes.set_yticks([])
+    axes.margins(0.12)
+    axes.set_aspect("equal", adjustable="datalim")
+    for side in axes.spines.values():
+        side.set_color("#DDDDDD")
+
+
+def _says(one: Explanation, other: Explanation, names: Sequence[str] | None) -> str:
+    differs = "" if one.predicted == other.predicted else f", not {_class(other.predicted, names)}"
+    return f"says {_class(one.predicted, names)}{differs} ({100 * one.probability:.0f} %)"
+
+
+def _class(number: int, names: Sequence[str] | None) -> str:
+    name = f"class {number}" if names is None else str(names[number])
+    return name if len(name) <= 24 else f"{name[:23]}…"
+
+
+def _spring(one: Explanation, rounds: int = 200) -> np.ndarray:
+    """Nodes that edges draw together and that push each other apart (Fruchterman and Reingold)."""
+    count = one.num_nodes
+    angle = 2 * np.pi * np.arange(count) / max(count, 1)
+    places = np.stack([np.cos(angle), np.sin(angle)], 1)
+    source, target = one.edge_index.numpy()
+    joined = np.zeros((count, count))
+    joined[source, target] = joined[target, source] = 1.0
+    if count > 2:  # begin near the slowest waves on the graph: a path begins without a crossing
+        _, waves = np.linalg.eigh(np.diag(joined.sum(1)) - joined)
+        places = 0.1 * places + waves[:, 1:3]
+    near = 1.0 / np.sqrt(max(count, 1))
+    for heat in np.linspace(0.1, 0.001, rounds):
+        apart = places[:, None] - places[None]
+        length = np.maximum(np.linalg.norm(apart, axis=-1), 1e-3)
+        pull = near**2 / length**2 - joined * length / near
+        # A weak pull to the middle keeps parts without an edge between them in the picture.
+        move = (apart * pull[..., None]).sum(1) - 0.5 * places
+        size = np.maximum(np.linalg.norm(move, axis=-1, keepdims=True), 1e-9)
+        places = places + move / size * np.minimum(size, heat)
+    return places
