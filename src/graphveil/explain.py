@@ -147,11 +147,16 @@ def explain(
 
 def with_edges(data: Data, mask: Tensor) -> Tensor:
     """The graphs of a mask that have an edge, in order: those that there is something to say of."""
-    sent = torch.bincount(data.batch[data.edge_index[0]], minlength=int(data.num_graphs))
+    source, target = data.edge_index
+    sent = torch.bincount(data.batch[source[source != target]], minlength=int(data.num_graphs))
     return (mask & (sent > 0)).nonzero().flatten()
 
 
 # --- explainers -----------------------------------------------------------------------------------
+
+
+class _Holder(MessagePassing):
+    """A class of its own: PyG writes into the class of every layer that is made."""
 
 
 class Masked(nn.Module):
@@ -164,7 +169,7 @@ class Masked(nn.Module):
     def __init__(self, network: nn.Module) -> None:
         super().__init__()
         self.network = network
-        self.holder = MessagePassing()
+        self.holder = _Holder()
 
     def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
         """Logits (1, out) of one graph."""

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 import torch
 from torch_geometric.data import Data
 
+from graphveil.data.graphs import collated
 from graphveil.graph.splits import split
 from graphveil.mechanisms import Gaussian
 from graphveil.methods import METHODS
@@ -15,7 +16,6 @@ from graphveil.rng import SecretStream
 
 FEATURES, CLASSES, NODES = 5, 3, 60
 QUICK = {"steps": 4, "hidden_channels": 4, "open_steps": 4}
-# For the nodes of one graph; those for whole graphs have tests of their own.
 OF_NODES = {name: kind for name, kind in METHODS.items() if kind.record == "node"}
 PRIVATE = [name for name, kind in OF_NODES.items() if issubclass(kind, PrivateMethod)]
 OPEN = [name for name in OF_NODES if name not in PRIVATE]
@@ -32,6 +32,26 @@ def graph(seed=0, nodes=NODES, edges=120, *, features=FEATURES, directed=False):
     if not directed:
         edge_index = torch.cat([edge_index, edge_index.flip(0)], 1)
     return split(Data(x=x, edge_index=edge_index.unique(dim=1), y=y), seed=seed)
+
+
+def graphs(seed=0, count=NODES, *, classes=CLASSES, sizes=(1, 6)):
+    """Small graphs; the mean of their features says a little of the class. Three masks."""
+    rng = torch.Generator().manual_seed(seed)
+    least, most = sizes
+    listed = []
+    for number in range(count):
+        size = least + number % (most - least + 1)
+        x = torch.randn(size, FEATURES, generator=rng) + number % classes
+        edges = torch.randint(size, (2, 2 * size), generator=rng)
+        edges = torch.cat([edges, edges.flip(0)], 1)[:, (edges[0] != edges[1]).repeat(2)]
+        y = torch.tensor([number % classes])
+        listed.append(Data(x=x, edge_index=edges.unique(dim=1), y=y))
+    return split(collated(listed), seed=seed)
+
+
+def data_for(name, seed=0, records=NODES):
+    """What a method classifies: the nodes of a graph, or whole graphs."""
+    return (graphs if METHODS[name].record == "graph" else graph)(seed, records)
 
 
 def changed(data, **values):

@@ -193,7 +193,7 @@ def _listed(graphs: Any) -> list[Data]:
     except TypeError:
         raise InvalidInputError(
             "The 'graphs' parameter must be a list of torch_geometric.data.Data. Got "
-            f"{type(graphs).__name__} instead."
+            f"{type(graphs).__name__} instead; put each graph into a Data."
         ) from None
     if not listed:
         raise InvalidInputError("The 'graphs' parameter must have a graph. Got none instead.")
@@ -202,7 +202,7 @@ def _listed(graphs: Any) -> list[Data]:
             got = "many graphs in one" if isinstance(graph, Data) else type(graph).__name__
             raise InvalidInputError(
                 "The 'graphs' parameter must be a list of torch_geometric.data.Data, each one "
-                f"graph. Got {got} at {number} instead."
+                f"graph. Got {got} at {number} instead; convert it, or leave it out."
             )
     return listed
 

@@ -204,6 +204,10 @@ class Method(BaseEstimator, ABC):
         (``gap``) reads the noisy sums made in training: ``data`` is that graph, node by node.
         """
 
+    def _predicted(self, mode: str) -> None:
+        """Put what a prediction promises on the certificate, where there is a promise."""
+        return
+
     def predict(
         self, data: Data, *, mode: str | None = None, epsilon: float | None = None
     ) -> Tensor:

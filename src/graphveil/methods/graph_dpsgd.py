@@ -7,6 +7,7 @@ so that withholding a graph removes one term and alters none: r = 1, a = 0. Many
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -18,6 +19,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 from torch_geometric.data import Data
+from torch_geometric.utils import coalesce, remove_self_loops
 
 from graphveil import _validate
 from graphveil._errors import InvalidInputError
@@ -110,7 +112,10 @@ class GraphMethod(Method):
                 )
 
     def _graphs(self, data: Data) -> Graphs:
-        """The graphs as the network reads them."""
+        """The graphs as the network reads them: every edge once, and none from a node to itself."""
+        data = copy.copy(data)
+        edges = remove_self_loops(data.edge_index)[0]
+        data.edge_index, data.edge_attr = coalesce(edges, num_nodes=len(data.x)), None
         if self.geometry:
             data = with_edge_geometry(data)
         if self.degree:
@@ -144,6 +149,7 @@ class GraphMethod(Method):
                 self.network_(*batch[:-1]) for batch in graphs.batches(torch.arange(len(graphs)))
             ]
         logits = torch.cat(found) if found else torch.empty(0, self.plan_.facts.num_classes)
+        self._predicted(mode)
         return self._probabilities(logits)
 
     def _probabilities(self, logits: Tensor) -> Tensor:
@@ -248,7 +254,7 @@ class GraphDPSGD(SteppedMethod, GraphMethod):
     def _check_settings(self) -> None:
         super()._check_settings()
         _validate.number("weights_share", self.weights_share, "(0, 1)")
-        if isinstance(self.class_weights, str):
+        if self._counts_classes:
             _validate.choice("class_weights", self.class_weights, ("noisy",))
 
     # --- class weights -----------------------------------------------------------------------
@@ -270,8 +276,8 @@ class GraphDPSGD(SteppedMethod, GraphMethod):
 
     def plan(self, facts: Facts) -> Plan:
         plan = super().plan(facts)
-        _weights(self.class_weights, facts)
         if not self._counts_classes:
+            _weights(self.class_weights, facts)  # refused now, if they are
             return plan
         counted = Charge(paid_for=_COUNTS, event=self._counter(plan.delta).event())
         return replace(plan, charges=(counted, *plan.charges))
@@ -308,8 +314,8 @@ class GraphDPSGD(SteppedMethod, GraphMethod):
     def _release_first(
         self, data: Data, directory: str | Path | None, rng: SecretStream
     ) -> list[Charge]:
-        self.class_weights_ = _weights(self.class_weights, self.plan_.facts)
         if not self._counts_classes:
+            self.class_weights_ = _weights(self.class_weights, self.plan_.facts)
             return []
         counter = self._counter(self.plan_.delta)
         kept = None if directory is None else Path(directory) / "counts.safetensors"
@@ -422,8 +428,8 @@ class GraphBaseline(GraphMethod):
 
 
 def _weights(class_weights: Any, facts: Facts) -> Tensor | None:
-    """Public weights of classes, largest 1; None where there are none, or noisy ones come later."""
-    if class_weights is None or isinstance(class_weights, str):
+    """Public weights of classes, largest 1; None where there are none."""
+    if class_weights is None:
         return None
     listed = list(class_weights) if isinstance(class_weights, Sequence) else []
     if len(listed) != facts.num_classes:

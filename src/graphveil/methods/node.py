@@ -114,10 +114,6 @@ class NodeMethod(Method):
         """Logits of every node of a graph that was not trained on."""
         return self._logits(x, data)
 
-    def _predicted(self, mode: str) -> None:
-        """Put what a prediction promises on the certificate, where there is a promise."""
-        return
-
     def _readable(self, data: Data) -> Tensor:
         """The prepared features of a graph that this fitted method can read."""
         if not hasattr(self, "network_"):

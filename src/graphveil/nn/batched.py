@@ -89,6 +89,8 @@ class GraphClassifier(nn.Module):
         how = normalisation or ("none" if conv == "sum" else "symmetric")
         self.normalisation = _validate.choice("normalisation", how, NORMALISATIONS)
         _validate.integer("head_layers", head_layers, "[1, inf)")
+        if head_channels is not None:
+            _validate.integer("head_channels", head_channels, "[1, inf)")
         hidden = _widths(hidden_channels, num_layers)
         widths = [in_channels, *hidden]
         self.convs = nn.ModuleList(
