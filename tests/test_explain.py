@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch_geometric import nn as pyg
 from torch_geometric.data import Data
-from torch_geometric.utils import coalesce, remove_self_loops
 from torch_geometric.explain.algorithm.utils import clear_masks, set_masks
+from torch_geometric.utils import coalesce, remove_self_loops
 
 from graphveil._errors import InvalidInputError
 from graphveil.data.graphs import collated
