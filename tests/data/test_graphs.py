@@ -23,7 +23,7 @@ from graphveil.data import CATALOG, load
 from graphveil.data.graph_sets import ATOM, BOND
 from graphveil.data.graph_tables import graph_ids
 from graphveil.data.graphs import (
-    GEOMETRY_COLUMNS,
+    GEOMETRIES,
     collated,
     separated,
     with_degree,
@@ -199,7 +199,7 @@ def test_edge_geometry_by_hand_and_whichever_end_comes_first():
     pairs = ((0, 1), (1, 0), (0, 2), (2, 0), (0, 3), (3, 0))
     data = collated([Data(x=torch.zeros(4, 1), edge_index=edges(*pairs), pos=pos)])
     found = with_edge_geometry(data, scale=2.0).x[:, 1:]
-    assert found.shape[1] == GEOMETRY_COLUMNS
+    assert found.shape[1] == GEOMETRIES["edges"]
     slanted = [7 / 25, 24 / 25, 12 / 4, 7 / 4]  # along (4, 3)
     upright = [-1, 0, 0, -4 / 4]  # along (0, 2)
     assert found[1].tolist() == pytest.approx(slanted)
@@ -210,10 +210,31 @@ def test_edge_geometry_by_hand_and_whichever_end_comes_first():
     )
 
 
+def test_moments_say_where_in_its_graph_an_edge_lies():
+    pos = torch.tensor([[2.0, 1.0], [6.0, 4.0], [1.0, 1.0]])
+    listed = [
+        Data(x=torch.zeros(2, 1), edge_index=edges((0, 1), (1, 0)), pos=pos[:2]),
+        Data(x=torch.zeros(1, 1), edge_index=edges(), pos=pos[2:]),
+    ]
+    found = with_edge_geometry(collated(listed), scale=2.0, moments=True).x[:, 1:]
+    assert found.shape[1] == GEOMETRIES["moments"]
+    four = [7 / 25, 24 / 25, 12 / 4, 7 / 4]
+    u, v = 2 / 4, 1.5 / 4  # from the middle (4, 2.5), in units of 4
+    second = [u * u / 2, v * v / 2, u * v / 2]
+    wanted = [*four, *second, *(by * each for by in (u, v, *second) for each in four)]
+    assert found[1].tolist() == pytest.approx(wanted)
+    odd = [(-1) ** (4 + 3 <= place < 4 + 3 + 8) for place in range(27)]  # those with u or v alone
+    assert found[0].tolist() == pytest.approx([a * b for a, b in zip(wanted, odd, strict=True)])
+    assert found[2].tolist() == [0.0] * 27
+    moved = [Data(x=d.x, edge_index=d.edge_index, pos=d.pos + 100) for d in listed]
+    again = with_edge_geometry(collated(moved), scale=2.0, moments=True).x[:, 1:]
+    torch.testing.assert_close(again, found)
+
+
 def test_features_of_a_graph_do_not_depend_on_the_others():
     listed = [graph(4, pos=torch.rand(4, 2)), graph(3, seed=1, pos=torch.rand(3, 2))]
-    both = with_edge_geometry(with_degree(collated(listed)))
-    alone = with_edge_geometry(with_degree(collated(listed[1:])))
+    both = with_edge_geometry(with_degree(collated(listed)), moments=True)
+    alone = with_edge_geometry(with_degree(collated(listed[1:])), moments=True)
     assert torch.equal(both.x[4:], alone.x)
 
 

@@ -104,7 +104,7 @@ BAD = {
     "activation": ["nope"],
     "learning_rate": [0, -1],
     "seed": [-1, 0.5, "a"],
-    "num_layers": [0, 21, 1.0],
+    "num_layers": [-1, 21, 1.0],
     "reading": ["x"],
     "smoothing_steps": [-1],
     "teleport": [2],

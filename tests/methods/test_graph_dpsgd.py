@@ -260,7 +260,7 @@ def test_several_classes_and_every_form_of_the_network():
         ({"pool": "median"}, "pool"),
         ({"norm": "batch"}, "norm"),
         ({"degree": 1}, "degree"),
-        ({"num_layers": 0}, "num_layers"),
+        ({"num_layers": -1}, "num_layers"),
         ({"num_layers": 2.0}, "whole number"),
         ({"num_layers": 3, "hidden_channels": [4, 4]}, "hidden_channels"),
         ({"class_weights": "counted"}, "class_weights"),
@@ -320,7 +320,7 @@ def test_predictions_are_refused_where_they_mean_nothing():
     with pytest.raises(InvalidInputError, match="3 columns"):
         method.predict(wide)
     with pytest.raises(InvalidInputError, match="pos"):
-        GraphDPSGD(geometry=True, **QUICK).fit(DATA)
+        GraphDPSGD(geometry="edges", **QUICK).fit(DATA)
 
 
 def test_the_open_rate_goes_up_and_down():

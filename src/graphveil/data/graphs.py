@@ -33,7 +33,8 @@ from graphveil._errors import InvalidInputError
 from graphveil.graph.checks import checked, record_of
 from graphveil.graph.sets import OF_EDGES, OF_NODES, OF_THE_SET
 
-GEOMETRY_COLUMNS = 4  # that with_edge_geometry adds
+GEOMETRIES = {"edges": 4, "moments": 27}  # the columns that with_edge_geometry adds
+_REACH = 2.0  # edges from a graph's middle to a usual node of it
 
 
 def collated(
@@ -147,16 +148,20 @@ def with_degree(data: Data) -> Data:
     return _widened(data, torch.log1p(degree.to(data.x.dtype)).unsqueeze(1))
 
 
-def with_edge_geometry(data: Data, scale: float = 16.0) -> Data:
-    """A copy of ``data`` with four more columns: how the edges at a node lie in the plane.
+def with_edge_geometry(data: Data, scale: float = 16.0, *, moments: bool = False) -> Data:
+    """A copy of ``data`` with more columns: how the edges at a node lie in the plane.
 
     Needs ``pos`` (nodes, 2). For an edge with difference (dx, dy) of its ends and angle
-    a = atan2(dy, dx), the columns are the sums over the edges that lead to the node of
+    a = atan2(dy, dx), four columns are the sums over the edges that lead to the node of
 
         cos 2a,  sin 2a,  dx dy / scale^2,  (dx^2 - dy^2) / scale^2
 
     None depends on which end comes first. An edge of length 0 adds nothing. ``scale`` is the length
     of a usual edge, a public number; that of Fingerprint is 16.
+
+    With ``moments`` there are 23 more, for where in its graph all this is: with (u, v) the node's
+    place, from the mean of its graph's places and in units of 2 ``scale``, halves of u^2, v^2 and
+    uv, and each of the four times u, v, and these halves. Summed over a graph they are its moments.
 
     *Guarantee*: no cost where the records are graphs: all of it is inside one graph.
     """
@@ -168,17 +173,25 @@ def with_edge_geometry(data: Data, scale: float = 16.0) -> Data:
             f"The 'pos' parameter must be of shape (nodes, 2). Got {got} instead; edge geometry "
             "needs to know where in the plane each node lies."
         )
+    places = data.pos.double()
     source, target = data.edge_index
-    dx, dy = (data.pos[target] - data.pos[source]).double().unbind(dim=1)
+    dx, dy = (places[target] - places[source]).unbind(dim=1)
     squares, product = dx * dx - dy * dy, dx * dy
     length = (dx * dx + dy * dy).clamp_min(torch.finfo(torch.float64).tiny)
     terms = torch.stack(
         [squares / length, 2 * product / length, product / scale**2, squares / scale**2], dim=1
     )
-    sums = torch.zeros(len(data.x), GEOMETRY_COLUMNS, dtype=torch.float64).index_add(
-        0, target, terms
-    )
-    return checked(_widened(data, sums.to(data.x.dtype)), labels=False, masks=False)
+    columns = torch.zeros(len(places), 4, dtype=torch.float64).index_add(0, target, terms)
+    if moments:
+        sizes = torch.bincount(data.batch, minlength=data.num_graphs).clamp_min(1)
+        total = places.new_zeros(data.num_graphs, 2).index_add(0, data.batch, places)
+        middle = (total / sizes.unsqueeze(1))[data.batch]
+        u, v = ((places - middle) / (_REACH * scale)).unbind(dim=1)
+        second = torch.stack([u * u, v * v, u * v], dim=1) / 2
+        by = torch.cat([u.unsqueeze(1), v.unsqueeze(1), second], dim=1)
+        weighted = (columns.unsqueeze(1) * by.unsqueeze(2)).flatten(1)
+        columns = torch.cat([columns, second, weighted], dim=1)
+    return checked(_widened(data, columns.to(data.x.dtype)), labels=False, masks=False)
 
 
 def _widened(data: Data, columns: Tensor) -> Data:

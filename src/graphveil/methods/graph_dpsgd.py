@@ -24,7 +24,7 @@ from torch_geometric.utils import coalesce, remove_self_loops
 from graphveil import _validate
 from graphveil._errors import InvalidInputError
 from graphveil._files import write_file
-from graphveil.data.graphs import GEOMETRY_COLUMNS, collated, with_degree, with_edge_geometry
+from graphveil.data.graphs import GEOMETRIES, collated, with_degree, with_edge_geometry
 from graphveil.grads.clipped import Losses
 from graphveil.graph.checks import checked
 from graphveil.mechanisms import Gaussian
@@ -48,10 +48,12 @@ _OWN_GRAPH = "visible: a prediction reads its own graph and no other"
 class GraphMethod(Method):
     """Settings of every method for whole graphs. The defaults were chosen on public graphs.
 
-    ``degree`` and ``geometry`` add columns to every node: the logarithm of its degree, and which
-    way its edges point (where the data says so). Both are inside the graph, and free.
+    ``degree`` and ``geometry`` add columns to every node: the logarithm of its degree, and, where
+    the data has places, which way its edges point (``edges``) and where in the graph they do so
+    (``moments``). All are inside the graph, and free.
     ``hidden_channels`` is one width for all of ``num_layers`` convolutions (2 unless told), or a
-    list with one for each. ``scale`` multiplies the sums of the convolution ``sum``.
+    list with one for each; without layers the classifier is linear in the pooled columns.
+    ``scale`` multiplies the sums of the convolution ``sum`` and of the pool ``sum``.
     ``loss="binary"`` has one logit for two classes.
     """
 
@@ -70,7 +72,7 @@ class GraphMethod(Method):
     heads: int = 1
     scale: float = 0.2
     degree: bool = True
-    geometry: bool = False
+    geometry: str | None = None
     loss: str = "softmax"
     class_weights: Any = None
     learning_rate: float = 0.05
@@ -82,9 +84,11 @@ class GraphMethod(Method):
                 "The loss 'binary' must have two classes. Got data with "
                 f"{facts.num_classes} instead; use the loss 'softmax'."
             )
-        columns = facts.num_features + self.degree + GEOMETRY_COLUMNS * self.geometry
+        columns = facts.num_features + self.degree
+        if self.geometry is not None:
+            columns += GEOMETRIES[_validate.choice("geometry", self.geometry, tuple(GEOMETRIES))]
         if self.num_layers is not None:
-            _validate.integer("num_layers", self.num_layers, "[1, 20]")
+            _validate.integer("num_layers", self.num_layers, "[0, 20]")
         return GraphClassifier(
             columns,
             self.hidden_channels,
@@ -99,25 +103,23 @@ class GraphMethod(Method):
             head_channels=self.head_channels,
             normalisation=self.normalisation,
             heads=_validate.integer("heads", self.heads, "[1, inf)"),
-            scale=_validate.number("scale", self.scale, "(0, inf)"),
+            scale=self.scale,
         )
 
     def _check_settings(self) -> None:
         super()._check_settings()
-        for name in ("degree", "geometry"):
-            if not isinstance(getattr(self, name), bool):
-                raise InvalidInputError(
-                    f"The '{name}' parameter must be true or false. Got {getattr(self, name)!r} "
-                    "instead."
-                )
+        if not isinstance(self.degree, bool):
+            raise InvalidInputError(
+                f"The 'degree' parameter must be true or false. Got {self.degree!r} instead."
+            )
 
     def _graphs(self, data: Data) -> Graphs:
         """The graphs as the network reads them: every edge once, and none from a node to itself."""
         data = copy.copy(data)
         edges = remove_self_loops(data.edge_index)[0]
         data.edge_index, data.edge_attr = coalesce(edges, num_nodes=len(data.x)), None
-        if self.geometry:
-            data = with_edge_geometry(data)
+        if self.geometry is not None:
+            data = with_edge_geometry(data, moments=self.geometry == "moments")
         if self.degree:
             data = with_degree(data)
         return Graphs(data)

@@ -57,7 +57,9 @@ class GraphClassifier(nn.Module):
     ``hidden_channels`` is one width for all of ``num_layers`` convolutions (2 unless told), or a
     list with one for each. ``normalisation`` says what weights the messages have; by default
     ``symmetric``, and ``none`` for the ``sum`` convolution. The head's hidden layers are
-    ``head_channels`` wide, by default as wide as the last convolution.
+    ``head_channels`` wide, by default as wide as the last convolution. ``scale`` multiplies
+    the sums of the ``sum`` convolution and of the ``sum`` pool. Without convolutions (no layers) the
+    pool is over the nodes' own columns: a linear classifier, if the head has one layer.
 
     *Guarantee conditions* (unit ``graph``): a graph's logits are a function of that graph alone.
     """
@@ -84,6 +86,7 @@ class GraphClassifier(nn.Module):
     ) -> None:
         super().__init__()
         self.pool = _validate.choice("pool", pool, ("mean", "max", "sum"))
+        self.scale = _validate.number("scale", scale, "(0, inf)")
         if norm is not None:
             _validate.choice("norm", norm, ("instance",))
         how = normalisation or ("none" if conv == "sum" else "symmetric")
@@ -143,7 +146,8 @@ class GraphClassifier(nn.Module):
                 if len(self.norms):
                     h = self.norms[place](h, batch, num_graphs)
                 h = after(h)
-        return self.head(pooled(h, batch, num_graphs, self.pool))
+        found = pooled(h, batch, num_graphs, self.pool)
+        return self.head(found * self.scale if self.pool == "sum" else found)
 
 
 def _widths(hidden_channels: int | Sequence[int], num_layers: int | None) -> list[int]:
