@@ -17,7 +17,16 @@ import click
 
 from graphveil import __version__
 from graphveil._errors import GraphveilError
-from graphveil.cli import accounting, comparing, data, drawing, explaining, tables, training
+from graphveil.cli import (
+    accounting,
+    comparing,
+    data,
+    drawing,
+    explaining,
+    reporting,
+    tables,
+    training,
+)
 from graphveil.cli._shared import say
 
 EXIT_CODES = (
@@ -62,6 +71,7 @@ def cli() -> None:
     graphveil plan        what a method will cost, before any data is touched
     graphveil train       a model, its certificate and its metrics, in a directory
     graphveil predict     classes of nodes by a trained model
+    graphveil report      a page about runs, to hand on: what is promised, what it costs
     graphveil compare     all methods on one graph, with the honest baselines
     graphveil sweep       one method under several values of a setting
     graphveil bench       a table of runs, described in TOML, beside published figures
@@ -79,6 +89,7 @@ for _command in (
     training.plan,
     training.train,
     training.predict,
+    reporting.report,
     comparing.compare,
     comparing.sweep,
     tables.bench,
