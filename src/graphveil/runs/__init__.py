@@ -35,6 +35,7 @@ from graphveil.runs.directory import (
 from graphveil.runs.files import write_text
 from graphveil.runs.metrics import METRICS, OUTSIDE, measure
 from graphveil.runs.source import Arranged, Source
+from graphveil.runs.tuned import check_tuning, tune
 
 __all__ = [
     "FILES",
@@ -44,6 +45,7 @@ __all__ = [
     "Source",
     "arranged",
     "check",
+    "check_tuning",
     "class_names",
     "has_cache",
     "measure",
@@ -52,6 +54,7 @@ __all__ = [
     "state",
     "train",
     "trained_on",
+    "tune",
     "write",
     "write_text",
 ]

@@ -22,7 +22,7 @@ from graphveil._errors import InvalidInputError
 from graphveil._files import partial_name, write_file
 from graphveil.graph.checks import MASKS
 from graphveil.methods import METHODS, Facts, Method
-from graphveil.methods.base import Progress
+from graphveil.methods.base import Plan, Progress
 from graphveil.methods.private import PrivateMethod
 from graphveil.privacy.events import from_json, to_json
 from graphveil.privacy.guarantee import Certificate, Charge, versions
@@ -91,6 +91,11 @@ def check(directory: str | Path, *, resume: bool = False, force: bool = False) -
             f"The run in {directory} was begun and not finished; go on with --resume, or start "
             "anew with --force."
         )
+    if found == "unfinished" and resume and _begun_tuning(directory):
+        raise InvalidInputError(
+            f"The tuning run in {directory} cannot go on: how many trials it had begun is kept "
+            "nowhere. What it may have spent stays spent; start anew with --force."
+        )
     nearest = next(path for path in (directory, *directory.absolute().parents) if path.exists())
     if not nearest.is_dir() or not os.access(nearest, os.W_OK | os.X_OK):
         raise InvalidInputError(
@@ -108,18 +113,19 @@ def train(
     resume: bool = False,
     force: bool = False,
     progress: Progress | None = None,
+    tuning: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """Fit ``method`` into ``directory``, and return its metrics.
 
     An unfinished run goes on with ``resume``, under the same settings and on the same data. A run
     that is there is replaced with ``force``; it is kept beside, as ``.NAME.replaced``, until the
-    new one is finished.
+    new one is finished. ``tuning`` says how the settings were chosen; see graphveil.tuning.
 
     *Guarantee*: that of the method. The certificate counts every step ever begun.
     """
     directory = Path(directory)
     check(directory, resume=resume, force=force)
-    asked = _settings(method, source, arranged)
+    asked = _settings(method, source, arranged, tuning)
     aside = directory.absolute().with_name(f".{directory.absolute().name}.replaced")
     created, begun = not directory.exists(), time.monotonic()
     try:
@@ -164,11 +170,15 @@ def _fit(
         if (directory / "events.json").exists():  # trained: only the last files are missing
             _restore(directory, method, Facts(**asked["facts"]))
             return
+        asked["tuning"] = _tuning(directory)  # the run's own: how its settings came about
     write_json(directory / "settings.json", asked)
     checkpoint.mkdir(exist_ok=True)
     # A function of private data: it stays in the checkpoint, which is not part of a finished run.
     write_file(noted, fingerprint.encode())
     method.fit(data, directory=checkpoint, progress=progress)
+    if asked["tuning"] is not None:
+        method.plan_ = _resting_on(method.plan_, asked["tuning"])
+        method._certify()
 
 
 def _begun(directory: Path) -> bool:
@@ -200,7 +210,12 @@ def _undo(directory: Path, aside: Path, created: bool) -> None:
         aside.rename(directory)
 
 
-def _settings(method: Method, source: Source, arranged: Arranged) -> dict[str, Any]:
+def _settings(
+    method: Method,
+    source: Source,
+    arranged: Arranged,
+    tuning: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
     """All that settings.json says, and all that must be equal for a run to go on."""
     facts = asdict(Facts.of(arranged.training))
     if getattr(method, "unit", "node") == "node":
@@ -215,8 +230,29 @@ def _settings(method: Method, source: Source, arranged: Arranged) -> dict[str, A
             "data": {**asdict(source), "split": arranged.split},
             "facts": facts,
             "class_names": getattr(arranged.training, "class_names", None),
+            "tuning": None if tuning is None else dict(tuning),
         }
     )
+
+
+def _tuning(directory: Path) -> dict[str, Any] | None:
+    """How the settings were chosen, if a tuning run chose them."""
+    with reading(directory, "settings.json"):
+        found = read_json(directory / "settings.json").get("tuning")
+        if not (found is None or isinstance(found, dict)):
+            raise TypeError(f"'tuning' cannot be {found!r}")
+        return found
+
+
+def _begun_tuning(directory: Path) -> bool:
+    """Whether trials on the private data were begun here; nothing of them is kept."""
+    found = _tuning(directory)
+    return found is not None and found.get("scores") != "public-data"
+
+
+def _resting_on(plan: Plan, tuning: Mapping[str, Any]) -> Plan:
+    """The plan of a run whose certificate says how its settings were chosen."""
+    return plan.resting_on(list(map(str, tuning["public"])), list(map(str, tuning["voided_by"])))
 
 
 def _same_settings(directory: Path, asked: dict[str, Any]) -> None:
@@ -386,6 +422,9 @@ def _source(directory: Path) -> Source:
 def _restore(directory: Path, method: Method, facts: Facts) -> None:
     """Weights and charges into a method made from the settings, as `fit` would have left them."""
     method.plan_ = method.plan(facts)
+    if (tuning := _tuning(directory)) is not None:
+        with reading(directory, "settings.json"):
+            method.plan_ = _resting_on(method.plan_, tuning)
     with reading(directory, "events.json"):
         events = read_json(directory / "events.json")
         charges = [
