@@ -26,6 +26,7 @@ from graphveil.cli import (
     reporting,
     tables,
     training,
+    tuning,
 )
 from graphveil.cli._shared import say
 
@@ -73,6 +74,7 @@ def cli() -> None:
     graphveil predict     classes of nodes by a trained model
     graphveil report      a page about runs, to hand on: what is promised, what it costs
     graphveil compare     all methods on one graph, with the honest baselines
+    graphveil tune        settings chosen by trials that are charged
     graphveil sweep       one method under several values of a setting
     graphveil bench       a table of runs, described in TOML, beside published figures
     graphveil tsne        the test nodes as trained models see them, as a picture
@@ -92,6 +94,7 @@ for _command in (
     reporting.report,
     comparing.compare,
     comparing.sweep,
+    tuning.tune,
     tables.bench,
     drawing.tsne,
     drawing.hard_cases,
