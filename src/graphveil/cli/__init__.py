@@ -23,6 +23,7 @@ from graphveil.cli import (
     data,
     drawing,
     explaining,
+    ledger,
     reporting,
     tables,
     training,
@@ -73,6 +74,7 @@ def cli() -> None:
     graphveil train       a model, its certificate and its metrics, in a directory
     graphveil predict     classes of nodes by a trained model
     graphveil report      a page about runs, to hand on: what is promised, what it costs
+    graphveil ledger      what was ever spent on a data set, and what is left
     graphveil compare     all methods on one graph, with the honest baselines
     graphveil tune        settings chosen by trials that are charged
     graphveil sweep       one method under several values of a setting
@@ -91,6 +93,7 @@ for _command in (
     training.plan,
     training.train,
     training.predict,
+    ledger.ledger,
     reporting.report,
     comparing.compare,
     comparing.sweep,

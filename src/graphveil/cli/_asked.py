@@ -19,7 +19,10 @@ if TYPE_CHECKING:
 
 # Settings with an option of their own, which --set leaves alone.
 OWN_OPTIONS = ("epsilon", "delta", "seed")
-CONFIG_KEYS = ("method", "data", "root", "epsilon", "delta", "seed", "split", "out", "settings")
+CONFIG_KEYS = (
+    "method", "data", "root", "epsilon", "delta", "seed", "split", "out", "ledger", "account",
+    "settings",
+)  # fmt: skip
 
 _KINDS: dict[str, tuple[tuple[type, ...], str]] = {
     "int": ((int,), "a whole number"),

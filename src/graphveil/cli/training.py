@@ -15,11 +15,13 @@ import click
 from graphveil._errors import InvalidInputError
 from graphveil.cli._asked import made, merged, method_named
 from graphveil.cli._shared import (
+    account_option,
     bar,
     delta_option,
     figure,
     force_option,
     json_option,
+    ledger_option,
     root_option,
     say,
     set_option,
@@ -65,6 +67,8 @@ def plan(
     sets: tuple[str, ...],
     as_json: bool,
     **given: Any,
+    html: str | None,
+    force: bool,
 ) -> None:
     """What a method will run and cost, before any data is touched.
 
@@ -248,6 +252,8 @@ def train(
     **given: Any,
 ) -> None:
     """Train a model and write it with its certificate and its metrics.
+@ledger_option
+@account_option
 
     \b
     graphveil train dp-gnn --data social --epsilon 8 --out runs/social
@@ -273,11 +279,11 @@ def train(
     )
     runs.check(asked["out"], resume=resume, force=force)
     expected = source.expected()
-    if expected is not None:
+    if expected is not None and ledger is None:
         settings.plan(expected)  # a bad setting is refused before any data is touched
     metrics = runs.train(
         settings,
-        source.arrange(source.load()),
+        None,
         asked["out"],
         source,
         resume=resume,
@@ -285,6 +291,9 @@ def train(
         progress=bar(f"training {kind.name}"),
     )
     certificate = settings.certificate_
+    ledger, account = asked.get("ledger"), asked.get("account")
+    if account is not None and ledger is None and not resume:
+        raise click.UsageError("'--account' needs '--ledger': the file that the account is in.")
     result = {
         "method": kind.name,
         "data": source.data,
@@ -295,6 +304,8 @@ def train(
         "seconds": metrics["seconds"],
         "out": asked["out"],
     }
+        ledger=ledger,
+        account=account,
     accuracy = metrics["test_accuracy"]
     rows = [
         ("test accuracy", "no labelled record" if accuracy is None else f"{accuracy:.2%}"),
@@ -307,12 +318,14 @@ def train(
     show(result, as_json, f"{kind.name} on {source.data}", rows)
 
 
+        "ledger": runs.charged_to(asked["out"]),
 def _score_rows(metrics: dict[str, Any]) -> list[tuple[str, str]]:
     """What is worth a line beside the accuracy: of two classes the ranking, of more the mean."""
     name = "macro_f1" if metrics["test_sensitivity"] is None else "roc_auc"
     value = metrics[f"test_{name}"]
     label = {"macro_f1": "macro F1", "roc_auc": "ROC AUC"}[name]
     return [] if value is None else [(label, f"{value:.3f}")]
+        *_ledger_rows(result["ledger"]),
 
 
 # --- predict --------------------------------------------------------------------------------------
@@ -320,6 +333,12 @@ def _score_rows(metrics: dict[str, Any]) -> list[tuple[str, str]]:
 
 @click.command()
 @click.argument("run")
+def _ledger_rows(charged: dict[str, str] | None) -> list[tuple[str, str]]:
+    if charged is None:
+        return []
+    return [("charged to", f"account {charged['account']!r} of {charged['ledger']}")]
+
+
 @click.option("--data", required=True, help="A name of the catalog, or a path.")
 @root_option
 @click.option(
@@ -345,8 +364,11 @@ def predict(
     as_json: bool,
 ) -> None:
     """The class of every node, or of every graph, by a trained model.
+@ledger_option
+@account_option
 
-    A noisy prediction is charged to the run's certificate before anything is written.
+    A noisy prediction is charged to the run's certificate before anything is written, and to the
+    account that the run was charged to, if there is one, before data is opened.
 
     \b
     graphveil predict runs/social --data social --out classes.csv
@@ -354,6 +376,8 @@ def predict(
     from graphveil import runs
     from graphveil.data import load
 
+    ledger: str | None,
+    account: str | None,
     if out is not None:
         check_file(out, force)
     if mode == "disjoint":
@@ -361,7 +385,14 @@ def predict(
         _check_another_graph(data, runs.trained_on(run))
     if mode is None:
         _check_same_graph(data, run)
-    method, probabilities = runs.predict(run, load(data, root), mode=mode, epsilon=epsilon)
+    method, probabilities = runs.predict(
+        run,
+        lambda: load(data, root),
+        mode=mode,
+        epsilon=epsilon,
+        ledger=ledger,
+        account=account,
+    )
     mode = mode or method.modes[0]
     chances, classes = probabilities.max(1)
     names, ids = runs.class_names(run), _ids(data, method.record)

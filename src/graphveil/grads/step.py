@@ -269,9 +269,9 @@ class PrivateStep:
         if directory.exists() and not directory.is_dir():
             raise InvalidInputError(f"The 'directory' must be a directory. {directory} is a file.")
         directory.mkdir(parents=True, exist_ok=True)
-        self._write_checkpoint(directory)
-        if not ours:
+        if not ours:  # before the checkpoint: where there is one, a journal is missed
             self._journal = Journal(directory, self.taken)
+        self._write_checkpoint(directory)
 
     def _write_checkpoint(self, directory: Path) -> None:
         clipping = self.clipped.clipping

@@ -367,6 +367,8 @@ def _pld_problem(event: dpa.DpEvent) -> str | None:
             if _pld.loss_range(leaf) > 0:
                 continue
             return f"PLD: hardly any loss of {leaf} is below {_pld.MAX_LOSS:g}."
+        if isinstance(leaf, _pld.CurveDpEvent):
+            continue
         if not PLDAccountant(dpa.NeighboringRelation.REPLACE_SPECIAL).supports(leaf):
             return f"PLD: {type(leaf).__name__} is not supported: {leaf}."
     if sum(count for _, count in leaves) > _MAX_STEPS:
