@@ -29,13 +29,7 @@ from graphveil.privacy.guarantee import Certificate, Charge, versions
 from graphveil.runs.files import LOG, locked, log, read_json, reading, unusable, write_json
 from graphveil.runs.metrics import measure
 from graphveil.runs.source import Arranged, Source
-from graphveil.runs.spending import (
-    LEDGER,
-    Spending,
-    abandoned,
-    content_hash,
-    noted_in,
-)
+from graphveil.runs.spending import LEDGER, Spending, abandoned, content_hash, noted_in
 from graphveil.runs.spending import begun as spending_begun
 
 FORMAT = 1
@@ -51,6 +45,7 @@ FILES = (
     "certificate.json",
 )
 CACHE = "cache.safetensors"  # of methods that have one
+AUDIT = "audit.json"  # of runs that were attacked, see docs/report.md
 _CHECKPOINT, _FINGERPRINT = "checkpoint", "data.sha256"
 
 
@@ -65,7 +60,7 @@ def state(directory: str | Path) -> str:
         found = {path.name for path in directory.iterdir()}
     except OSError as error:
         raise unusable(directory, error) from error
-    written = (*FILES, CACHE, LEDGER)
+    written = (*FILES, CACHE, LEDGER, AUDIT)
     ours = {*written, _CHECKPOINT, *(partial_name(name) for name in written)}
     if foreign := sorted(found - ours):
         raise InvalidInputError(
@@ -266,7 +261,7 @@ def _discard(directory: Path) -> None:
     if directory.exists():
         if not _begun(directory) and not (directory / "events.json").exists():
             abandoned(directory)
-        shutil.rmtree(directory)
+        shutil.rmtree(directory, ignore_errors=True)
 
 
 def _undo(directory: Path, aside: Path, created: bool) -> None:
