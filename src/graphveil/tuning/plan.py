@@ -27,6 +27,7 @@ from graphveil._errors import BudgetError, InvalidInputError, UnprovenError
 from graphveil.mechanisms import Gaussian
 from graphveil.methods import METHODS, Facts, Plan
 from graphveil.methods.private import PrivateMethod
+from graphveil.privacy.accounting import calibrate
 from graphveil.privacy.accounting import epsilon as price
 from graphveil.privacy.events import composed, one_of, repeated
 from graphveil.privacy.guarantee import Charge
@@ -287,11 +288,12 @@ class _Planner:
         """The noise with which a score is about ``score_share`` of a trial, as Gaussians go."""
         if self.tuning.scores != "private":
             return None
-        share = self.tuning.score_share
-        log_delta = -math.log(self._plan(self.first, trial_epsilon).delta)
-        # rho-zCDP is (rho + 2 sqrt(rho log(1/delta)), delta)-private: turned round.
-        rho = (math.sqrt(log_delta + trial_epsilon) - math.sqrt(log_delta)) ** 2
-        return math.sqrt((1 - share) / (2 * share * rho))
+        share, delta = self.tuning.score_share, self._plan(self.first, trial_epsilon).delta
+        alone = calibrate(
+            dpa.GaussianDpEvent, epsilon=trial_epsilon, delta=delta, safe=1e8, risky=1e-3
+        )
+        # Squared inverse multipliers of Gaussians add up: a share of them is the score's.
+        return alone * math.sqrt((1 - share) / share)
 
     # --- candidates that cost something of their own ---------------------------------------------
 
@@ -333,6 +335,11 @@ class _Planner:
                 raise UnprovenError(
                     "Every candidate must have a proven epsilon. Got one that has none: "
                     f"{(*plan.void_because, 'its epsilon is a claim')[0]}."
+                )
+            if any(isinstance(each.event, dpa.PoissonSampledDpEvent) for each in plan.charges):
+                raise UnprovenError(
+                    "What a secret sample of the nodes amplifies cannot be repeated or composed. "
+                    "Got a 'graph_rate' below 1; leave it out, or choose on public data."
                 )
             self.known[key] = plan
         return self.known[key]

@@ -71,19 +71,21 @@ def sensitivity(method: Method, facts: Facts) -> int:
     )
 
 
+def private_answers(method: Any, data: Data) -> Tensor:
+    """The class of every record, by the predictions that :func:`sensitivity` speaks of."""
+    if not isinstance(method, DPGNN):
+        found: Tensor = method.predict(_without_edges(data) if method.name in _OWN_ROW else data)
+        return found
+    x = method._readable(data)
+    messages, _ = method._read_in_training(data)
+    with torch.no_grad():
+        return method.network_.eval().on_graph(x, messages).argmax(1)
+
+
 def private_count(method: Any, data: Data) -> int:
-    """Right answers, from predictions that :func:`sensitivity` speaks of. Not to be shown."""
+    """Right answers among validation records. Not to be shown without noise."""
     wanted = validation(data)
-    if isinstance(method, DPGNN):
-        x = method._readable(data)
-        messages, _ = method._read_in_training(data)
-        with torch.no_grad():
-            found = method.network_.eval().on_graph(x, messages).argmax(1)
-    else:
-        if method.name in _OWN_ROW:
-            data = _without_edges(data)
-        found = method.predict(data)
-    return int((found[wanted] == data.y[wanted]).sum())
+    return int((private_answers(method, data)[wanted] == data.y[wanted]).sum())
 
 
 def public_count(method: Any, data: Data) -> int:
