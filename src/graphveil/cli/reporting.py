@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from graphveil._errors import InvalidInputError
 from graphveil.cli._shared import bar, figure, force_option, json_option, show
-from graphveil.cli.training import check_file
+from graphveil.cli.training import check_page
+
+if TYPE_CHECKING:
+    from graphveil.methods import Facts, Method
 
 
 @click.command()
@@ -64,8 +67,10 @@ def report(runs: tuple[str, ...], out: str, force: bool, as_json: bool) -> None:
     )
 
 
-def check_page(out: str, force: bool) -> None:
-    """Refuse a page that cannot be written; before anything is read."""
-    if Path(out).suffix not in (".html", ".htm"):
-        raise InvalidInputError(f"A page must end in .html. Got {out!r} instead.")
-    check_file(out, force)
+def write_plan(path: str, method: Method, facts: Facts, rows: Any) -> None:
+    """The page with sliders around a plan; ``rows`` are what ``graphveil plan`` prints of one."""
+    from graphveil.report import plan_page
+    from graphveil.runs import write_text
+
+    axes, points = plan_page.grid(method, facts, bar("planning"))
+    write_text(path, plan_page.render(method, facts, axes, points, rows))

@@ -60,22 +60,27 @@ _data = click.option("--data", help="A name of the catalog, or a path.")
 @delta_option
 @set_option
 @_config
+@click.option("--html", help="A page with sliders around this plan.")
+@force_option
 @json_option
 def plan(
     method: str | None,
     config: str | None,
     sets: tuple[str, ...],
-    as_json: bool,
-    **given: Any,
     html: str | None,
     force: bool,
+    as_json: bool,
+    **given: Any,
 ) -> None:
     """What a method will run and cost, before any data is touched.
 
     \b
     graphveil plan dp-gnn --data pubmed --epsilon 8
     graphveil plan dp-gnn --nodes 50000 --features 64 --classes 5 --epsilon 4 --set sender_cap=3
+    graphveil plan dp-gnn --data pubmed --epsilon 8 --html plan.html
     """
+    if html is not None:
+        check_page(html, force)
     sizes = {key: given.pop(key) for key in ("nodes", "features", "classes")}
     sizes |= {"train": given.pop("num_train"), "directed": given.pop("directed")}
     asked = merged(config, {"method": method, **given}, sets)
@@ -87,8 +92,13 @@ def plan(
         delta=asked.get("delta"),
         seed=asked.get("seed"),
     )
-    planned = settings.plan(_facts(asked.get("data"), sizes, kind.record))
+    facts = _facts(asked.get("data"), sizes, kind.record)
+    planned = settings.plan(facts)
     certificate = planned.certificate()
+    if html is not None:
+        from graphveil.cli.reporting import write_plan
+
+        write_plan(html, settings, facts, _plan_rows)
     result = {
         "method": planned.method,
         **_cost(certificate),
@@ -96,8 +106,11 @@ def plan(
         "relation": planned.relation,
         **planned.details,
         "facts": planned.facts.__dict__,
+        **({} if html is None else {"html": html}),
     }
-    show(result, as_json, f"What {planned.method} will cost", _plan_rows(planned, certificate))
+    rows = _plan_rows(planned, certificate)
+    rows += [] if html is None else [("written to", html)]
+    show(result, as_json, f"What {planned.method} will cost", rows)
 
 
 def _facts(data: str | None, sizes: dict[str, Any], record: str) -> Facts:
@@ -239,6 +252,8 @@ def _drawn(details: Any) -> str:
 @split_option
 @set_option
 @_config
+@ledger_option
+@account_option
 @force_option
 @click.option("--resume", is_flag=True, help="Go on with a run that was killed.")
 @json_option
@@ -252,8 +267,6 @@ def train(
     **given: Any,
 ) -> None:
     """Train a model and write it with its certificate and its metrics.
-@ledger_option
-@account_option
 
     \b
     graphveil train dp-gnn --data social --epsilon 8 --out runs/social
@@ -278,6 +291,9 @@ def train(
         data=asked["data"], root=asked.get("root"), split=asked.get("split"), seed=seed
     )
     runs.check(asked["out"], resume=resume, force=force)
+    ledger, account = asked.get("ledger"), asked.get("account")
+    if account is not None and ledger is None and not resume:
+        raise click.UsageError("'--account' needs '--ledger': the file that the account is in.")
     expected = source.expected()
     if expected is not None and ledger is None:
         settings.plan(expected)  # a bad setting is refused before any data is touched
@@ -288,12 +304,11 @@ def train(
         source,
         resume=resume,
         force=force,
+        ledger=ledger,
+        account=account,
         progress=bar(f"training {kind.name}"),
     )
     certificate = settings.certificate_
-    ledger, account = asked.get("ledger"), asked.get("account")
-    if account is not None and ledger is None and not resume:
-        raise click.UsageError("'--account' needs '--ledger': the file that the account is in.")
     result = {
         "method": kind.name,
         "data": source.data,
@@ -303,14 +318,14 @@ def train(
         **_cost(certificate),
         "seconds": metrics["seconds"],
         "out": asked["out"],
+        "ledger": runs.charged_to(asked["out"]),
     }
-        ledger=ledger,
-        account=account,
     accuracy = metrics["test_accuracy"]
     rows = [
         ("test accuracy", "no labelled record" if accuracy is None else f"{accuracy:.2%}"),
         *_score_rows(metrics),
         *_cost_rows(certificate),
+        *_ledger_rows(result["ledger"]),
         ("seconds", f"{metrics['seconds']:.1f}"),
         ("written to", f"{asked['out']}: certificate.txt says what is promised, and to whom"),
         ("note", f"The accuracy was {metrics['note']}."),
@@ -318,14 +333,18 @@ def train(
     show(result, as_json, f"{kind.name} on {source.data}", rows)
 
 
-        "ledger": runs.charged_to(asked["out"]),
+def _ledger_rows(charged: dict[str, str] | None) -> list[tuple[str, str]]:
+    if charged is None:
+        return []
+    return [("charged to", f"account {charged['account']!r} of {charged['ledger']}")]
+
+
 def _score_rows(metrics: dict[str, Any]) -> list[tuple[str, str]]:
     """What is worth a line beside the accuracy: of two classes the ranking, of more the mean."""
     name = "macro_f1" if metrics["test_sensitivity"] is None else "roc_auc"
     value = metrics[f"test_{name}"]
     label = {"macro_f1": "macro F1", "roc_auc": "ROC AUC"}[name]
     return [] if value is None else [(label, f"{value:.3f}")]
-        *_ledger_rows(result["ledger"]),
 
 
 # --- predict --------------------------------------------------------------------------------------
@@ -333,12 +352,6 @@ def _score_rows(metrics: dict[str, Any]) -> list[tuple[str, str]]:
 
 @click.command()
 @click.argument("run")
-def _ledger_rows(charged: dict[str, str] | None) -> list[tuple[str, str]]:
-    if charged is None:
-        return []
-    return [("charged to", f"account {charged['account']!r} of {charged['ledger']}")]
-
-
 @click.option("--data", required=True, help="A name of the catalog, or a path.")
 @root_option
 @click.option(
@@ -351,6 +364,8 @@ def _ledger_rows(charged: dict[str, str] | None) -> list[tuple[str, str]]:
 )
 @click.option("--epsilon", type=float, help="What a noisy prediction may spend.")
 @click.option("--out", help="A CSV file; without it the table goes to stdout.")
+@ledger_option
+@account_option
 @force_option
 @json_option
 def predict(
@@ -360,12 +375,12 @@ def predict(
     mode: str | None,
     epsilon: float | None,
     out: str | None,
+    ledger: str | None,
+    account: str | None,
     force: bool,
     as_json: bool,
 ) -> None:
     """The class of every node, or of every graph, by a trained model.
-@ledger_option
-@account_option
 
     A noisy prediction is charged to the run's certificate before anything is written, and to the
     account that the run was charged to, if there is one, before data is opened.
@@ -376,8 +391,6 @@ def predict(
     from graphveil import runs
     from graphveil.data import load
 
-    ledger: str | None,
-    account: str | None,
     if out is not None:
         check_file(out, force)
     if mode == "disjoint":
@@ -501,6 +514,13 @@ def check_file(path: str, force: bool) -> None:
     parent = file.absolute().parent
     if not parent.is_dir() or not os.access(parent, os.W_OK | os.X_OK):
         raise InvalidInputError(f"{path} cannot be written: {parent} is no writable directory.")
+
+
+def check_page(path: str, force: bool) -> None:
+    """Refuse a page that cannot be written; before anything is read or planned."""
+    if Path(path).suffix not in (".html", ".htm"):
+        raise InvalidInputError(f"A page must end in .html. Got {path!r} instead.")
+    check_file(path, force)
 
 
 def write_json(path: str, result: dict[str, Any]) -> None:

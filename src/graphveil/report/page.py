@@ -35,16 +35,20 @@ def render(evidence: Sequence[Evidence]) -> str:
     """The page: one run's report, or a comparison with a section for each run."""
     many = len(evidence) > 1
     runs = [
-        _run(each, f"run-{number}", [other for other in evidence if _is_baseline(other, each)])
+        _run(each, f"run-{number}", _baselines(each, evidence))
         for number, each in enumerate(evidence, 1)
     ]
-    one = evidence[0]
+    private = [number for number, each in enumerate(evidence) if each.status != "open"]
+    # One private run, alone or beside open ones, is what the page is about, and comes first.
+    about = private[0] if len(private) == 1 else None if many else 0
+    one = None if about is None else evidence[about]
     return filled(
         "report.html",
         "report.js",
-        title=f"{len(evidence)} runs compared" if many else f"{one.method} on {one.data}",
+        title=f"{len(evidence)} runs compared" if one is None else f"{one.method} on {one.data}",
         groups=_groups(evidence) if many else [],
-        runs=runs,
+        first=None if about is None else runs[about],
+        runs=[each for number, each in enumerate(runs) if number != about],
         many=many,
         outside=OUTSIDE,
     )
@@ -109,7 +113,9 @@ def _run(run: Evidence, anchor: str, baselines: Sequence[Evidence]) -> dict[str,
         "delta_words": words.one_in(guarantee.delta),
         "protects": unit.protects,
         "leaves_out": _left_out(run),
-        "relation": RELATIONS[guarantee.relation],
+        "worlds": words.WORLDS[guarantee.unit]
+        if guarantee.relation == "withhold"
+        else RELATIONS[guarantee.relation],
         "world": _world(run),
         "promise": None if run.epsilon is None else _promise(anchor, guarantee.unit, run.epsilon),
         "bounds": _bounds(run),
@@ -143,10 +149,11 @@ def _promise(anchor: str, unit: str, epsilon: float) -> dict[str, Any]:
         "factor": words.factor(epsilon),
         "most": words.at_most(words.after(0.5, epsilon)),
         "least": words.at_least(1 - words.after(0.5, epsilon)),
+        "certain": words.at_most(1.0),
         "strength": words.strength(epsilon),
         "beliefs": [
             (
-                f"{100 * before:g} %",
+                f"{100 * before:g}{words.PERCENT}",
                 words.at_most(words.after(before, epsilon)),
                 words.at_least(1 - words.after(1 - before, epsilon)),
             )
@@ -263,6 +270,12 @@ def _utility(anchor: str, run: Evidence, baselines: Sequence[Evidence]) -> dict[
     }
 
 
+def _baselines(run: Evidence, evidence: Sequence[Evidence]) -> list[Evidence]:
+    """The open runs that a run may be compared with, the best first."""
+    found = [other for other in evidence if _is_baseline(other, run)]
+    return sorted(found, key=lambda other: -other.metrics["accuracy"])
+
+
 def _is_baseline(other: Evidence, run: Evidence) -> bool:
     """In the open, another run, and tested on the same records."""
     same = ("seed",) if run.source["split"] != "given" else ()
@@ -287,7 +300,7 @@ def _audit(run: Evidence) -> list[dict[str, str]]:
         {
             "attack": each.attack,
             "at_least": f"{each.at_least:.4g}",
-            "confidence": f"{100 * each.confidence:g} %",
+            "confidence": f"{100 * each.confidence:g}{words.PERCENT}",
             "trials": "–" if each.trials is None else f"{each.trials:,}",
             "note": each.note,
         }
@@ -308,7 +321,9 @@ def _data(run: Evidence) -> list[tuple[str, str]]:
         ("split", f"{source['split']}, seed {source['seed']}"),
     ]
     if source.get("train_share", 1.0) != 1:
-        rows.append(("share of the training set used", f"{100 * source['train_share']:g} %"))
+        rows.append(
+            ("share of the training set used", f"{100 * source['train_share']:g}{words.PERCENT}")
+        )
     if entry is None:
         return [*rows, ("source", "the user's own; licence and citation are not known here")]
     return [
@@ -316,8 +331,7 @@ def _data(run: Evidence) -> list[tuple[str, str]]:
         ("title", entry.title),
         ("licence", entry.licence),
         ("citation", entry.citation),
-        ("address", entry.url),
-        *([("note", entry.note)] if entry.note else []),
+        *((name, text) for name, text in (("address", entry.url), ("note", entry.note)) if text),
     ]
 
 

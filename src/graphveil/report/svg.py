@@ -113,7 +113,7 @@ def bars(
     key: str, title: str, rows: Sequence[tuple[str, Sequence[float | None]]], texts: Sequence[str]
 ) -> Markup:
     """Level bars in [0, 1], as many for each row as there are ``texts``, which name them."""
-    thick, gap, left = 11, 10, 118
+    thick, gap, left = 13, 10, 118
     each = thick * len(texts) + gap
     height = each * len(rows) + 34
     span = WIDTH - left - 52
@@ -215,6 +215,54 @@ def legend_bar(number: int) -> Markup:
     ).format(number)
 
 
+class Trade:
+    """A figure over epsilon, on scales fixed for all plans of a grid; redrawn by plan.js."""
+
+    HEIGHT = 260
+
+    def __init__(self, budgets: Sequence[float], values: Sequence[float]) -> None:
+        self.budgets = budgets
+        self.ticks = _decades(min(values), max(values))
+        room = math.log(1.15)
+        ends = (math.log(budgets[0]) - room, math.log(budgets[-1]) + room)
+        self.plot = _Plot(self.HEIGHT, ends, (math.log(self.ticks[0]), math.log(self.ticks[-1])))
+
+    @property
+    def places(self) -> list[float]:
+        """Where on the page each budget stands."""
+        return [round(self.plot.at(math.log(each), 0)[0], 1) for each in self.budgets]
+
+    def height_of(self, value: float) -> float:
+        """Where on the page a value stands."""
+        return round(self.plot.at(0, math.log(value))[1], 1)
+
+    def drawn(self, key: str, label: str, heights: Sequence[float | None]) -> Markup:
+        """The plot with one row of plans, no line between them, and a marker for the chosen one."""
+        dots = "".join(
+            f"M{x} {y}{_DOT}" for x, y in zip(self.places, heights, strict=True) if y is not None
+        )
+        every = max(1, math.ceil(len(self.ticks) / 7))
+        return _svg(
+            key,
+            self.HEIGHT,
+            f"{label}, over epsilon",
+            "The plans of the grid that share the other settings; the table below has them all.",
+            self.plot.axes(
+                [(math.log(each), f"{each:g}") for each in self.budgets],
+                [
+                    (math.log(tick), f"{tick:g}" if number % every == 0 else "")
+                    for number, tick in enumerate(self.ticks)
+                ],
+                "epsilon",
+                label,
+            ),
+            Markup('<path class="ring c0" id="{}-dots" data-dot="{}" d="{}"/>').format(
+                key, _DOT, dots
+            ),
+            Markup('<path class="dot c0" id="{}-dot" d="{}"/>').format(key, _SHAPES[0]),
+        )
+
+
 # --- parts ----------------------------------------------------------------------------------------
 
 
@@ -274,6 +322,7 @@ def _svg(key: str, height: int, title: str, said: str, *parts: Markup) -> Markup
     )
 
 
+_DOT = "m-4 0a4 4 0 1 0 8 0a4 4 0 1 0 -8 0Z"  # around where the pen stands
 _SHAPES = (
     "M-4.5 0a4.5 4.5 0 1 0 9 0a4.5 4.5 0 1 0 -9 0Z",
     "M-4 -4H4V4H-4Z",

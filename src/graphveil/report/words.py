@@ -21,6 +21,7 @@ import dp_accounting as dpa
 
 from graphveil.privacy.events import to_json
 
+PERCENT = "\N{NO-BREAK SPACE}%"
 BEFORE = (0.01, 0.1, 0.5)  # how sure of something a guesser may be beforehand
 MOST_FACTOR = 1e6  # beyond it a factor is not worth writing out
 
@@ -36,7 +37,17 @@ TOOK_PART = {
     "edge-undirected": "one edge is there",
     "graph": "one graph was used",
 }
-CONTENT = {"node": "what that node's row holds (its label, for one)", "graph": "what is in that graph"}
+_AS_IT_IS = "all else, other nodes' lists too, is the same"
+WORLDS = {
+    "node": f"one with the node's row as it is, and one in which that row is empty; {_AS_IT_IS}",
+    "edge-directed": "one in which the edge is there, and one in which it is not",
+    "edge-undirected": "one in which the edge is there, and one in which it is not",
+    "graph": "one with the graph as it is, and one in which it is empty",
+}
+CONTENT = {
+    "node": "what that node's row holds (its label, for one)",
+    "graph": "what is in that graph",
+}
 STATUS = {
     "proven": "proven",
     "void": "void",
@@ -53,13 +64,13 @@ def after(before: float, epsilon: float) -> float:
 def at_most(share: float) -> str:
     """A probability in percent, rounded up: one digit behind the point, two next to certainty."""
     digits = 2 if share > 0.99 else 1
-    return f"{math.ceil(share * 100 * 10**digits - 1e-9) / 10**digits:.{digits}f} %"
+    return f"{math.ceil(share * 100 * 10**digits - 1e-9) / 10**digits:.{digits}f}{PERCENT}"
 
 
 def at_least(share: float) -> str:
     """A probability in percent, rounded down."""
     digits = 2 if share < 0.01 else 1
-    return f"{math.floor(share * 100 * 10**digits + 1e-9) / 10**digits:.{digits}f} %"
+    return f"{math.floor(share * 100 * 10**digits + 1e-9) / 10**digits:.{digits}f}{PERCENT}"
 
 
 def factor(epsilon: float) -> str | None:
@@ -85,7 +96,7 @@ def strength(epsilon: float) -> str:
     if most <= 0.75:
         return "Even in the worst case a guess stays a guess."
     if most <= 0.99:
-        return "In the worst case a guess can become a well founded suspicion, and no more."
+        return "In the worst case a guess can become a well founded suspicion."
     return (
         "So high a ceiling leaves room for near certainty in the worst case. It is a limit on all "
         "attacks there can be, not an estimate of one; how near real attacks come is a question "
@@ -95,7 +106,7 @@ def strength(epsilon: float) -> str:
 
 def percent(share: float | None) -> str:
     """A measured share, rounded to the nearest tenth of a percent."""
-    return "–" if share is None else f"{100 * share:.1f} %"
+    return "–" if share is None else f"{100 * share:.1f}{PERCENT}"
 
 
 _KINDS = {
