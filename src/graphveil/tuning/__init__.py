@@ -9,7 +9,7 @@ Proofs: docs/guarantees/tuning.md.
 from graphveil.tuning.candidates import Between, Listed, values_of
 from graphveil.tuning.counting import LAWS
 from graphveil.tuning.plan import SAMPLERS, SCORES, Tuning, TuningPlan
-from graphveil.tuning.search import Winner, needed, search, search_openly
+from graphveil.tuning.trials import Winner, needed, search, search_openly
 
 __all__ = [
     "LAWS",
