@@ -148,15 +148,14 @@ def test_trials_on_public_data_cost_nothing_and_keep_no_certificate(tuning, data
 
 
 def tuned(tuning, data, facts, directory, **how):
-    planned = tuning.plan(facts)
+    priced = tuning.priced()
 
-    def find():
-        winner = search(planned, data)
+    def find(arranged):
+        winner = search(priced.planned(facts), arranged.training)
         return winner.method, {"validation_accuracy": winner.score}
 
-    source = Source(data="files", split="given")
-    said = tuning.described()
-    return runs.tune(find, tuning.method, arranged(data), directory, source, said, **how)
+    source, said = Source(data="files", split="given"), tuning.described()
+    return runs.tune(find, priced, directory, source, said, arranged=arranged(data), **how)
 
 
 def test_a_run_is_read_back_with_its_certificate(tuning, data, facts, tmp_path):
@@ -236,12 +235,8 @@ def test_a_killed_search_leaves_no_trace_and_is_not_gone_on_with(
     monkeypatch.setattr(DPMLP, "fit", dying)
     source = Source(data="files", split="given")
 
-    def find():
-        winner = search(planned, data)
-        return winner.method, {}
-
     def run(**how):
-        return runs.tune(find, "dp-mlp", arranged(data), directory, source, made.described(), **how)
+        return tuned(made, data, facts, directory, **how)
 
     with pytest.raises(KeyboardInterrupt):
         run()

@@ -325,7 +325,7 @@ def train(
         ("test accuracy", "no labelled record" if accuracy is None else f"{accuracy:.2%}"),
         *_score_rows(metrics),
         *_cost_rows(certificate),
-        *_ledger_rows(result["ledger"]),
+        *ledger_rows(result["ledger"]),
         ("seconds", f"{metrics['seconds']:.1f}"),
         ("written to", f"{asked['out']}: certificate.txt says what is promised, and to whom"),
         ("note", f"The accuracy was {metrics['note']}."),
@@ -333,7 +333,8 @@ def train(
     show(result, as_json, f"{kind.name} on {source.data}", rows)
 
 
-def _ledger_rows(charged: dict[str, str] | None) -> list[tuple[str, str]]:
+def ledger_rows(charged: dict[str, str] | None) -> list[tuple[str, str]]:
+    """Whom a run was charged to, if there is a ledger."""
     if charged is None:
         return []
     return [("charged to", f"account {charged['account']!r} of {charged['ledger']}")]

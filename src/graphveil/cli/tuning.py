@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,22 +11,24 @@ import click
 from graphveil._errors import InvalidInputError
 from graphveil.cli._asked import check_setting, merged, method_named
 from graphveil.cli._shared import (
+    account_option,
     bar,
     delta_option,
     figure,
     force_option,
     json_option,
+    ledger_option,
     root_option,
     set_option,
     show,
     split_option,
 )
-from graphveil.cli.training import METHOD_NAMES
+from graphveil.cli.training import METHOD_NAMES, ledger_rows
 
 if TYPE_CHECKING:
-    from graphveil.methods import Facts, Method
-    from graphveil.runs import Source
-    from graphveil.tuning import Tuning, TuningPlan
+    from graphveil.methods import Method
+    from graphveil.runs import Arranged, Source
+    from graphveil.tuning import Tuning
 
 _KINDS: dict[str, type | tuple[type, ...]] = {
     "vary": dict,
@@ -85,6 +88,8 @@ _SAID = {
 @click.option(
     "--config", type=click.Path(dir_okay=False), help="A TOML file; the command line wins."
 )
+@ledger_option
+@account_option
 @force_option
 @json_option
 def tune(
@@ -118,8 +123,11 @@ def tune(
     source = runs.Source(
         data=asked["data"], root=asked.get("root"), split=asked.get("split"), seed=tuning.seed
     )
+    if asked.get("account") is not None and asked.get("ledger") is None:
+        raise click.UsageError("'--account' needs '--ledger': the file that the account is in.")
+    where = {key: asked.get(key) for key in ("ledger", "account")} | {"force": force}
     run = _openly if tuning.scores == "public-data" else _charged
-    found, metrics, result = run(tuning, source, asked["out"], force)
+    found, metrics, result = run(tuning, source, asked["out"], where)
     certificate = found.certificate_
     guarantee, accuracy = certificate.guarantee, metrics["test_accuracy"]
     result = {
@@ -134,6 +142,7 @@ def tune(
         "delta": guarantee.delta,
         "void_because": list(certificate.void_because),
         "out": asked["out"],
+        "ledger": runs.charged_to(asked["out"]),
     }
     rows = [
         ("chosen", ", ".join(f"{key} = {_short(each)}" for key, each in result["chosen"].items())),
@@ -143,6 +152,7 @@ def tune(
             f"{figure(guarantee.epsilon)}  at delta {guarantee.delta:g}, for one {guarantee.unit} "
             f"({guarantee.relation})",
         ),
+        *ledger_rows(result["ledger"]),
         ("each trial", f"trained at epsilon {figure(result['trial_epsilon'])}"),
         ("scored", _SAID[tuning.scores].format(public_data=tuning.public_data)),
         ("written to", f"{asked['out']}: certificate.txt says what is promised, and to whom"),
@@ -203,62 +213,45 @@ def _check_another(public: str, private: str | None) -> None:
 
 
 def _charged(
-    tuning: Tuning, source: Source, out: str, force: bool
+    tuning: Tuning, source: Source, out: str, where: dict[str, Any]
 ) -> tuple[Method, dict[str, Any], dict[str, Any]]:
     """Trials on the private data, and their charge."""
     from graphveil import runs
     from graphveil.methods import Facts
     from graphveil.tuning import search
 
-    expected = source.expected()
-    # A bad value, or too small a budget, is refused before any data is touched.
-    planned = None if expected is None else tuning.plan(expected)
-    arranged = source.arrange(source.load())
-    planned = _planned_for(Facts.of(arranged.training), planned, tuning)
-    chosen: dict[str, Any] = {}
+    priced, expected, winners = tuning.priced(), source.expected(), []
+    if expected is not None and where["ledger"] is None:
+        priced.plan(expected)  # what cannot be had is refused before any data is touched
 
-    def find() -> tuple[Method, dict[str, Any]]:
-        winner = search(planned, arranged.training, track=bar(f"tuning {tuning.method}"))
-        chosen.update(winner.candidate)
-        return winner.method, {"validation_accuracy": winner.score}
+    def find(arranged: Arranged) -> tuple[Method, dict[str, Any]]:
+        planned = priced.planned(Facts.of(arranged.training))
+        winners.append(search(planned, arranged.training, track=bar(f"tuning {tuning.method}")))
+        return winners[0].method, {"validation_accuracy": winners[0].score}
 
-    found, metrics = runs.tune(
-        find, tuning.method, arranged, out, source, tuning.described(), force=force
-    )
-    return found, metrics, _result(chosen, planned.trial_epsilon, metrics["validation_accuracy"])
-
-
-def _planned_for(facts: Facts, planned: TuningPlan | None, tuning: Tuning) -> TuningPlan:
-    """The plan that was made before the data was read, if the data is what was expected."""
-    return planned if planned is not None and planned.plan.facts == facts else tuning.plan(facts)
+    found, metrics = runs.tune(find, priced, out, source, tuning.described(), **where)
+    epsilon = float(found.get_params()["epsilon"])
+    return found, metrics, _result(winners[0].candidate, epsilon, winners[0].score)
 
 
 def _openly(
-    tuning: Tuning, source: Source, out: str, force: bool
+    tuning: Tuning, source: Source, out: str, where: dict[str, Any]
 ) -> tuple[Method, dict[str, Any], dict[str, Any]]:
     """Trials on public data, then one run on the private data with the whole budget."""
-    from dataclasses import replace
-
     from graphveil import runs
     from graphveil.tuning import search_openly
 
     assert tuning.public_data is not None
     expected = source.expected()
-    first = tuning.made({key: values.looked_at[0] for key, values in tuning.vary.items()})
     if expected is not None:
-        first.plan(expected)
+        tuning.made(tuning.first).plan(expected)
     apart = replace(source, data=tuning.public_data, split=None)
     public = apart.arrange(apart.load())
     winner = search_openly(tuning, public.training, track=bar(f"tuning {tuning.method}"))
     method = tuning.made(winner.candidate)
+    progress = bar(f"training {tuning.method}")
     metrics = runs.train(
-        method,
-        source.arrange(source.load()),
-        out,
-        source,
-        force=force,
-        progress=bar(f"training {tuning.method}"),
-        tuning=tuning.described(),
+        method, None, out, source, progress=progress, tuning=tuning.described(), **where
     )
     return method, metrics, _result(winner.candidate, tuning.epsilon, winner.score)
 

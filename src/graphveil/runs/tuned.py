@@ -2,60 +2,96 @@
 
 from __future__ import annotations
 
-import shutil
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from graphveil._errors import InvalidInputError
-from graphveil.methods import Method
-from graphveil.runs.directory import FORMAT, _finish, _plain, _set_aside, _settings, check, state
+from graphveil.methods import Facts, Method
+from graphveil.runs.directory import (
+    FORMAT,
+    LOG,
+    _discard,
+    _finish,
+    _loaded,
+    _plain,
+    _set_aside,
+    _settings,
+    _undo,
+    check,
+    state,
+)
 from graphveil.runs.files import locked, write_json
 from graphveil.runs.metrics import measure
 from graphveil.runs.source import Arranged, Source
+from graphveil.runs.spending import begun as spending_begun
 
-Found = tuple[Method, Mapping[str, Any]]
+Find = Callable[[Arranged], tuple[Method, Mapping[str, Any]]]
 
 
 def tune(
-    find: Callable[[], Found],
-    name: str,
-    arranged: Arranged,
+    find: Find,
+    priced: Any,
     directory: str | Path,
     source: Source,
     tuning: Mapping[str, Any],
     *,
+    arranged: Arranged | None = None,
     force: bool = False,
+    ledger: str | Path | None = None,
+    account: str | None = None,
 ) -> tuple[Method, dict[str, Any]]:
     """Write what ``find`` finds, a fitted method and further metrics, as a finished run.
 
-    Until then the directory holds settings.json alone, with ``tuning`` and without a setting: a
-    search that was killed leaves no trace of what it tried, or how often. It is not gone on with.
-    No metric says how long it took.
+    ``priced`` has a ``name`` and plans what the search costs. With a ``ledger`` that is reserved
+    before data is loaded, and settled before the first trial: it is the same however many trials
+    follow, and so no entry tells how long they took.
+
+    Until the search has ended the directory says what was asked, and nothing of what was tried: a
+    search that was killed is not gone on with, and stays charged. No metric, line or date of a file
+    says how long it took.
 
     *Guarantee*: that of the method found.
     """
     directory = Path(directory)
     check_tuning(directory, force=force)
+    if ledger is not None and arranged is not None:
+        raise InvalidInputError("What is charged to a ledger must load its data itself.")
+    if ledger is None and arranged is None:
+        arranged = source.arrange(source.load())
     aside = directory.absolute().with_name(f".{directory.absolute().name}.replaced")
+    created = not directory.exists()
     try:
         if force and state(directory) != "new":
             _set_aside(directory, aside)
         directory.mkdir(parents=True, exist_ok=True)
         with locked(directory):
             check_tuning(directory)  # again: now nobody else can change it
-            begun = {"data": asdict(source), "tuning": dict(tuning)}
-            write_json(
-                directory / "settings.json", _plain({"format": FORMAT, "method": name, **begun})
-            )
-            method, metrics = find()
+            spending = None
+            try:
+                purpose = f"tuning, {priced.name}"
+                spending = spending_begun(directory, purpose, ledger, account, False)
+                arranged = _loaded(priced, arranged, directory, source, spending)
+                planned = priced.plan(Facts.of(arranged.training))
+            except (Exception, KeyboardInterrupt):
+                if spending is None or spending.give_back():
+                    _undo(directory, aside, created)
+                raise
+            said = {"method": priced.name, "data": asdict(source), "tuning": dict(tuning)}
+            write_json(directory / "settings.json", _plain({"format": FORMAT, **said}))
+            if spending is not None:
+                spending.settle(planned.charges)
+            method, metrics = find(arranged)
             found = {**measure(method, arranged.testing, arranged.mode), **metrics}
             asked = _settings(method, source, arranged, tuning)
+            (directory / LOG).unlink(missing_ok=True)  # it dates the first trial
             write_json(directory / "settings.json", asked)
             _finish(directory, method, found, asked)
-        if force:
-            shutil.rmtree(aside, ignore_errors=True)
+            for path in directory.iterdir():
+                os.utime(path)
+        _discard(aside)
     except OSError as error:
         raise InvalidInputError(
             f"{directory} cannot be written: {error.strerror or error}; make room, or choose "

@@ -8,7 +8,7 @@ Proofs: docs/guarantees/tuning.md.
 
 from graphveil.tuning.candidates import Between, Listed, values_of
 from graphveil.tuning.counting import LAWS
-from graphveil.tuning.plan import SAMPLERS, SCORES, Tuning, TuningPlan
+from graphveil.tuning.plan import SAMPLERS, SCORES, PricedTuning, Tuning, TuningPlan
 from graphveil.tuning.trials import Winner, needed, search, search_openly
 
 __all__ = [
@@ -17,6 +17,7 @@ __all__ = [
     "SCORES",
     "Between",
     "Listed",
+    "PricedTuning",
     "Tuning",
     "TuningPlan",
     "Winner",

@@ -21,6 +21,7 @@ from typing import Any
 
 import dp_accounting as dpa
 from dp_accounting import dp_event
+from sklearn.base import BaseEstimator
 
 from graphveil import _validate
 from graphveil._errors import BudgetError, InvalidInputError, UnprovenError
@@ -124,6 +125,11 @@ class Tuning:
         """Whether the number of trials is fixed and may be known."""
         return self.fixed or self.scores == "public-data"
 
+    @property
+    def first(self) -> dict[str, Any]:
+        """One of the candidates."""
+        return {key: values.looked_at[0] for key, values in self.vary.items()}
+
     def made(self, candidate: Mapping[str, Any], epsilon: float | None = None) -> PrivateMethod:
         """The method of one candidate, with a trial's budget (by default the whole)."""
         kind: Any = METHODS[self.method]
@@ -142,6 +148,10 @@ class Tuning:
             raise InvalidInputError("Trials on public data cost nothing: plan the last run alone.")
         planner = _Planner(self, facts)
         return planner.planned(_largest(planner.total, self.epsilon))
+
+    def priced(self) -> PricedTuning:
+        """As a ledger sees it."""
+        return PricedTuning(tuning=self, epsilon=self.epsilon)
 
     def described(self) -> dict[str, Any]:
         """For settings.json: what was tried and how it was chosen, and what that rests on."""
@@ -233,13 +243,42 @@ class TuningPlan:
         )
 
 
+@dataclass(kw_only=True)
+class PricedTuning(BaseEstimator):
+    """A tuning run as a ledger sees it: its plan, and what it would be with another epsilon."""
+
+    tuning: Tuning
+    epsilon: float
+
+    def __post_init__(self) -> None:
+        self._known: dict[Facts, TuningPlan] = {}
+
+    @property
+    def name(self) -> str:
+        """Of the method that is tuned."""
+        return self.tuning.method
+
+    def planned(self, facts: Facts) -> TuningPlan:
+        """The whole plan, made once for the same facts."""
+        if facts not in self._known:
+            self._known[facts] = replace(self.tuning, epsilon=self.epsilon).plan(facts)
+        return self._known[facts]
+
+    def plan(self, facts: Facts) -> Plan:
+        """What it may spend. Touches no data."""
+        return self.planned(facts).plan
+
+    def _units(self, facts: Facts) -> int:
+        return self.tuning.made(self.tuning.first)._units(facts)
+
+
 class _Planner:
     """Plans every candidate that costs something of its own, for one budget after the other."""
 
     def __init__(self, tuning: Tuning, facts: Facts) -> None:
         self.tuning, self.facts = tuning, facts
         self.known: dict[tuple[float, tuple[Any, ...]], Plan] = {}
-        self.first = {key: values.looked_at[0] for key, values in tuning.vary.items()}
+        self.first = tuning.first
         self.candidates = self._different()
 
     def planned(self, trial_epsilon: float) -> TuningPlan:
