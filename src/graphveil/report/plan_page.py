@@ -175,7 +175,8 @@ def _point(method: Method, facts: Facts, axes: Sequence[Axis], place: tuple[int,
 def _rows(point: Point, rows: Rows) -> list[tuple[str, str]]:
     assert point.plan is not None
     assert point.certificate is not None
-    said, details = list(rows(point.plan, point.certificate)), point.plan.details
+    said = [(name, " ".join(text.split())) for name, text in rows(point.plan, point.certificate)]
+    details = point.plan.details
     if "steps" in details and "sample_rate" in details:
         terms = details["sample_rate"] * point.plan.facts.num_train * details["steps"]
         said.append(("work", f"about {terms:,.0f} clipped gradients, over all steps"))
