@@ -3,6 +3,7 @@
 import json
 
 import pytest
+from report_html import assert_only_our_own
 
 from graphveil import cli
 from graphveil.methods import DPAR, DPGNN, GAP, Facts
