@@ -164,7 +164,10 @@ def test_a_run_is_read_back_with_its_certificate(tuning, data, facts, tmp_path):
     back = runs.read(tmp_path / "run")
     assert back.certificate_ == method.certificate_
     assert torch.equal(back.predict(data), method.predict(data))
-    assert "seconds" not in metrics  # that would tell how many trials there were
+    # How long it took would tell how many trials there were: one date, that of the beginning.
+    assert "seconds" not in metrics
+    assert len({path.stat().st_mtime for path in (tmp_path / "run").iterdir()}) == 1
+    assert not any(letter.isdigit() for letter in (tmp_path / "run" / "log.txt").read_text())
     # Were certificate.json written anew, it would say the same.
     back._certify()
     assert back.certificate_ == method.certificate_

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from graphveil._errors import InvalidInputError
+from graphveil._files import write_file
 from graphveil.methods import Facts, Method
 from graphveil.runs.directory import (
     FORMAT,
@@ -51,7 +53,7 @@ def tune(
 
     Until the search has ended the directory says what was asked, and nothing of what was tried: a
     search that was killed is not gone on with, and stays charged. No metric, line or date of a file
-    says how long it took.
+    says how long it took. (Whoever watched the process or the disk knows, all the same.)
 
     *Guarantee*: that of the method found.
     """
@@ -79,6 +81,7 @@ def tune(
                 if spending is None or spending.give_back():
                     _undo(directory, aside, created)
                 raise
+            begun = time.time()
             said = {"method": priced.name, "data": asdict(source), "tuning": dict(tuning)}
             write_json(directory / "settings.json", _plain({"format": FORMAT, **said}))
             if spending is not None:
@@ -86,11 +89,9 @@ def tune(
             method, metrics = find(arranged)
             found = {**measure(method, arranged.testing, arranged.mode), **metrics}
             asked = _settings(method, source, arranged, tuning)
-            (directory / LOG).unlink(missing_ok=True)  # it dates the first trial
             write_json(directory / "settings.json", asked)
             _finish(directory, method, found, asked)
-            for path in directory.iterdir():
-                os.utime(path)
+            _forget_the_time(directory, begun)
         _discard(aside)
     except OSError as error:
         raise InvalidInputError(
@@ -98,6 +99,13 @@ def tune(
             "another place. What the trials may have spent stays spent."
         ) from error
     return method, found
+
+
+def _forget_the_time(directory: Path, begun: float) -> None:
+    """Leave no date but that of the first trial: with the last one's it would tell their number."""
+    write_file(directory / LOG, b"finished: a tuning run keeps no dates\n")
+    for path in (*directory.iterdir(), directory):
+        os.utime(path, (begun, begun))
 
 
 def check_tuning(directory: str | Path, *, force: bool = False) -> None:
