@@ -69,7 +69,9 @@ def test_what_runs_is_what_is_charged(tuning, data, facts, counted, count):
     # It is the one with the best noisy score.
     best = max(range(count), key=lambda number: seen["scores"][number][2][0])
     assert winner.method is seen["fits"][best]
-    assert winner.score == seen["scores"][best][2][0] / int(data.val_mask.sum())
+    records = int(data.val_mask.sum())
+    assert winner.score == seen["scores"][best][2][0] / records
+    assert winner.noise == seen["scores"][best][0].noise_multiplier / records
     assert all(winner.candidate[key] == getattr(winner.method, key) for key in winner.candidate)
 
 

@@ -28,7 +28,7 @@ from graphveil.cli.training import METHOD_NAMES, ledger_rows
 if TYPE_CHECKING:
     from graphveil.methods import Method
     from graphveil.runs import Arranged, Source
-    from graphveil.tuning import Tuning
+    from graphveil.tuning import Tuning, Winner
 
 _KINDS: dict[str, type | tuple[type, ...]] = {
     "vary": dict,
@@ -41,7 +41,8 @@ _KINDS: dict[str, type | tuple[type, ...]] = {
     "score_share": (int, float),
 }
 _SAID = {
-    "private": "on private validation records, through noise; charged with the trials",
+    "private": "on private validation records, through noise of {noise:.2%}; charged with the "
+    "trials",
     "public-validation": "on validation records, declared public; the trainings are charged",
     "public-data": "on {public_data}, declared public; nothing is charged for choosing",
 }
@@ -154,7 +155,7 @@ def tune(
         ),
         *ledger_rows(result["ledger"]),
         ("each trial", f"trained at epsilon {figure(result['trial_epsilon'])}"),
-        ("scored", _SAID[tuning.scores].format(public_data=tuning.public_data)),
+        ("scored", _scored(tuning, result["validation_noise"])),
         ("written to", f"{asked['out']}: certificate.txt says what is promised, and to whom"),
         ("note", f"The accuracy was {metrics['note']}."),
     ]
@@ -227,11 +228,12 @@ def _charged(
     def find(arranged: Arranged) -> tuple[Method, dict[str, Any]]:
         planned = priced.planned(Facts.of(arranged.training))
         winners.append(search(planned, arranged.training, track=bar(f"tuning {tuning.method}")))
-        return winners[0].method, {"validation_accuracy": winners[0].score}
+        scored = {"validation_accuracy": winners[0].score, "validation_noise": winners[0].noise}
+        return winners[0].method, scored
 
     found, metrics = runs.tune(find, priced, out, source, tuning.described(), **where)
     epsilon = float(found.get_params()["epsilon"])
-    return found, metrics, _result(winners[0].candidate, epsilon, winners[0].score)
+    return found, metrics, _result(winners[0], epsilon)
 
 
 def _openly(
@@ -253,11 +255,21 @@ def _openly(
     metrics = runs.train(
         method, None, out, source, progress=progress, tuning=tuning.described(), **where
     )
-    return method, metrics, _result(winner.candidate, tuning.epsilon, winner.score)
+    return method, metrics, _result(winner, tuning.epsilon)
 
 
-def _result(chosen: dict[str, Any], trial_epsilon: float, score: float) -> dict[str, Any]:
-    return {"chosen": chosen, "trial_epsilon": trial_epsilon, "validation_accuracy": score}
+def _scored(tuning: Tuning, noise: float) -> str:
+    """How trials were judged. Noise as large as what settings differ by chooses at random."""
+    return _SAID[tuning.scores].format(public_data=tuning.public_data, noise=noise)
+
+
+def _result(winner: Winner, trial_epsilon: float) -> dict[str, Any]:
+    return {
+        "chosen": winner.candidate,
+        "trial_epsilon": trial_epsilon,
+        "validation_accuracy": winner.score,
+        "validation_noise": winner.noise,
+    }
 
 
 def _short(value: Any) -> str:

@@ -28,12 +28,14 @@ Tell = Callable[[float], None]
 class Winner:
     """The best trial: its fitted method, what was varied in it, and its score.
 
-    ``score`` is the share of validation records answered rightly, with noise if it was private.
+    ``score`` is the share of validation records answered rightly, with noise of standard deviation
+    ``noise`` if it was private: a difference in accuracy that is much smaller decided nothing.
     """
 
     method: PrivateMethod
     candidate: dict[str, Any]
     score: float
+    noise: float = 0.0
 
 
 def search(
@@ -65,6 +67,10 @@ def search(
         return method, right if scorer is None else float(scorer.release([right], rng)[0])
 
     winner = _best(tuning, data, tried, rng, track)
+    scorer = planned.scorer(winner.method, facts)
+    if scorer is not None:
+        records = int(validation(data).sum())
+        winner = replace(winner, noise=scorer.noise_multiplier * scorer.sensitivity / records)
     winner.method.plan_ = tuning.tuned(winner.method.plan_)
     winner.method.charges_ = list(planned.charges)
     winner.method._certify()
