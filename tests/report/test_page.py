@@ -6,12 +6,14 @@ import os
 import subprocess
 import sys
 
+import dp_accounting as dpa
 import pytest
+from dp_accounting import dp_event
 from report_html import assert_only_our_own, parse
 
 from graphveil import cli
 from graphveil.privacy.accounting import account
-from graphveil.privacy.events import composed
+from graphveil.privacy.events import composed, one_of, repeated
 from graphveil.privacy.guarantee import Certificate, round_up
 from graphveil.report import evidence, page, words
 
@@ -146,6 +148,30 @@ def test_settings_and_environment_are_all_there(trained, rendered):
     assert settings["steps"] == "3"
     assert environment["versions"].items() <= versions.items()
     assert versions["python"] == environment["python"]
+
+
+def test_the_ledger_that_counts_the_run_is_named(copied, rendered):
+    assert "No ledger was kept" in parse(rendered("one")).text
+    directory, _ = copied()
+    noted = {"format": 1, "ledger": "book.db", "account": "<i>", "reservation": "r"}
+    (directory / "ledger.json").write_text(json.dumps(noted))
+    tree = assert_only_our_own(page.render([evidence.read(str(directory))]))
+    assert "charged to the account <i> of a ledger" in tree.text
+
+
+def test_the_best_of_many_runs_and_one_of_several_say_what_is_inside():
+    step = dpa.GaussianDpEvent(2.0)
+    event = dp_event.RepeatAndSelectDpEvent(
+        one_of(repeated(step, 3), dpa.LaplaceDpEvent(4.0)), 2, 0
+    )
+    kinds = [(line["times"], line["kind"]) for line in words.releases(event)]
+    assert kinds == [
+        (1, "the best of a secret number of runs, each of them"),
+        (1, "one of these, whichever costs most"),
+        (3, "Gaussian noise"),
+        (1, "Laplace noise"),
+    ]
+    assert "noise multiplier 4" in words.releases(event)[3]["figures"]
 
 
 # --- words ----------------------------------------------------------------------------------------

@@ -50,6 +50,7 @@ class Evidence:
     metrics: Mapping[str, Any]
     environment: Mapping[str, Any]
     audit: tuple[Attack, ...]
+    account: str | None  # of the ledger that it was charged to
 
     @property
     def status(self) -> str:
@@ -117,6 +118,7 @@ def read(path: str) -> Evidence:
     with reading(directory, "environment.json"):
         environment = read_json(directory / "environment.json")
         environment["versions"] = {str(k): str(v) for k, v in environment["versions"].items()}
+    charged = runs.charged_to(directory)
     held = math.isfinite(certificate.guarantee.epsilon)
     delta = certificate.guarantee.delta
     return Evidence(
@@ -134,6 +136,7 @@ def read(path: str) -> Evidence:
         metrics=metrics,
         environment=environment,
         audit=_audit(directory),
+        account=None if charged is None else charged["account"],
     )
 
 

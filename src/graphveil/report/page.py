@@ -119,6 +119,7 @@ def _run(run: Evidence, anchor: str, baselines: Sequence[Evidence]) -> dict[str,
         "world": _world(run),
         "promise": None if run.epsilon is None else _promise(anchor, guarantee.unit, run.epsilon),
         "bounds": _bounds(run),
+        "notes": [note for note in certificate.notes if ", by itself: " not in note],
         "charges": _charges(run),
         "parts": None
         if len(run.alone) < 2 or run.epsilon is None
@@ -182,10 +183,11 @@ def _bounds(run: Evidence) -> list[tuple[str, str]]:
     if run.epsilon is None:
         return []
     certificate = run.certificate
-    return [
-        ("by privacy loss distributions (PLD)", round_up(certificate.pld)),
-        ("by Rényi divergences (RDP)", round_up(certificate.rdp)),
-    ]
+    bounds = (
+        ("privacy loss distributions (PLD)", certificate.pld),
+        ("Rényi divergences (RDP)", certificate.rdp),
+    )
+    return [(f"by {name}", round_up(value)) for name, value in bounds if value is not None]
 
 
 def _charges(run: Evidence) -> list[dict[str, Any]]:
@@ -250,7 +252,8 @@ def _utility(anchor: str, run: Evidence, baselines: Sequence[Evidence]) -> dict[
     best = baselines[0] if baselines else None
     lost = None
     if best is not None and run.metrics["accuracy"] is not None:
-        lost = f"{100 * (best.metrics['accuracy'] - run.metrics['accuracy']):.1f}"
+        points = 100 * (best.metrics["accuracy"] - run.metrics["accuracy"])
+        lost = f"{abs(points):.1f} points {'higher' if points < 0 else 'lower'}"
     return {
         "scores": [name for _, name in scores],
         "utility": rows,

@@ -95,7 +95,7 @@ def strength(epsilon: float) -> str:
     most = after(0.5, epsilon)
     if most <= 0.75:
         return "Even in the worst case a guess stays a guess."
-    if most <= 0.99:
+    if most <= 0.95:
         return "In the worst case a guess can become a well founded suspicion."
     return (
         "So high a ceiling leaves room for near certainty in the worst case. It is a limit on all "
@@ -117,8 +117,9 @@ _KINDS = {
     "GumbelTopKDpEvent": "choice of the largest noisy scores",
     "NonPrivateDpEvent": "release without noise",
     "ZCDpEvent": "a release bounded by zCDP",
-    "PoissonSampledDpEvent": "on a secret sample of the units",
-    "RepeatAndSelectDpEvent": "the best of a random number of runs",
+    "PoissonSampledDpEvent": "on a secret sample of the units,",
+    "RepeatAndSelectDpEvent": "the best of a secret number of runs, each of them",
+    "OneOfDpEvent": "one of these, whichever costs most",
 }
 
 
@@ -130,7 +131,8 @@ def releases(event: dpa.DpEvent, times: int = 1) -> list[dict[str, Any]]:
         return [line for part in event.events for line in releases(part, times)]
     plain = to_json(event)
     name = plain.pop("type")
-    inner = plain.pop("event", None)
+    inner = [event.event] if plain.pop("event", None) else list(getattr(event, "events", ()))
+    plain.pop("events", None)
     line = {
         "times": times,
         "kind": _KINDS.get(name, name.removesuffix("DpEvent")),
@@ -141,6 +143,4 @@ def releases(event: dpa.DpEvent, times: int = 1) -> list[dict[str, Any]]:
             for key, value in plain.items()
         ),
     }
-    if inner is None:
-        return [line]
-    return [line, *releases(event.event)]
+    return [line, *(each for part in inner for each in releases(part))]
