@@ -30,6 +30,7 @@ from torch.nn import functional as F
 
 from graphveil import _validate
 from graphveil._errors import BudgetError, InvalidInputError, RefusedError, UnprovenError
+from graphveil._files import write_file
 from graphveil.grads.clipped import ClippedSum, Losses
 from graphveil.grads.clipping import Automatic, Clipping, Flat, Off, PerLayer, Quantile
 from graphveil.grads.linear import LinearSum, SparseExamples
@@ -390,10 +391,7 @@ class Journal:
     def __init__(self, directory: Path, noted: int | None = None) -> None:
         self.directory, self.path = directory, directory / "steps"
         if noted is not None:
-            with self.path.open("wb") as file:
-                file.write(b"." * noted)
-                file.flush()
-                os.fsync(file.fileno())
+            write_file(self.path, b"." * noted)
 
     @property
     def noted(self) -> int:

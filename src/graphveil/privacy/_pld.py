@@ -111,7 +111,7 @@ class Losses:
 Directions = tuple[Losses, ...]  # present against withheld, and back; one if they are equal
 
 
-@attr.s(frozen=True, slots=True, auto_attribs=True, kw_only=True)
+@attr.s(frozen=True, slots=True, auto_attribs=True, kw_only=True, repr=False)
 class CurveDpEvent(dpa.DpEvent):
     """A release of which this alone is known: it is (epsilons[k], deltas[k])-private for every k.
 
@@ -121,6 +121,9 @@ class CurveDpEvent(dpa.DpEvent):
 
     epsilons: tuple[float, ...]
     deltas: tuple[float, ...]
+
+    def __repr__(self) -> str:
+        return f"CurveDpEvent({len(self.epsilons)} points up to {self.epsilons[-1]:.4g})"
 
 
 # --- one event ------------------------------------------------------------------------------------

@@ -156,7 +156,7 @@ class Book:
     def after(self, body: Mapping[str, Any]) -> Book:
         """This book with one entry more, which must fit it; its text is added by :meth:`noted`."""
         kind = body["kind"]
-        if (kind == "ledger") != (not self.entries):
+        if (kind == "ledger") != (not self.salt):
             raise InvalidInputError("The first entry, and no other, names the format.")
         if kind == "ledger":
             if body["format"] != FORMAT:
@@ -164,7 +164,9 @@ class Book:
                     f"The format must be {FORMAT}. Got {body['format']!r} instead; use the version "
                     "of graphveil that wrote it."
                 )
-            return replace(self, salt=str(body["salt"]))
+            if not isinstance(body["salt"], str) or not body["salt"]:
+                raise InvalidInputError("The salt must be a word.")
+            return replace(self, salt=body["salt"])
         if kind == "open":
             return self._with(_opened(body), new=True)
         if kind == "reserve":
@@ -234,21 +236,20 @@ class Book:
 
 def fold(rows: Iterable[Row]) -> Book:
     """The book of all entries; one that does not follow from those before it is refused."""
-    book = Book(accounts={}, salt="", entries=())
+    book, entries, head = Book(accounts={}, salt="", entries=()), [], NOTHING
     for number, (seq, text, before, digest) in enumerate(rows, 1):
-        if not isinstance(text, str) or (seq, before, digest) != (
-            number,
-            book.head,
-            chained(book.head, text),
-        ):
+        held = isinstance(text, str) and (seq, before) == (number, head)
+        if not held or digest != chained(head, text):
             raise InvalidInputError(f"entry {number} is not what was written: its hash differs")
         try:
-            book = book.after(json.loads(text)).noted(text, digest)
+            book = book.after(json.loads(text))
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise InvalidInputError(f"entry {number} cannot be: {str(error).rstrip('.')}") from None
-    if not book.entries:
+        entries.append((text, digest))
+        head = digest
+    if not entries:
         raise InvalidInputError("it has no entries")
-    return book
+    return replace(book, entries=tuple(entries))
 
 
 def chained(before: str, text: str) -> str:

@@ -11,6 +11,7 @@ docs/guarantees/ledger.md.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Sequence
 from functools import lru_cache
 
@@ -43,12 +44,14 @@ def together(events: Sequence[dpa.DpEvent], delta: float) -> Account:
 def _together(events: str, delta: float) -> Account:
     whole = composed(*map(from_json, json.loads(events)))
     plain, renyi, sampled = _sorted(whole)
+    if accounting._releases_raw(whole):
+        return Account(epsilon=math.inf, delta=delta, pld=None, rdp=None, notes=(accounting._RAW,))
     alone = not sampled or (len(sampled) == 1 and sampled[0][1] == 1 and not (plain or renyi))
     found = account(whole, delta) if alone else None
-    if not (sampled or renyi) or (alone and sampled) or (found and found.epsilon in (0, np.inf)):
+    if not (sampled or renyi) or (alone and sampled):
         assert found is not None
         return found
-    pld, note = accounting._by_pld(_with_curves(whole, delta), delta, None)
+    pld, note = accounting._by_pld(_with_curves(whole, delta, _BEYOND * delta), delta, None)
     rdp = None if found is None else found.epsilon
     bounds = [bound for bound in (pld, rdp) if bound is not None]
     if not bounds:
@@ -71,8 +74,7 @@ def remaining(events: Sequence[dpa.DpEvent], epsilon: float, delta: float) -> fl
     spent = as_one(events, delta)
 
     def fits(noise: float) -> bool:
-        bound, _ = accounting._by_pld(composed(spent, dpa.GaussianDpEvent(noise)), delta, None)
-        return bound is not None and bound <= epsilon
+        return beside(spent, [dpa.GaussianDpEvent(noise)], delta) <= epsilon
 
     low = high = _gaussian_noise(epsilon, delta)  # alone it would take all of the budget
     while not fits(high):
@@ -83,6 +85,13 @@ def remaining(events: Sequence[dpa.DpEvent], epsilon: float, delta: float) -> fl
         middle = float(np.sqrt(low * high))
         low, high = (low, middle) if fits(middle) else (middle, high)
     return account(dpa.GaussianDpEvent(high), delta).epsilon
+
+
+def beside(spent: dpa.DpEvent, events: Sequence[dpa.DpEvent], delta: float) -> float:
+    """The epsilon of ``events`` and of what :func:`as_one` made of others; inf if none is found."""
+    more = _with_curves(composed(*events), delta, _BEYOND * delta)
+    bound, _ = accounting._by_pld(composed(spent, more), delta, None)
+    return math.inf if bound is None else bound
 
 
 @lru_cache(maxsize=64)
@@ -100,7 +109,8 @@ def _as_one(events: str, delta: float) -> dpa.DpEvent:
     whole = composed(*map(from_json, json.loads(events)))
     if isinstance(whole, dpa.NoOpDpEvent):
         return whole
-    return _curve_of(_with_curves(whole, delta), delta)
+    tail = _BEYOND * delta
+    return _curve_of(_with_curves(whole, delta, tail / 10), delta, tail)
 
 
 # --- curves ---------------------------------------------------------------------------------------
@@ -131,25 +141,29 @@ def _sorted(event: dpa.DpEvent) -> tuple[_Counted, _Counted, _Counted]:
     return plain, renyi, sampled
 
 
-def _with_curves(event: dpa.DpEvent, delta: float) -> dpa.DpEvent:
-    """The same parts, each with a PLD."""
+def _with_curves(event: dpa.DpEvent, delta: float, tail: float) -> dpa.DpEvent:
+    """The same parts, each with a PLD; curves leave about ``tail`` to infinity, all together."""
     plain, renyi, sampled = _sorted(event)
+    curves = sum(count for _, count in sampled) + bool(renyi)
+    if curves:
+        tail /= 4.0 ** math.ceil(math.log(curves, 4))  # seldom another one, so that caches help
     parts = [repeated(each, count) for each, count in plain]
     if renyi:
-        parts.append(_curve_of(composed(*(repeated(each, count) for each, count in renyi)), delta))
+        whole = composed(*(repeated(each, count) for each, count in renyi))
+        parts.append(_curve_of(whole, delta, tail))
     for each, count in sampled:
-        parts.append(repeated(_cached_curve(json.dumps(to_json(each)), delta), count))
+        parts.append(repeated(_cached_curve(json.dumps(to_json(each)), delta, tail), count))
     return composed(*parts)
 
 
 @lru_cache(maxsize=256)
-def _cached_curve(event: str, delta: float) -> dpa.DpEvent:
-    return _curve_of(from_json(json.loads(event)), delta)
+def _cached_curve(event: str, delta: float, tail: float) -> dpa.DpEvent:
+    return _curve_of(from_json(json.loads(event)), delta, tail)
 
 
-def _curve_of(event: dpa.DpEvent, delta: float) -> dpa.DpEvent:
-    """What is known of an event at all epsilons up to where hardly a delta is left."""
-    end = max(account(event, _BEYOND * delta).epsilon, _LEAST)
+def _curve_of(event: dpa.DpEvent, delta: float, tail: float) -> dpa.DpEvent:
+    """What is known of an event at all epsilons up to where a delta of ``tail`` is left."""
+    end = max(account(event, tail).epsilon, _LEAST)
     epsilons = np.linspace(0.0, end, _POINTS)
     deltas = _deltas(event, epsilons, delta)
     return _pld.CurveDpEvent(epsilons=tuple(epsilons.tolist()), deltas=tuple(deltas.tolist()))

@@ -31,7 +31,6 @@ from pathlib import Path
 from typing import Any
 
 from graphveil._errors import BudgetError, InvalidInputError, UnprovenError
-from graphveil.privacy.accounting import account as price
 from graphveil.privacy.book import (
     FORMAT,
     NOTHING,
@@ -44,7 +43,7 @@ from graphveil.privacy.book import (
     charges_to_json,
     fold,
 )
-from graphveil.privacy.composing import as_one, together
+from graphveil.privacy.composing import as_one, beside, together
 from graphveil.privacy.events import composed, to_json
 from graphveil.privacy.guarantee import Charge, round_up
 
@@ -57,6 +56,7 @@ _SCHEMA = (
 )
 
 Fits = Callable[[Sequence[Charge]], bool]
+WouldFit = Callable[[Fits, float], str]
 
 
 class Ledger:
@@ -75,8 +75,9 @@ class Ledger:
         """Make an account, and the file if there is none."""
         body = {"kind": "open", "account": name, "epsilon": epsilon, "delta": delta}
         body |= {} if unit is None else {"unit": unit}
-        empty = Book(accounts={}, salt="", entries=(("", NOTHING),))
-        empty.after(body)  # refuse what makes no sense before there is a file
+        Book(accounts={}, salt="none", entries=()).after(
+            body
+        )  # refuse what makes no sense before there is a file
         self._create([_first_row()])
         return self._append(lambda book: body)
 
@@ -98,13 +99,13 @@ class Ledger:
         run: str = "",
         facts: Mapping[str, Any] | None = None,
         fingerprint: str | None = None,
-        would_fit: Callable[[Fits], str] | None = None,
+        would_fit: WouldFit | None = None,
     ) -> None:
         """Charge ``charges`` to an account in advance; over budget is refused.
 
         Under an id that is reserved and not settled the reservation is replaced, and nothing is
         written if it would stay what it is. ``would_fit`` is asked, with a function that tells
-        whether charges fit, for a sentence on what could be had instead.
+        whether charges fit and with what is left, for a sentence on what could be had instead.
         """
         body: dict[str, Any] = {
             "kind": "reserve",
@@ -132,7 +133,7 @@ class Ledger:
         account: Account,
         id: str,
         charges: Sequence[Charge],
-        would_fit: Callable[[Fits], str] | None,
+        would_fit: WouldFit | None,
     ) -> None:
         event, others = composed(*(charge.event for charge in charges)), account.events(id)
         alone = together([event], account.delta).epsilon
@@ -147,15 +148,16 @@ class Ledger:
 
         def fits(offered: Sequence[Charge]) -> bool:
             spent = as_one(others, account.delta)
-            event = composed(spent, *(charge.event for charge in offered))
-            return price(event, account.delta).epsilon <= account.epsilon
+            events = [charge.event for charge in offered]
+            return beside(spent, events, account.delta) <= account.epsilon
 
-        hint = f" {would_fit(fits)}" if would_fit is not None else ""
+        left = account.left(id)
+        hint = f" {would_fit(fits, left)}" if would_fit is not None else ""
         raise BudgetError(
             f"The account {account.name!r} has epsilon {account.epsilon:g} at delta "
             f"{account.delta:g}, of which {round_up(account.spent(id))} is spent. This costs "
             f"{round_up(alone)} by itself and would bring it to {round_up(whole)}; left is epsilon "
-            f"{rounded_down(account.left(id))} for one Gaussian release.{hint}"
+            f"{rounded_down(left)} for one Gaussian release.{hint}"
         )
 
     def settle(self, id: str, charges: Sequence[Charge]) -> None:
@@ -194,9 +196,9 @@ class Ledger:
     def _check_history(self, book: Book) -> None:
         """Price every account again as it was after each of its reservations."""
         now, moments = Book(accounts={}, salt="", entries=()), []
-        for number, (text, digest) in enumerate(book.entries, 1):
+        for number, (text, _) in enumerate(book.entries, 1):
             body = json.loads(text)
-            now = now.after(body).noted(text, digest)
+            now = now.after(body)
             if body["kind"] == "reserve":
                 moments.append((number, now.accounts[body["account"]]))
         priced: dict[str, Counter[str]] = {}

@@ -19,7 +19,7 @@ import torch
 from torch_geometric.data import Data
 
 from graphveil._errors import InvalidInputError
-from graphveil._files import partial_name, write_file
+from graphveil._files import partial_name, sync, write_file
 from graphveil.graph.checks import MASKS
 from graphveil.methods import METHODS, Facts, Method
 from graphveil.methods.base import Plan, Progress
@@ -192,10 +192,8 @@ def _loaded(
         log(directory, f"reservation {spending.id} in account {spending.account!r}")
     data = source.load()
     arranged = source.arrange(data)
-    if begun:
-        spending.check_same(data)
-    else:
-        spending.reserve_seen(method, Facts.of(arranged.training), data)
+    how = spending.check_same if begun else spending.reserve_seen
+    how(method, Facts.of(arranged.training), data)
     log(directory, "data loaded")
     return arranged
 
@@ -250,6 +248,8 @@ def _begun(directory: Path) -> bool:
 
 def _set_aside(directory: Path, aside: Path) -> None:
     with locked(directory):
+        if not _begun(directory) and not (directory / "events.json").exists():
+            abandoned(directory)  # it released nothing, and gives back what it reserved
         if aside.exists():  # a forced run that was killed: what it replaced is worth more
             _discard(directory)
         else:
@@ -257,10 +257,11 @@ def _set_aside(directory: Path, aside: Path) -> None:
 
 
 def _discard(directory: Path) -> None:
-    """Remove a run; what it reserved is given back if it released nothing, and else stays."""
+    """Remove a run; what it reserved, and may have released, stays charged."""
     if directory.exists():
-        if not _begun(directory) and not (directory / "events.json").exists():
-            abandoned(directory)
+        # First: a run that was removed in part must not pass for one that released nothing.
+        (directory / LEDGER).unlink(missing_ok=True)
+        sync(directory)
         shutil.rmtree(directory, ignore_errors=True)
 
 

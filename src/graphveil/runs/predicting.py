@@ -77,11 +77,11 @@ def _charged(
     if spending is None or epsilon is None or not isinstance(method, PrivateNodeMethod):
         yield loaded()  # nothing to charge, or refused in words of its own
         return
-    before, charge = len(method.charges_), method.planned_prediction(epsilon)
-    spending.reserve_prediction(method.plan_, charge)
+    before = len(method.charges_)
+    spending.reserve_prediction(method, epsilon)
     try:
         graph = loaded()
-        spending.reserve_prediction(method.plan_, charge, graph)
+        spending.reserve_prediction(method, epsilon, graph)
         yield graph
     except (Exception, KeyboardInterrupt):
         if len(method.charges_) == before:

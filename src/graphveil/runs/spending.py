@@ -7,11 +7,12 @@ leads to what it reserved; going on with the run reserves nothing a second time.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import math
 import secrets
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -29,8 +30,9 @@ from graphveil._errors import (
 )
 from graphveil.graph.checks import num_classes_of, num_records, record_of
 from graphveil.methods import Facts, Method, Plan
-from graphveil.privacy.book import Account, Promise, Reservation
-from graphveil.privacy.guarantee import Charge, check_delta
+from graphveil.methods.node import PrivateNodeMethod
+from graphveil.privacy.book import Account, Promise, Reservation, charges_to_json
+from graphveil.privacy.guarantee import Charge, default_delta
 from graphveil.privacy.ledger import Fits, Ledger
 from graphveil.runs.files import read_json, reading, write_json
 from graphveil.runs.source import Source
@@ -49,17 +51,20 @@ class Spending:
     id: str
     run: str
     purpose: str
+    _plans: dict[Facts, Plan] = field(default_factory=dict)
 
     # --- before data, and after it was loaded ----------------------------------------------------
 
     def reserve_unseen(self, method: Method, source: Source) -> None:
         """Reserve what ``method`` will spend, as far as it can be known before data is opened."""
+        if self.reservation() is not None:
+            return  # by an earlier attempt, which was killed before it released anything
         account = self._account()
         facts = source.expected(None if account.seen is None else known_facts(account.seen))
         if facts is None:
             _check_first(method, account)
             return
-        self._reserve(method, method.plan(facts), account)
+        self._reserve(method, self._planned(method, facts), account)
 
     def reserve_seen(self, method: Method, facts: Facts, data: Data) -> None:
         """Reserve again, now for the data at hand; an equal reservation stays what it is."""
@@ -73,14 +78,14 @@ class Spending:
         }
         self._reserve(
             method,
-            method.plan(facts),
+            self._planned(method, facts),
             book.account(self.account),
             facts=whole,
             fingerprint=salted_hash(data, book.salt),
         )
 
-    def check_same(self, data: Data) -> None:
-        """Refuse other data than the reservation was made for; for a run that has begun."""
+    def check_same(self, method: Method, facts: Facts, data: Data) -> None:
+        """Refuse to go on with a run on other data, or at another price, than was reserved."""
         book = self.ledger.read()
         found = book.reservation(self.id)
         if found is None or found.fingerprint != salted_hash(data, book.salt):
@@ -88,6 +93,17 @@ class Spending:
                 f"The run in {self.run} was charged for other data than this; resume with the "
                 "same data, or start anew with --force."
             )
+        if charges_to_json(found.reserved) != charges_to_json(method.plan(facts).charges):
+            raise InvalidInputError(
+                f"The run in {self.run} reserved other charges than it would make now; resume with "
+                "the same settings and the same version, or start anew with --force."
+            )
+
+    def _planned(self, method: Method, facts: Facts) -> Plan:
+        """The plan for these facts, which takes a second to make."""
+        if facts not in self._plans:
+            self._plans[facts] = method.plan(facts)
+        return self._plans[facts]
 
     def _account(self) -> Account:
         return self.ledger.read().account(self.account)
@@ -99,7 +115,7 @@ class Spending:
                 "train without --ledger, or with settings that are proven."
             )
         units: Any = getattr(method, "_units", lambda facts: facts.num_nodes)
-        check_delta(account.delta, units(plan.facts))
+        _check_delta(account, units(plan.facts))
         self.ledger.reserve(
             self.id,
             self.account,
@@ -107,23 +123,27 @@ class Spending:
             promise_of(plan),
             purpose=self.purpose,
             run=self.run,
-            would_fit=lambda fits: _offer(method, plan.facts, fits),
+            would_fit=lambda fits, left: _offer(method, plan.facts, fits, left),
             **seen,
         )
 
-    def reserve_prediction(self, plan: Plan, charge: Charge, data: Data | None = None) -> None:
+    def reserve_prediction(
+        self, method: PrivateNodeMethod, epsilon: float, data: Data | None = None
+    ) -> None:
         """Reserve a noisy prediction of a trained method; again when its data is at hand."""
         seen: dict[str, Any] = {}
         if data is not None:
-            book = self.ledger.read()
-            seen["fingerprint"] = salted_hash(data, book.salt)
+            seen["fingerprint"] = salted_hash(data, self.ledger.read().salt)
         self.ledger.reserve(
             self.id,
             self.account,
-            [charge],
-            promise_of(plan),
+            [method.planned_prediction(epsilon)],
+            promise_of(method.plan_),
             purpose=self.purpose,
             run=self.run,
+            would_fit=lambda fits, left: _largest(
+                epsilon, left, lambda each: fits([method.planned_prediction(each)])
+            ),
             **seen,
         )
 
@@ -219,10 +239,13 @@ def charged_to(directory: str | Path) -> dict[str, str] | None:
 def abandoned(directory: Path) -> None:
     """Give back what a run reserved that goes before it released anything.
 
-    What it may have released stays charged: its reservation is left as it is.
+    What it may have released stays charged: its reservation is left as it is, and so it is where
+    nobody can say any more which it was.
     """
-    noted = noted_in(directory)
-    if noted is not None:
+    with contextlib.suppress(InvalidInputError):
+        noted = noted_in(directory)
+        if noted is None:
+            return
         Spending(
             ledger=Ledger(noted["ledger"]),
             account=noted["account"],
@@ -299,7 +322,17 @@ def _check_first(method: Method, account: Account) -> None:
         )
 
 
-def _offer(method: Method, facts: Facts, fits: Fits) -> str:
+def _check_delta(account: Account, units: int) -> None:
+    """Refuse an account whose delta would allow publishing somebody's row whole."""
+    if account.delta * units >= 1:
+        raise UnprovenError(
+            f"The account {account.name!r} has delta {account.delta:g}, which must be below 1/n = "
+            f"{1 / units:.3g} for the {units} units of this data; open another account with delta "
+            f"{default_delta(units):g}."
+        )
+
+
+def _offer(method: Method, facts: Facts, fits: Fits, left: float) -> str:
     """What epsilon the same method, with the same settings, could still have."""
 
     def could_have(epsilon: float) -> bool:
@@ -308,13 +341,22 @@ def _offer(method: Method, facts: Facts, fits: Fits) -> str:
         except RefusedError:  # settings that no noise makes affordable
             return False
 
-    high = float(method.get_params()["epsilon"])
-    low = high / 2
-    while not could_have(low):
+    return _largest(float(method.get_params()["epsilon"]), left, could_have)
+
+
+def _largest(asked: float, left: float, could_have: Callable[[float], bool]) -> str:
+    """The largest epsilon that could be had, to two digits; it is below ``asked``, near ``left``.
+
+    A plan may take a second, and few are needed: the price of a run is much like a Gaussian's.
+    """
+    low, high = 0.95 * min(asked, left), min(asked, 1.05 * left)
+    while low >= _LEAST_OFFER and not could_have(low):
         low, high = low / 2, low
-        if high < _LEAST_OFFER:
-            return f"With these settings not even --epsilon {_LEAST_OFFER:g} would fit."
-    for _ in range(5):
+    if low < _LEAST_OFFER:
+        return f"With these settings not even --epsilon {_LEAST_OFFER:g} would fit."
+    while high < asked and could_have(high):
+        low, high = high, min(asked, 1.5 * high)
+    while high > 1.1 * low:
         middle = (low + high) / 2
         low, high = (middle, high) if could_have(middle) else (low, middle)
     unit = 10.0 ** (math.floor(math.log10(low)) - 1)
