@@ -27,14 +27,20 @@ def hubs(seed, nodes=24):
 
 
 def fitted(name, data, **settings):
-    """A method with large weights that were drawn: the score must hold for any."""
+    """A method with weights that were drawn: the bound must hold for any."""
     known = METHODS[name]().get_params()
     quick = {key: value for key, value in QUICK.items() if key in known}
     method = METHODS[name](**{**quick, "epsilon": 50.0, **settings}).fit(data)
-    rng = torch.Generator().manual_seed(7)
+    return redrawn(method, 0)
+
+
+def redrawn(method, seed):
+    """The same with other weights."""
+    rng = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for parameter in method.network_.parameters():
-            parameter.copy_(torch.randn(parameter.shape, generator=rng))
+            size = 1.0 if seed % 2 else 0.3
+            parameter.copy_(size * torch.randn(parameter.shape, generator=rng))
     return method
 
 
@@ -74,18 +80,21 @@ def without_edge(data, number):
     return other
 
 
-def moved(method, data, other):
-    """The change of the count when all answers were right, and when all others would be."""
-    changes = []
-    for judge in (data, other):
-        labels = scores.private_answers(method, judge)
-        pair = []
-        for each in (data, other):
-            each = copy.copy(each)
-            each.y = torch.where(each.y >= 0, labels, -1)
-            pair.append(scores.private_count(method, each))
-        changes.append(abs(pair[0] - pair[1]))
-    return max(changes)
+def moved(method, data, others):
+    """The largest change of the count, over labels too: what changes is who is answered otherwise.
+
+    With the labels that all answers on ``data`` give, each of these costs one.
+    """
+    before, largest = scores.private_answers(method, data), 0
+    for other in others:
+        changed = (scores.private_answers(method, other) != before) | (other.y != data.y)
+        largest = max(largest, int((changed & data.val_mask).sum()))
+        if changed.any():  # and so does the score itself
+            right, left = copy.copy(data), copy.copy(other)
+            right.y, left.y = before, torch.where(other.y >= 0, before, -1)
+            counts = [scores.private_count(method, each) for each in (right, left)]
+            assert counts[0] - counts[1] == int((changed & data.val_mask).sum())
+    return largest
 
 
 @pytest.mark.parametrize("name", OWN_ROW)
@@ -94,8 +103,8 @@ def test_a_score_from_own_rows_moves_by_one(name):
     method = fitted(name, data)
     bound = scores.sensitivity(method, Facts.of(data))
     assert bound == 1
-    found = [moved(method, data, withheld(data, node)) for node in range(len(data.x))]
-    assert max(found) == bound  # a node's own answer goes with its label
+    others = [withheld(data, node) for node in range(len(data.x))]
+    assert moved(method, data, others) == bound  # a node's own answer goes with its label
 
 
 @pytest.mark.parametrize(
@@ -113,15 +122,17 @@ def test_a_score_from_own_rows_moves_by_one(name):
 )
 def test_a_score_from_capped_neighbourhoods_moves_by_the_influence_of_training(expected, settings):
     largest, strict = 0, settings.get("relation") == "remove"
-    for seed in range(3):
+    for seed in range(2):
         data = small_degrees(seed) if strict else hubs(seed)
         method = fitted("dp-gnn", data, **settings)
         bound = scores.sensitivity(method, Facts.of(data))
         assert bound == expected
         away = removed if strict else withheld
-        found = [moved(method, data, away(data, node)) for node in range(len(data.x))]
-        assert max(found) <= bound
-        largest = max(largest, *found)
+        others = [away(data, node) for node in range(len(data.x))]
+        for other in range(3):
+            found = moved(redrawn(method, other), data, others)
+            assert found <= bound
+            largest = max(largest, found)
     assert largest > 1  # neighbours are read: a bound of 1 would not do
 
 
@@ -136,8 +147,8 @@ def test_what_an_edge_moves(name, settings):
     method = fitted(name, data, **settings)
     bound = scores.sensitivity(method, Facts.of(data))
     assert bound == (sum(method._influence(Facts.of(data))) if name == "dp-gnn" else 0)
-    ends = range(0, data.edge_index.shape[1], 3)
-    assert max(moved(method, data, without_edge(data, number)) for number in ends) <= bound
+    others = [without_edge(data, number) for number in range(0, data.edge_index.shape[1], 3)]
+    assert moved(method, data, others) <= bound
 
 
 def test_a_score_from_noisy_sums_moves_by_one_whatever_happens_to_a_nodes_own():
@@ -177,15 +188,14 @@ def test_a_graph_moves_a_score_by_its_own_answer():
 
 def test_a_score_that_reads_neighbours_in_the_open_would_have_no_bound():
     """Why the private score of late-graph reads own rows: the visible one moves by many."""
-    largest = 0
-    for seed in range(5):
-        data = hubs(seed)
-        data.x[:2] *= 20
-        method = fitted("late-graph", data, teleport=0.0, smoothing_steps=1, features="raw")
-        found = method.predict(data)
+    data, largest = hubs(0), 0
+    data.x[:2] *= 20
+    method = fitted("late-graph", data, teleport=0.0, smoothing_steps=1, features="raw")
+    for other in range(10):
+        found = redrawn(method, other).predict(data)
         for hub in (0, 1):
-            changed = (method.predict(withheld(data, hub)) != found).sum()
-            largest = max(largest, int(changed))
+            changed = method.predict(withheld(data, hub)) != found
+            largest = max(largest, int(changed.sum()))
     assert largest > 3
 
 
