@@ -3,6 +3,7 @@
 import json
 import math
 import os
+import random
 import subprocess
 import sys
 
@@ -455,6 +456,56 @@ def test_a_run_that_was_tampered_with_is_refused(copied, refused, tmp_path, name
     directory, change = copied(name)
     change(file, edit)
     assert file in refused("report", directory, "--out", tmp_path / "page.html")
+
+
+NONSENSE = (None, -1, 1e400, float("nan"), "", [], {}, "<script>x</script>", 10**30, True)
+
+
+def scrambled(rng, value):
+    """A JSON value with something in it replaced by nonsense, or gone."""
+    if isinstance(value, dict) and value and rng.random() < 0.8:
+        key = rng.choice(list(value))
+        if rng.random() < 0.15:
+            return {each: inside for each, inside in value.items() if each != key}
+        return {**value, key: scrambled(rng, value[key])}
+    if isinstance(value, list) and value and rng.random() < 0.8:
+        place = rng.randrange(len(value))
+        return [*value[:place], scrambled(rng, value[place]), *value[place + 1 :]]
+    return rng.choice(NONSENSE)
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_a_scrambled_run_is_one_line_or_a_page_of_our_own(copied, run, tmp_path, seed):
+    rng = random.Random(seed)
+    directory, _ = copied(rng.choice(("one", "parts", "void", "mlp")))
+    (directory / "audit.json").write_text(json.dumps(attack()))
+    file = rng.choice(sorted(directory.glob("*.json")))
+    content = bytearray(file.read_bytes())
+    how = rng.randrange(3)
+    if how == 0:
+        content[rng.randrange(len(content))] ^= 1 << rng.randrange(8)
+    elif how == 1:
+        del content[rng.randrange(len(content)) :]
+    else:
+        content = json.dumps(scrambled(rng, json.loads(content))).encode()
+    file.write_bytes(content)
+    out = tmp_path / "page.html"
+    code, _, err = run("report", directory, "--out", out)
+    if code == 0:
+        assert_only_our_own(out.read_text())
+    else:
+        assert (code, err.count("\n")) == (2, 1)
+
+
+def test_the_sentences_on_the_page_are_the_librarys(copied, rendered):
+    directory, change = copied()
+    promised = "everything, to everybody, for ever"
+    change(
+        "certificate.json", lambda c: c.update(released=promised, voided_by=[], public=[promised])
+    )
+    text = page.render([evidence.read(str(directory))])
+    assert promised not in text
+    assert "the secret random stream was fixed" in text
 
 
 def test_what_is_no_finished_run_is_one_line(refused, tmp_path, copied):

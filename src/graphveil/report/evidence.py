@@ -1,7 +1,8 @@
 """What a run directory says, read back and checked before a page repeats it.
 
-The certificate is priced again from the charges in events.json: a page shows no epsilon that the
-accountant does not give for what ran. Metrics, environment and audit are only read, and typed.
+The certificate is made again from the settings and the charges in events.json: a page shows no
+epsilon that the accountant does not give for what ran, and no sentence but the library's. Metrics,
+environment and audit are only read, and typed.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from typing import Any
 from graphveil import _validate, runs
 from graphveil.data.catalog import CATALOG, Entry
 from graphveil.methods import Facts, Method
+from graphveil.methods.private import PrivateMethod
 from graphveil.privacy.accounting import account
 from graphveil.privacy.guarantee import Certificate
 from graphveil.runs.files import read_json, reading
@@ -101,9 +103,8 @@ def read(path: str) -> Evidence:
     """
     directory = Path(path)
     method = runs.read(directory)
-    certificate = method.certificate_
     with reading(directory, "certificate.json"):
-        _check_certificate(method, certificate)
+        certificate = _priced_again(method)
     with reading(directory, "settings.json"):
         saved = read_json(directory / "settings.json")
         names = saved["class_names"]
@@ -140,33 +141,39 @@ def read(path: str) -> Evidence:
     )
 
 
-def _check_certificate(method: Method, written: Certificate) -> None:
-    """Refuse a certificate that promises more than the run's charges and streams bear out."""
-    again = method.plan_.certificate(
-        method.charges_,
-        void_because=getattr(method, "void_because_", ()),
-        inference=getattr(method, "inference_", ()),
-    )
-    mine, theirs = written.guarantee, again.guarantee
+def _priced_again(method: Method) -> Certificate:
+    """The certificate that a run's settings, charges and streams bear out; its file must agree.
+
+    A page shows this one: its sentences are the library's, whatever the file says.
+    """
+    written = method.certificate_
+    if isinstance(method, PrivateMethod):
+        method._certify()
+        again = method.certificate_
+    else:
+        again = method.plan_.certificate(method.charges_)
     for name in ("unit", "relation", "delta"):
-        _same(name, getattr(mine, name), getattr(theirs, name))
+        _same(name, getattr(written.guarantee, name), getattr(again.guarantee, name))
     _same("void_because", written.void_because, again.void_because)
-    _same("claim", written.claim, again.claim)
-    for name, one, other in (
-        ("epsilon", mine.epsilon, theirs.epsilon),
+    _same("claim", written.claim is None, again.claim is None)
+    for name, found, expected in (
+        ("epsilon", written.guarantee.epsilon, again.guarantee.epsilon),
         ("pld", written.pld, again.pld),
         ("rdp", written.rdp, again.rdp),
+        ("claim", _claimed(written), _claimed(again)),
     ):
-        close = one == other or (
-            one is not None and other is not None and math.isclose(one, other, rel_tol=_AGREES)
-        )
-        if not close:
-            raise ValueError(f"{name} is {one}, and its charges cost {other}")
+        if found is None or expected is None or not math.isclose(found, expected, rel_tol=_AGREES):
+            _same(name, found, expected)
+    return again
+
+
+def _claimed(certificate: Certificate) -> float | None:
+    return None if certificate.claim is None else certificate.claim.epsilon
 
 
 def _same(name: str, found: Any, expected: Any) -> None:
     if found != expected:
-        raise ValueError(f"{name} is {found!r}, and the run's other files say {expected!r}")
+        raise ValueError(f"{name} is {found!r}, and the run's other files make it {expected!r}")
 
 
 def _metrics(found: dict[str, Any], classes: int) -> dict[str, Any]:
