@@ -1,5 +1,6 @@
 """Runs that are charged to a ledger: reserved before data, settled to what was released."""
 
+import contextlib
 import json
 import os
 import shutil
@@ -13,7 +14,19 @@ import pytest
 from graphveil import runs
 from graphveil._errors import BudgetError, InvalidInputError, RefusedError, UnprovenError
 from graphveil.data.synthetic import social_network
-from graphveil.methods import DPAR, DPGNN, DPMLP, METHODS, Facts, LateGraph, MLPBaseline, private
+from graphveil.grads.step import PrivateStep
+from graphveil.methods import (
+    DPAR,
+    DPGNN,
+    DPMLP,
+    GAP,
+    METHODS,
+    Facts,
+    GraphSplit,
+    LateGraph,
+    MLPBaseline,
+    private,
+)
 from graphveil.privacy.accounting import account
 from graphveil.privacy.events import composed
 from graphveil.privacy.ledger import Ledger
@@ -353,6 +366,100 @@ def test_a_damaged_ledger_json_is_one_clear_line(tmp_path, source, ledger, conte
     assert len(people(ledger).charged) == 1
 
 
+@pytest.mark.parametrize("kind", [GAP, DPAR, GraphSplit])
+@pytest.mark.parametrize("steps", [1, 3])
+def test_no_kill_makes_a_run_settle_to_more_than_it_reserved(
+    tmp_path, source, ledger, monkeypatch, kind, steps
+):
+    """Methods of several parts: killed in the first steps, and again when they have gone on."""
+
+    def made():
+        return method(8.0, kind, steps=2, **({"variant": "em0"} if kind is DPAR else {}))
+
+    def die_at(number):
+        real, left = PrivateStep.__call__, iter(range(number))
+
+        def step(self):
+            real(self)
+            if next(left) == number - 1:
+                raise Crash
+
+        return step
+
+    for how in ({}, {"resume": True}):
+        with monkeypatch.context() as patched:
+            patched.setattr(PrivateStep, "__call__", die_at(steps))
+            with contextlib.suppress(Crash):
+                train(tmp_path / "run", source, ledger, made(), **how)
+        if runs.state(tmp_path / "run") == "finished":
+            break
+        assert len(people(ledger).waiting) == 1
+    else:
+        train(tmp_path / "run", source, ledger, made(), resume=True)
+    (found,) = people(ledger).charged
+    events = [
+        composed(*(charge.event for charge in each)) for each in (found.settled, found.reserved)
+    ]
+    assert account(events[0], DELTA).epsilon <= account(events[1], DELTA).epsilon * (1 + 1e-9)
+    assert found.settled == tuple(runs.read(tmp_path / "run").charges_)
+
+
+def test_a_full_disk_stops_a_run_which_goes_on_when_there_is_room(source, small_disk):
+    """Wherever it strikes: less room every time, until not even the reservation fits."""
+    ledger = Ledger(small_disk / "study.ledger")
+    ledger.open("people", 50.0, DELTA)
+    stopped = 0
+    for room in range(36, 200, 8):
+        (small_disk / "filling").write_bytes(b"x" * 1000 * (200 - room))
+        directory = small_disk / "run"
+        try:
+            train(directory, source, ledger)
+        except InvalidInputError:
+            stopped += 1
+        noted, found = runs.charged_to(directory), people(ledger)
+        journal = directory / "checkpoint" / "steps"
+        if journal.exists() and journal.stat().st_size:
+            assert found.reservations[noted["reservation"]].charges
+        (small_disk / "filling").unlink()
+        if runs.state(directory) == "unfinished":
+            train(directory, source, ledger, resume=True)
+        if runs.state(directory) == "finished":
+            assert not people(ledger).waiting
+            shutil.rmtree(directory)
+        ledger.verify()
+    assert stopped >= 3
+
+
+def test_a_ledger_that_cannot_be_written_stops_a_run_before_and_after(
+    tmp_path, source, small_disk, monkeypatch
+):
+    ledger = Ledger(small_disk / "study.ledger")
+    ledger.open("people", 10.0, DELTA)
+
+    def remounted(how):
+        subprocess.run(["mount", "-o", f"remount,{how}", str(small_disk)], check=True)
+
+    remounted("ro")
+    with pytest.raises(InvalidInputError, match="cannot be used"):
+        train(tmp_path / "run", source, ledger)
+    remounted("rw")
+    assert not (tmp_path / "run").exists()
+    measure = runs.directory.measure
+
+    def then_read_only(*asked):
+        remounted("ro")
+        return measure(*asked)
+
+    with monkeypatch.context() as patched:
+        patched.setattr("graphveil.runs.directory.measure", then_read_only)
+        with pytest.raises(InvalidInputError, match="cannot be used"):
+            train(tmp_path / "run", source, ledger)
+    assert len(people(ledger).waiting) == 1
+    remounted("rw")
+    train(tmp_path / "run", source, ledger, resume=True)
+    assert not people(ledger).waiting
+
+
 # --- noisy predictions ----------------------------------------------------------------------------
 
 
@@ -493,7 +600,7 @@ def test_a_few_mixed_runs_cost_what_one_accountant_says(ledger):
 @pytest.mark.slow
 def test_fifty_mixed_runs_cost_what_one_accountant_says(ledger):
     open_both(ledger)
-    check_mixed(ledger, 50, [0.6, 0.8, 1.0])
+    check_mixed(ledger, 50, [0.6, 1.0])
 
 
 def test_runs_on_a_secret_sample_are_charged_beside_the_others(tmp_path, source, ledger):

@@ -3,7 +3,6 @@
 import contextlib
 import json
 import os
-import resource
 import sqlite3
 import subprocess
 import sys
@@ -412,6 +411,7 @@ def test_swapped_entries_of_an_export_are_refused(used, tmp_path):
 
 
 def test_a_full_disk_writes_nothing_and_loses_nothing(used):
+    resource = pytest.importorskip("resource")
     entries, hard = used.read().entries, resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (used.path.stat().st_size // 2, hard[1]))
     try:
@@ -423,22 +423,6 @@ def test_a_full_disk_writes_nothing_and_loses_nothing(used):
     assert used.verify().entries == entries
     reserve(used, "new", 9.0)
     assert used.verify().entries[:-1] == entries
-
-
-@pytest.fixture
-def small_disk(tmp_path):
-    """A disk of 200 kilobytes, where one can be mounted."""
-    place = tmp_path / "disk"
-    place.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=200k", "tmpfs", str(place)]
-    try:
-        done = subprocess.run(mount, capture_output=True).returncode == 0
-    except OSError:
-        done = False
-    if not done:
-        pytest.skip("no disk can be mounted here")
-    yield place
-    subprocess.run(["umount", str(place)], check=True)
 
 
 def test_a_disk_that_fills_up_loses_no_entry(small_disk):
