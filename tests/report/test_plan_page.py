@@ -101,14 +101,14 @@ def test_the_degree_cap_has_a_slider_and_costs(few):
     method = DPGNN(epsilon=4.0, steps=5, sample_rate=1.0, sender_cap=2)
     assert [axis.values for axis in plan_page._axes(method)] == [
         (1.0, 2.0, 4.0, 8.0),
-        (1, 2, 4),
+        (2, 6),
         (0.25, 0.5, 1.0),
         (2, 5, 15),
     ]
     few("epsilon", "sender_cap")
     axes, points = plan_page.grid(method, FACTS)
     assert [axis.name for axis in axes] == ["epsilon", "sender_cap"]
-    assert axes[1].values == (1, 2)
+    assert axes[1].values == (2, 6)
     noise = {point.place: point.plan.details["noise_multiplier"] for point in points}
     assert noise[1, 0] < noise[1, 1]
     assert noise[0, 1] > noise[1, 1]

@@ -133,8 +133,7 @@ def _axes(method: Method) -> list[Axis]:
     # A cap that is left out is the method's own.
     cap = getattr(method, "_sender_cap", settings.get("sender_cap"))
     if cap is not None:
-        wanted = [max(1, cap // 2), cap, 2 * cap, *([4] if cap == 1 else [])]
-        axes.append(_axis("sender_cap", "messages a node may send (sender cap)", cap, wanted))
+        axes.append(_axis("sender_cap", "messages a node may send (sender cap)", cap, [3 * cap]))
     rate = settings.get("sample_rate")
     if rate is not None:
         wanted = [rate / 4, rate, min(1.0, 4 * rate), *([0.5] if rate == 1 else [])]
