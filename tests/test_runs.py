@@ -137,7 +137,7 @@ def test_a_crash_at_any_write_loses_nothing(arranged, tmp_path, monkeypatch, num
 def test_a_crash_between_charge_and_certificate_keeps_the_charge(copied, arranged, monkeypatch):
     before = runs.read(copied).certificate_.guarantee.epsilon
     with monkeypatch.context() as patched:
-        patched.setattr("graphveil.runs.directory._write_certificate", crash)
+        patched.setattr("graphveil.runs.predicting.write_certificate", crash)
         with pytest.raises(Crash):
             runs.predict(copied, arranged.testing, mode="noisy", epsilon=1.0)
     after = runs.read(copied)

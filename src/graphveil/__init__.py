@@ -17,6 +17,7 @@ METHODS        every method, by its name on the command line
 Facts          what is public of a graph: all that a plan may depend on
 Guarantee      what is promised: unit, relation, epsilon, delta
 Certificate    a guarantee with everything it rests on
+Ledger         what was ever spent on which data, with a budget for life
 epsilon        the epsilon of an event at a given delta
 delta          the delta of an event at a given epsilon
 calibrate      the least noise that keeps an event within a given epsilon and delta
@@ -50,6 +51,7 @@ if TYPE_CHECKING:
     )
     from graphveil.privacy.accounting import calibrate, delta, epsilon
     from graphveil.privacy.guarantee import Certificate, Guarantee
+    from graphveil.privacy.ledger import Ledger
     from graphveil.rng import secret, seeded
 
 __version__ = "0.1.0"
@@ -69,6 +71,7 @@ __all__ = [
     "GumbelTopK",
     "Laplace",
     "LateGraph",
+    "Ledger",
     "__version__",
     "calibrate",
     "delta",
@@ -94,6 +97,7 @@ _MODULE_OF = {
     "Facts": "graphveil.methods",
     "Guarantee": "graphveil.privacy.guarantee",
     "Certificate": "graphveil.privacy.guarantee",
+    "Ledger": "graphveil.privacy.ledger",
     "epsilon": "graphveil.privacy.accounting",
     "delta": "graphveil.privacy.accounting",
     "calibrate": "graphveil.privacy.accounting",

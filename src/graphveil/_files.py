@@ -20,8 +20,13 @@ def write_file(path: Path, content: bytes) -> None:
         with contextlib.suppress(OSError):
             partial.unlink()
         raise
-    if os.name == "posix":  # the new name is on disk only once its directory is
-        handle = os.open(path.parent, os.O_RDONLY)
+    sync(path.parent)
+
+
+def sync(directory: Path) -> None:
+    """Put the names in a directory on disk: a new one is there only once its directory is."""
+    if os.name == "posix":
+        handle = os.open(directory, os.O_RDONLY)
         try:
             os.fsync(handle)
         finally:

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from graphveil.methods import dpar_plan, gap, gap_plan, node, private
+from graphveil.methods import dpar_plan, gap_plan, node, private
 from graphveil.privacy import guarantee
 
 _PRICES = {}
@@ -36,7 +36,7 @@ def prices_are_remembered():
         return _PRICES[key]
 
     with pytest.MonkeyPatch.context() as patch:
-        for module in (private, node, gap, gap_plan, dpar_plan):
+        for module in (private, node, gap_plan, dpar_plan):
             patch.setattr(module, "calibrate", remembered_noise)
         patch.setattr(guarantee, "account", remembered_price)
         yield

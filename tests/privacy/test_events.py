@@ -13,6 +13,7 @@ from graphveil._errors import InvalidInputError
 from graphveil.privacy import events
 from graphveil.privacy.events import (
     GumbelTopKDpEvent,
+    OneOfDpEvent,
     RevealedCountGaussianDpEvent,
     SampledGaussianDpEvent,
     composed,
@@ -29,6 +30,7 @@ ALL = [
     RevealedCountGaussianDpEvent(noise_multiplier=2.0, removed=0, altered=4, rate=0.25),
     RevealedCountGaussianDpEvent(noise_multiplier=2.0, altered=4, population=100, batch=10),
     GumbelTopKDpEvent(noise_multiplier=3.5, k=7),
+    OneOfDpEvent([dpa.SelfComposedDpEvent(STEP, 3), dpa.ComposedDpEvent([STEP, GAUSSIAN])]),
     dpa.NoOpDpEvent(),
     dpa.NonPrivateDpEvent(),
     dpa.UnsupportedDpEvent(),

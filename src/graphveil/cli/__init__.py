@@ -17,7 +17,18 @@ import click
 
 from graphveil import __version__
 from graphveil._errors import GraphveilError
-from graphveil.cli import accounting, comparing, data, drawing, explaining, tables, training
+from graphveil.cli import (
+    accounting,
+    comparing,
+    data,
+    drawing,
+    explaining,
+    ledger,
+    reporting,
+    tables,
+    training,
+    tuning,
+)
 from graphveil.cli._shared import say
 
 EXIT_CODES = (
@@ -62,7 +73,10 @@ def cli() -> None:
     graphveil plan        what a method will cost, before any data is touched
     graphveil train       a model, its certificate and its metrics, in a directory
     graphveil predict     classes of nodes by a trained model
+    graphveil report      a page about runs, to hand on: what is promised, what it costs
+    graphveil ledger      what was ever spent on a data set, and what is left
     graphveil compare     all methods on one graph, with the honest baselines
+    graphveil tune        settings chosen by trials that are charged
     graphveil sweep       one method under several values of a setting
     graphveil bench       a table of runs, described in TOML, beside published figures
     graphveil tsne        the test nodes as trained models see them, as a picture
@@ -79,8 +93,11 @@ for _command in (
     training.plan,
     training.train,
     training.predict,
+    ledger.ledger,
+    reporting.report,
     comparing.compare,
     comparing.sweep,
+    tuning.tune,
     tables.bench,
     drawing.tsne,
     drawing.hard_cases,

@@ -19,7 +19,10 @@ if TYPE_CHECKING:
 
 # Settings with an option of their own, which --set leaves alone.
 OWN_OPTIONS = ("epsilon", "delta", "seed")
-CONFIG_KEYS = ("method", "data", "root", "epsilon", "delta", "seed", "split", "out", "settings")
+CONFIG_KEYS = (
+    "method", "data", "root", "epsilon", "delta", "seed", "split", "out", "ledger", "account",
+    "settings",
+)  # fmt: skip
 
 _KINDS: dict[str, tuple[tuple[type, ...], str]] = {
     "int": ((int,), "a whole number"),
@@ -30,9 +33,17 @@ _KINDS: dict[str, tuple[tuple[type, ...], str]] = {
 }
 
 
-def merged(config: str | None, given: Mapping[str, Any], sets: Sequence[str]) -> dict[str, Any]:
-    """A file's values, replaced by those given on the command line; ``settings`` is a dict."""
-    asked: dict[str, Any] = {} if config is None else _read_config(Path(config))
+Kinds = Mapping[str, type | tuple[type, ...]]
+
+
+def merged(
+    config: str | None, given: Mapping[str, Any], sets: Sequence[str], more: Kinds | None = None
+) -> dict[str, Any]:
+    """A file's values, replaced by those given on the command line; ``settings`` is a dict.
+
+    ``more`` are keys that a command's file may hold beside CONFIG_KEYS, and what they must be.
+    """
+    asked: dict[str, Any] = {} if config is None else _read_config(Path(config), more or {})
     asked |= {key: value for key, value in given.items() if value is not None}
     asked["settings"] = {**asked.get("settings", {}), **parsed(sets)}
     return asked
@@ -138,25 +149,28 @@ def _settings(kind: type[Method]) -> dict[str, str]:
     return {each.name: str(each.type) for each in fields(kind) if each.init}
 
 
-def _read_config(path: Path) -> dict[str, Any]:
+def _read_config(path: Path, more: Kinds) -> dict[str, Any]:
     try:
         found = tomllib.loads(path.read_text())
     except OSError as error:
         raise InvalidInputError(f"{path} cannot be read: {error.strerror}.") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise InvalidInputError(f"{path} is no TOML file: {error}.") from None
-    unknown = [key for key in found if key not in CONFIG_KEYS]
+    known = (*CONFIG_KEYS, *more)
+    unknown = [key for key in found if key not in known]
     if unknown:
         raise InvalidInputError(
-            f"{path} has the unknown key {unknown[0]!r}; it may hold {', '.join(CONFIG_KEYS)}."
+            f"{path} has the unknown key {unknown[0]!r}; it may hold {', '.join(known)}."
         )
     kinds: dict[str, type | tuple[type, ...]] = {
         "epsilon": (int, float),
         "delta": (int, float),
         "seed": int,
         "settings": dict,
+        **more,
     }
     for key, value in found.items():
-        if isinstance(value, bool) or not isinstance(value, kinds.get(key, str)):
+        kind = kinds.get(key, str)
+        if isinstance(value, bool) != (kind is bool) or not isinstance(value, kind):
             raise InvalidInputError(f"{path}: {key!r} cannot be {value!r}.")
     return found

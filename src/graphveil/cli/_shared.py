@@ -27,6 +27,8 @@ set_option = click.option(
     "--set", "sets", multiple=True, metavar="KEY=VALUE", help="A setting of the method; repeat."
 )
 delta_option = click.option("--delta", type=float, help="Default: below 1/nodes, a power of ten.")
+ledger_option = click.option("--ledger", help="A ledger to charge: see 'graphveil ledger'.")
+account_option = click.option("--account", help="Its account; may be left out if it has but one.")
 force_option = click.option("--force", is_flag=True, help="Replace what is there.")
 
 

@@ -15,11 +15,13 @@ import click
 from graphveil._errors import InvalidInputError
 from graphveil.cli._asked import made, merged, method_named
 from graphveil.cli._shared import (
+    account_option,
     bar,
     delta_option,
     figure,
     force_option,
     json_option,
+    ledger_option,
     root_option,
     say,
     set_option,
@@ -58,11 +60,15 @@ _data = click.option("--data", help="A name of the catalog, or a path.")
 @delta_option
 @set_option
 @_config
+@click.option("--html", help="A page with sliders around this plan.")
+@force_option
 @json_option
 def plan(
     method: str | None,
     config: str | None,
     sets: tuple[str, ...],
+    html: str | None,
+    force: bool,
     as_json: bool,
     **given: Any,
 ) -> None:
@@ -71,7 +77,10 @@ def plan(
     \b
     graphveil plan dp-gnn --data pubmed --epsilon 8
     graphveil plan dp-gnn --nodes 50000 --features 64 --classes 5 --epsilon 4 --set sender_cap=3
+    graphveil plan dp-gnn --data pubmed --epsilon 8 --html plan.html
     """
+    if html is not None:
+        check_page(html, force)
     sizes = {key: given.pop(key) for key in ("nodes", "features", "classes")}
     sizes |= {"train": given.pop("num_train"), "directed": given.pop("directed")}
     asked = merged(config, {"method": method, **given}, sets)
@@ -83,8 +92,13 @@ def plan(
         delta=asked.get("delta"),
         seed=asked.get("seed"),
     )
-    planned = settings.plan(_facts(asked.get("data"), sizes, kind.record))
+    facts = _facts(asked.get("data"), sizes, kind.record)
+    planned = settings.plan(facts)
     certificate = planned.certificate()
+    if html is not None:
+        from graphveil.cli.reporting import write_plan
+
+        write_plan(html, settings, facts, _plan_rows)
     result = {
         "method": planned.method,
         **_cost(certificate),
@@ -92,8 +106,11 @@ def plan(
         "relation": planned.relation,
         **planned.details,
         "facts": planned.facts.__dict__,
+        **({} if html is None else {"html": html}),
     }
-    show(result, as_json, f"What {planned.method} will cost", _plan_rows(planned, certificate))
+    rows = _plan_rows(planned, certificate)
+    rows += [] if html is None else [("written to", html)]
+    show(result, as_json, f"What {planned.method} will cost", rows)
 
 
 def _facts(data: str | None, sizes: dict[str, Any], record: str) -> Facts:
@@ -235,6 +252,8 @@ def _drawn(details: Any) -> str:
 @split_option
 @set_option
 @_config
+@ledger_option
+@account_option
 @force_option
 @click.option("--resume", is_flag=True, help="Go on with a run that was killed.")
 @json_option
@@ -272,16 +291,21 @@ def train(
         data=asked["data"], root=asked.get("root"), split=asked.get("split"), seed=seed
     )
     runs.check(asked["out"], resume=resume, force=force)
+    ledger, account = asked.get("ledger"), asked.get("account")
+    if account is not None and ledger is None and not resume:
+        raise click.UsageError("'--account' needs '--ledger': the file that the account is in.")
     expected = source.expected()
-    if expected is not None:
+    if expected is not None and ledger is None:
         settings.plan(expected)  # a bad setting is refused before any data is touched
     metrics = runs.train(
         settings,
-        source.arrange(source.load()),
+        None,
         asked["out"],
         source,
         resume=resume,
         force=force,
+        ledger=ledger,
+        account=account,
         progress=bar(f"training {kind.name}"),
     )
     certificate = settings.certificate_
@@ -294,17 +318,26 @@ def train(
         **_cost(certificate),
         "seconds": metrics["seconds"],
         "out": asked["out"],
+        "ledger": runs.charged_to(asked["out"]),
     }
     accuracy = metrics["test_accuracy"]
     rows = [
         ("test accuracy", "no labelled record" if accuracy is None else f"{accuracy:.2%}"),
         *_score_rows(metrics),
         *_cost_rows(certificate),
+        *ledger_rows(result["ledger"]),
         ("seconds", f"{metrics['seconds']:.1f}"),
         ("written to", f"{asked['out']}: certificate.txt says what is promised, and to whom"),
         ("note", f"The accuracy was {metrics['note']}."),
     ]
     show(result, as_json, f"{kind.name} on {source.data}", rows)
+
+
+def ledger_rows(charged: dict[str, str] | None) -> list[tuple[str, str]]:
+    """Whom a run was charged to, if there is a ledger."""
+    if charged is None:
+        return []
+    return [("charged to", f"account {charged['account']!r} of {charged['ledger']}")]
 
 
 def _score_rows(metrics: dict[str, Any]) -> list[tuple[str, str]]:
@@ -332,6 +365,8 @@ def _score_rows(metrics: dict[str, Any]) -> list[tuple[str, str]]:
 )
 @click.option("--epsilon", type=float, help="What a noisy prediction may spend.")
 @click.option("--out", help="A CSV file; without it the table goes to stdout.")
+@ledger_option
+@account_option
 @force_option
 @json_option
 def predict(
@@ -341,12 +376,15 @@ def predict(
     mode: str | None,
     epsilon: float | None,
     out: str | None,
+    ledger: str | None,
+    account: str | None,
     force: bool,
     as_json: bool,
 ) -> None:
     """The class of every node, or of every graph, by a trained model.
 
-    A noisy prediction is charged to the run's certificate before anything is written.
+    A noisy prediction is charged to the run's certificate before anything is written, and to the
+    account that the run was charged to, if there is one, before data is opened.
 
     \b
     graphveil predict runs/social --data social --out classes.csv
@@ -361,7 +399,14 @@ def predict(
         _check_another_graph(data, runs.trained_on(run))
     if mode is None:
         _check_same_graph(data, run)
-    method, probabilities = runs.predict(run, load(data, root), mode=mode, epsilon=epsilon)
+    method, probabilities = runs.predict(
+        run,
+        lambda: load(data, root),
+        mode=mode,
+        epsilon=epsilon,
+        ledger=ledger,
+        account=account,
+    )
     mode = mode or method.modes[0]
     chances, classes = probabilities.max(1)
     names, ids = runs.class_names(run), _ids(data, method.record)
@@ -470,6 +515,13 @@ def check_file(path: str, force: bool) -> None:
     parent = file.absolute().parent
     if not parent.is_dir() or not os.access(parent, os.W_OK | os.X_OK):
         raise InvalidInputError(f"{path} cannot be written: {parent} is no writable directory.")
+
+
+def check_page(path: str, force: bool) -> None:
+    """Refuse a page that cannot be written; before anything is read or planned."""
+    if Path(path).suffix not in (".html", ".htm"):
+        raise InvalidInputError(f"A page must end in .html. Got {path!r} instead.")
+    check_file(path, force)
 
 
 def write_json(path: str, result: dict[str, Any]) -> None:

@@ -30,6 +30,7 @@ from torch.nn import functional as F
 
 from graphveil import _validate
 from graphveil._errors import BudgetError, InvalidInputError, RefusedError, UnprovenError
+from graphveil._files import write_file
 from graphveil.grads.clipped import ClippedSum, Losses
 from graphveil.grads.clipping import Automatic, Clipping, Flat, Off, PerLayer, Quantile
 from graphveil.grads.linear import LinearSum, SparseExamples
@@ -269,9 +270,9 @@ class PrivateStep:
         if directory.exists() and not directory.is_dir():
             raise InvalidInputError(f"The 'directory' must be a directory. {directory} is a file.")
         directory.mkdir(parents=True, exist_ok=True)
-        self._write_checkpoint(directory)
-        if not ours:
+        if not ours:  # before the checkpoint: where there is one, a journal is missed
             self._journal = Journal(directory, self.taken)
+        self._write_checkpoint(directory)
 
     def _write_checkpoint(self, directory: Path) -> None:
         clipping = self.clipped.clipping
@@ -390,10 +391,7 @@ class Journal:
     def __init__(self, directory: Path, noted: int | None = None) -> None:
         self.directory, self.path = directory, directory / "steps"
         if noted is not None:
-            with self.path.open("wb") as file:
-                file.write(b"." * noted)
-                file.flush()
-                os.fsync(file.fileno())
+            write_file(self.path, b"." * noted)
 
     @property
     def noted(self) -> int:

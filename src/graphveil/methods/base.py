@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -94,6 +94,7 @@ class Plan:
     released_to: str = "anybody"
     public: tuple[str, ...] = ()
     inference: tuple[str, ...] = ()
+    voided_by: tuple[str, ...] = ()
     void_because: tuple[str, ...] = ()
     claim: Claimed | None = None
     settings: Mapping[str, object] = field(default_factory=dict)
@@ -117,8 +118,15 @@ class Plan:
             public_degree=self.public_degree,
             public=self.public,
             inference=(*self.inference, *inference),
+            voided_by=self.voided_by,
             void_because=(*self.void_because, *void_because),
             claim=self.claim,
+        )
+
+    def resting_on(self, public: Sequence[str], voided_by: Sequence[str] = ()) -> Plan:
+        """The same plan, whose certificate names more that it takes as public and is voided by."""
+        return replace(
+            self, public=(*self.public, *public), voided_by=(*self.voided_by, *voided_by)
         )
 
     @property

@@ -27,7 +27,6 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch_geometric.data import Data
 
-from graphveil import _validate
 from graphveil._errors import InvalidInputError, UnprovenError
 from graphveil._files import write_file
 from graphveil.graph.aggregation import (
@@ -46,15 +45,13 @@ from graphveil.mechanisms import Gaussian
 from graphveil.methods.base import Facts, Progress
 from graphveil.methods.gap_plan import PAID_FOR, PlannedGAP
 from graphveil.methods.node import rooted_losses
-from graphveil.methods.private import INFERENCE
 from graphveil.methods.training import fit_open, seeded_weights
 from graphveil.nn.hops import (
     AttentionTerms,
     GAPNetwork,
     SumHead,
 )
-from graphveil.privacy.accounting import calibrate
-from graphveil.privacy.events import composed, repeated
+from graphveil.privacy.events import composed
 from graphveil.privacy.guarantee import Charge, check_delta
 from graphveil.rng import SecretStream, secret, seeded
 
@@ -364,27 +361,18 @@ class GAP(PlannedGAP):
     def _logits(self, x: Tensor, data: Data) -> Tensor:
         return self._from(x, self._summed_anew(x, data, lambda sent: sent.sums())).log()
 
+    @property
+    def _noisy_sums(self) -> int:
+        return self._hops
+
     def _noisy(self, x: Tensor, data: Data, epsilon: float) -> Tensor:
         facts = replace(self.plan_.facts, num_nodes=max(len(x), self.plan_.facts.num_train))
         check_delta(self.plan_.delta, self._units(facts))
         self._check_edges(data.edge_index, self.plan_.unit)
         bound = self._bound(self.plan_.unit)
-        noise = calibrate(
-            lambda sigma: repeated(
-                Gaussian(noise_multiplier=sigma, sensitivity=bound).event(), self._hops
-            ),
-            epsilon=_validate.number("epsilon", epsilon, "(0, inf)"),
-            delta=self.plan_.delta,
-            safe=1e7,
-            risky=1e-3,
-        )
+        noise = self._noise_of_prediction(epsilon)
         mechanism, rng = Gaussian(noise_multiplier=noise, sensitivity=bound), secret()
-        # Charged first: whatever comes after it, a release was made.
-        event = repeated(mechanism.event(), self._hops)
-        self.charges_.append(Charge(paid_for="a noisy prediction", event=event))
-        if INFERENCE["noisy"] not in self.inference_:
-            self.inference_.append(INFERENCE["noisy"])
-        self._certify()
+        self._charge_prediction(mechanism)
         cache = self._summed_anew(x, data, lambda sent: sent.noisy_sums(mechanism, rng))
         # The classifier knows sums of the noise it was trained with; louder ones say less.
         louder = max(1.0, noise / self.plan_.details["noise_multiplier"])

@@ -29,6 +29,7 @@ from graphveil.methods.private import INFERENCE, PrivateMethod, SteppedMethod
 from graphveil.methods.training import FEATURES, prepared
 from graphveil.nn import RootedGNN
 from graphveil.privacy.accounting import calibrate
+from graphveil.privacy.events import repeated
 from graphveil.privacy.guarantee import Charge, check_delta
 from graphveil.rng import secret
 
@@ -174,23 +175,42 @@ class PrivateNodeMethod(PrivateMethod, NodeMethod):
         centred = centred / torch.linalg.vector_norm(centred, dim=1, keepdim=True).clamp_min(1.0)
         edges = cap_senders(data.edge_index, nodes, None, seed=self.seed)
         weight, bound = self._message_weights(edges, nodes)
-        noise = calibrate(
-            lambda sigma: Gaussian(noise_multiplier=sigma, sensitivity=bound).event(),
-            epsilon=_validate.number("epsilon", epsilon, "(0, inf)"),
-            delta=self.plan_.delta,
-            safe=1e7,
-            risky=1e-3,
-        )
+        noise = self._noise_of_prediction(epsilon)
         mechanism = Gaussian(noise_multiplier=noise, sensitivity=bound)
         summed = Messages(edges, weight, torch.zeros(nodes)).total(centred, weighted=True)
-        # Charged first: whatever comes after it, a release was made.
-        self.charges_.append(Charge(paid_for="a noisy prediction", event=mechanism.event()))
-        if INFERENCE["noisy"] not in self.inference_:
-            self.inference_.append(INFERENCE["noisy"])
-        self._certify()
+        self._charge_prediction(mechanism)
         heard = mechanism.release(summed, secret())
         # Evidence shrinks towards nothing as noise grows beyond one message.
         return (own + 2.0 * heard / (1.0 + (noise * bound) ** 2)).to(x.dtype)
+
+    @property
+    def _noisy_sums(self) -> int:
+        """How many sums, each with noise, a noisy prediction makes."""
+        return 1
+
+    def planned_prediction(self, epsilon: float) -> Charge:
+        """What a noisy prediction will be charged. Touches no data."""
+        noise = self._noise_of_prediction(epsilon)
+        return self._charge_of_prediction(Gaussian(noise_multiplier=noise, sensitivity=1.0))
+
+    def _noise_of_prediction(self, epsilon: float) -> float:
+        def event(noise: float) -> Any:
+            mechanism = Gaussian(noise_multiplier=noise, sensitivity=1.0)
+            return self._charge_of_prediction(mechanism).event
+
+        epsilon = _validate.number("epsilon", epsilon, "(0, inf)")
+        return calibrate(event, epsilon=epsilon, delta=self.plan_.delta, safe=1e7, risky=1e-3)
+
+    def _charge_of_prediction(self, mechanism: Gaussian) -> Charge:
+        event = repeated(mechanism.event(), self._noisy_sums)
+        return Charge(paid_for="a noisy prediction", event=event)
+
+    def _charge_prediction(self, mechanism: Gaussian) -> None:
+        """Charge first: whatever comes after it, a release was made."""
+        self.charges_.append(self._charge_of_prediction(mechanism))
+        if INFERENCE["noisy"] not in self.inference_:
+            self.inference_.append(INFERENCE["noisy"])
+        self._certify()
 
     def _message_weights(self, edges: Tensor, nodes: int) -> tuple[Tensor, float]:
         """Weights of messages of norm at most 1, and by how much a unit can move their sums."""

@@ -310,7 +310,10 @@ class SteppedMethod(PrivateMethod):
 
 def steps_begun(directory: str | Path) -> bool:
     """Whether steps were taken there; those without a checkpoint were begun all the same."""
-    return any((Path(directory) / name).exists() for name in ("checkpoint.pt", "steps"))
+    journal = Path(directory) / "steps"
+    return (Path(directory) / "checkpoint.pt").exists() or (
+        journal.exists() and journal.stat().st_size > 0
+    )
 
 
 def step_noise(

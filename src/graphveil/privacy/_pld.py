@@ -22,6 +22,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 
+import attr
 import dp_accounting as dpa
 import numpy as np
 from dp_accounting.pld import common, pld_pmf
@@ -110,6 +111,21 @@ class Losses:
 Directions = tuple[Losses, ...]  # present against withheld, and back; one if they are equal
 
 
+@attr.s(frozen=True, slots=True, auto_attribs=True, kw_only=True, repr=False)
+class CurveDpEvent(dpa.DpEvent):
+    """A release of which this alone is known: it is (epsilons[k], deltas[k])-private for every k.
+
+    What other events cost together can be handed on so, where their losses cannot; it is never
+    written down. Proof: docs/guarantees/ledger.md.
+    """
+
+    epsilons: tuple[float, ...]
+    deltas: tuple[float, ...]
+
+    def __repr__(self) -> str:
+        return f"CurveDpEvent({len(self.epsilons)} points up to {self.epsilons[-1]:.4g})"
+
+
 # --- one event ------------------------------------------------------------------------------------
 
 
@@ -124,6 +140,8 @@ def loss_range(event: dpa.DpEvent) -> float:
         shifts, weights = revealed_shifts(event)
         shift = shifts[weights > TAIL].max() / event.noise_multiplier
         return float(min(2 * MAX_LOSS, shift**2 + 2 * shift * _GAUSSIAN_REACH))
+    if isinstance(event, CurveDpEvent):
+        return 2 * max(event.epsilons)
     return 1.0  # dp_accounting's own events choose their range themselves
 
 
@@ -133,6 +151,8 @@ def discretise(event: dpa.DpEvent, interval: float) -> Directions:
         return _sampled_gaussian(event, interval)
     if isinstance(event, RevealedCountGaussianDpEvent):
         return _revealed_count(event, interval)
+    if isinstance(event, CurveDpEvent):
+        return _curve(event, interval)
     accountant = PLDAccountant(dpa.NeighboringRelation.REPLACE_SPECIAL, interval)
     accountant.compose(event)
     remove, add = (
@@ -278,6 +298,44 @@ def _revealed_count(event: RevealedCountGaussianDpEvent, interval: float) -> Dir
 _STANDARD = BinomialGaussian(0, 0.0, 1.0)
 
 
+def _curve(event: CurveDpEvent, interval: float) -> Directions:
+    r"""The symmetric pair of laws whose hockey-stick curve is the convex hull of what is known.
+
+    A curve h(x), x = exp(epsilon), is convex, and that of the other direction is
+    ``1 - x + x h(1/x)``. Known points and their mirror images lie above it, hence so do the chords
+    between them; a corner of the hull at x > 1 is an atom of loss log x and of mass x times the
+    change of slope there, with exp(-loss) of it at the opposite loss.
+    """
+    epsilons, deltas = np.array(event.epsilons), np.minimum.accumulate(event.deltas)
+    x = np.exp(epsilons)
+    points = [(0.0, 1.0), *zip(1 / x[::-1], (1 - 1 / x + deltas / x)[::-1], strict=True)]
+    points += [(1.0, 1.0), *zip(x, deltas, strict=True)]
+    hull: list[tuple[float, float]] = []
+    for a, b in sorted(set(points)):
+        if hull and a == hull[-1][0]:
+            continue  # of one x the lower point came first
+        while len(hull) > 1 and (b - hull[-2][1]) * (hull[-1][0] - hull[-2][0]) <= (
+            hull[-1][1] - hull[-2][1]
+        ) * (a - hull[-2][0]):
+            hull.pop()
+        hull.append((a, b))
+    corners, heights = np.array(hull).T
+    slopes = np.append(np.diff(heights) / np.diff(corners), 0.0)  # beyond the last it is flat
+    masses = np.maximum(corners[1:] * np.diff(slopes), 0.0)
+    right = corners[1:] >= 1
+    atoms, masses = np.log(corners[1:][right]), masses[right]
+    apart = atoms > 0
+    losses = np.concatenate([-atoms[apart], atoms])
+    upper = np.concatenate([masses[apart] * np.exp(-atoms[apart]), masses])
+    cells = np.floor(losses / interval).astype(int)
+    first = int(cells.min())
+    of_upper, of_lower = np.zeros(cells.max() - first + 1), np.zeros(cells.max() - first + 1)
+    np.add.at(of_upper, cells - first, upper)
+    np.add.at(of_lower, cells - first, upper * np.exp(-losses))
+    infinite = float(max(heights[-1], 1 - upper.sum()))
+    return (_connect_the_dots(of_upper, of_lower, interval, first, 0.0, infinite),)
+
+
 # --- composition ----------------------------------------------------------------------------------
 
 
@@ -354,6 +412,22 @@ class Composition:
         probs = np.maximum(pmf.probs[beyond], 0.0) * -np.expm1(epsilon - values[beyond])
         misplaced = error * math.exp(min(0.0, self.log_moment(tilt) - tilt * epsilon))
         return float(min(1.0, self.infinite + np.exp(scale) @ probs + misplaced))
+
+    def deltas(self, epsilons: Array, delta: float) -> Array:
+        """Bounds on the hockey-stick divergence at many epsilons, sharpest where it is delta."""
+        tilt = self.chernoff(delta)[1]
+        pmf, error = self._convolved(tilt)
+        log_scale = self.log_moment(tilt)
+        positive = pmf.values > 0
+        values = pmf.values[positive][::-1]
+        above = np.exp(log_scale - tilt * values) * np.maximum(pmf.probs[positive][::-1], 0.0)
+        beyond, kept = np.cumsum(above), np.cumsum(above * np.exp(-values))
+        beyond, kept = (np.concatenate([[0.0], each]) for each in (beyond, kept))
+        larger = np.searchsorted(-values, -epsilons)  # how many losses are
+        inside = beyond[larger] * (1 + 1e-12) - np.exp(epsilons) * kept[larger]
+        misplaced = error * np.exp(np.minimum(log_scale - tilt * epsilons, 50.0))
+        bound = self.infinite + np.maximum(inside, 0.0) + misplaced
+        return np.asarray(np.minimum(1.0, bound), np.float64)
 
     def _convolved(self, tilt: float) -> tuple[Losses, float]:
         """The tilted total loss, and a bound on how much of its mass rounding may misplace."""

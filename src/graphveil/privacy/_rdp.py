@@ -21,6 +21,7 @@ from scipy import special
 from graphveil.privacy._mixture import Array, BinomialGaussian
 from graphveil.privacy.events import (
     GumbelTopKDpEvent,
+    OneOfDpEvent,
     RevealedCountGaussianDpEvent,
     SampledGaussianDpEvent,
     as_sampled_gaussian,
@@ -49,10 +50,22 @@ class RdpAccountant(reference.RdpAccountant):
             curve = revealed_count
         elif isinstance(event, GumbelTopKDpEvent):
             return super()._maybe_compose(dpa.ZCDpEvent(event.rho), count, do_compose)
+        elif isinstance(event, OneOfDpEvent):
+            return self._compose_largest(event, count, do_compose)
         else:
             return super()._maybe_compose(event, count, do_compose)
         if do_compose:
             self._rdp += count * curve(event)
+        return None
+
+    def _compose_largest(self, event: OneOfDpEvent, count: int, do_compose: bool) -> Any:
+        """Whichever part happens: the largest divergence at each order."""
+        each = [RdpAccountant() for _ in event.events]
+        for accountant, part in zip(each, event.events, strict=True):
+            if error := accountant._maybe_compose(part, 1, do_compose):
+                return error
+        if do_compose:
+            self._rdp += count * np.max([accountant.rdp for accountant in each], axis=0)
         return None
 
 

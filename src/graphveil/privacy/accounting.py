@@ -33,6 +33,7 @@ from graphveil.privacy import _pld
 from graphveil.privacy._rdp import RdpAccountant
 from graphveil.privacy.events import (
     GumbelTopKDpEvent,
+    OneOfDpEvent,
     RevealedCountGaussianDpEvent,
     SampledGaussianDpEvent,
     as_sampled_gaussian,
@@ -207,7 +208,7 @@ _RAW = "The event releases data without noise: no epsilon holds."
 
 
 def _releases_raw(event: dpa.DpEvent) -> bool:
-    if isinstance(event, dpa.ComposedDpEvent):
+    if isinstance(event, (dpa.ComposedDpEvent, OneOfDpEvent)):
         return any(_releases_raw(part) for part in event.events)
     if isinstance(event, dpa.SelfComposedDpEvent):
         return bool(event.count) and _releases_raw(event.event)
@@ -238,7 +239,7 @@ def _check(event: dpa.DpEvent) -> None:
     """
     if not isinstance(event, dpa.DpEvent):
         raise InvalidInputError(f"An event must be a DpEvent. Got {event!r} instead.")
-    if isinstance(event, dpa.ComposedDpEvent):
+    if isinstance(event, (dpa.ComposedDpEvent, OneOfDpEvent)):
         if not isinstance(event.events, (list, tuple)):
             raise InvalidInputError(f"Composed events are a list. Got {event.events!r} instead.")
         for part in event.events:
@@ -250,6 +251,8 @@ def _check(event: dpa.DpEvent) -> None:
         _validate.number("sampling_probability", event.sampling_probability, "[0, 1]")
         _check(event.event)
     elif isinstance(event, dp_event.RepeatAndSelectDpEvent):
+        _validate.number("mean", event.mean, "[1, 1e9]")
+        _validate.number("shape", event.shape, "[0, inf]")
         _check(event.event)
     elif isinstance(event, dpa.ZCDpEvent):
         _validate.number("rho", event.rho, "[0, inf)")
@@ -353,6 +356,8 @@ def _leaves(event: dpa.DpEvent) -> list[tuple[dpa.DpEvent, int]]:
 
 def _pld_problem(event: dpa.DpEvent) -> str | None:
     """Why there is no PLD bound, or None if there is one."""
+    if (name := _renyi_only(event)) is not None:
+        return f"PLD: {name} is bounded by its Renyi divergences only."
     try:
         leaves = _leaves(event)
     except TypeError:  # an event with an unhashable field (a list) cannot be counted
@@ -362,13 +367,30 @@ def _pld_problem(event: dpa.DpEvent) -> str | None:
             if _pld.loss_range(leaf) > 0:
                 continue
             return f"PLD: hardly any loss of {leaf} is below {_pld.MAX_LOSS:g}."
-        if isinstance(leaf, (GumbelTopKDpEvent, dpa.ZCDpEvent, dp_event.RepeatAndSelectDpEvent)):
-            return f"PLD: {type(leaf).__name__} is bounded by its Renyi divergences only."
+        if isinstance(leaf, _pld.CurveDpEvent):
+            continue
         if not PLDAccountant(dpa.NeighboringRelation.REPLACE_SPECIAL).supports(leaf):
             return f"PLD: {type(leaf).__name__} is not supported: {leaf}."
     if sum(count for _, count in leaves) > _MAX_STEPS:
         return f"PLD: more than {_MAX_STEPS:,} steps are left to RDP."
     return None
+
+
+_RENYI_ONLY = (
+    GumbelTopKDpEvent,
+    OneOfDpEvent,
+    dpa.ZCDpEvent,
+    dp_event.RepeatAndSelectDpEvent,
+)
+
+
+def _renyi_only(event: dpa.DpEvent) -> str | None:
+    """The name of a part that has a bound on its Renyi divergences and no pair of laws."""
+    if isinstance(event, dpa.ComposedDpEvent):
+        return next((name for part in event.events if (name := _renyi_only(part))), None)
+    if isinstance(event, dpa.SelfComposedDpEvent):
+        return _renyi_only(event.event) if event.count else None
+    return type(event).__name__ if isinstance(event, _RENYI_ONLY) else None
 
 
 def _by_pld(

@@ -109,6 +109,34 @@ class GumbelTopKDpEvent(dpa.DpEvent):
         return self.k / (2 * self.noise_multiplier**2)
 
 
+@attr.s(frozen=True, slots=True, auto_attribs=True)
+class OneOfDpEvent(dpa.DpEvent):
+    r"""One of ``events`` happens; which one does not depend on the data, and may be told.
+
+    The choice may be drawn by any law, and may depend on what was released before. At each order
+    the Renyi divergence is at most the largest of theirs: with weights w_c it is
+
+        log(\sum_c w_c exp((order - 1) D_order(c))) / (order - 1).
+
+    RDP only: no PLD line.
+    """
+
+    events: tuple[dpa.DpEvent, ...] = attr.field(converter=tuple)
+
+    def __attrs_post_init__(self) -> None:
+        if not self.events:
+            raise InvalidInputError("One of several events must be one of one at least. Got none.")
+
+
+def one_of(*events: dpa.DpEvent) -> dpa.DpEvent:
+    """One of ``events``, whichever it may be; equal ones count once, a single one stays itself."""
+    different: list[dpa.DpEvent] = []
+    for event in events:
+        if event not in different:
+            different.append(event)
+    return different[0] if len(different) == 1 else OneOfDpEvent(different)
+
+
 def composed(*events: dpa.DpEvent) -> dpa.DpEvent:
     """All of ``events``, one after the other; a single one stays itself."""
     kept = [event for event in events if not isinstance(event, dpa.NoOpDpEvent)]
@@ -153,7 +181,12 @@ def _inverse_square(event: dpa.DpEvent) -> float:
     return 0.0
 
 
-_OWN = (SampledGaussianDpEvent, RevealedCountGaussianDpEvent, GumbelTopKDpEvent)
+_OWN = (
+    SampledGaussianDpEvent,
+    RevealedCountGaussianDpEvent,
+    GumbelTopKDpEvent,
+    OneOfDpEvent,
+)
 _BY_NAME: dict[str, type[dpa.DpEvent]] = {
     cls.__name__: cls
     for cls in (*_OWN, *vars(dp_event).values())

@@ -3,6 +3,8 @@
 In the order in which they are written:
 
 ==================  ==============================================================================
+log.txt             what happened when
+ledger.json         the account the run is charged to, and its reservation; before it is reserved
 settings.json       method, settings, data, split, seed and the public facts
 checkpoint/         while training: weights and the count of steps begun; removed last of all
 model.safetensors   the weights
@@ -25,7 +27,6 @@ from graphveil.runs.directory import (
     check,
     class_names,
     has_cache,
-    predict,
     read,
     state,
     train,
@@ -34,7 +35,10 @@ from graphveil.runs.directory import (
 )
 from graphveil.runs.files import write_text
 from graphveil.runs.metrics import METRICS, OUTSIDE, measure
+from graphveil.runs.predicting import predict
 from graphveil.runs.source import Arranged, Source
+from graphveil.runs.spending import charged_to
+from graphveil.runs.tuned import check_tuning, tune
 
 __all__ = [
     "FILES",
@@ -43,7 +47,9 @@ __all__ = [
     "Arranged",
     "Source",
     "arranged",
+    "charged_to",
     "check",
+    "check_tuning",
     "class_names",
     "has_cache",
     "measure",
@@ -52,6 +58,7 @@ __all__ = [
     "state",
     "train",
     "trained_on",
+    "tune",
     "write",
     "write_text",
 ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
@@ -15,20 +16,21 @@ from typing import Any
 
 import safetensors.torch
 import torch
-from torch import Tensor
 from torch_geometric.data import Data
 
 from graphveil._errors import InvalidInputError
-from graphveil._files import partial_name, write_file
+from graphveil._files import partial_name, sync, write_file
 from graphveil.graph.checks import MASKS
 from graphveil.methods import METHODS, Facts, Method
-from graphveil.methods.base import Progress
+from graphveil.methods.base import Plan, Progress
 from graphveil.methods.private import PrivateMethod
 from graphveil.privacy.events import from_json, to_json
 from graphveil.privacy.guarantee import Certificate, Charge, versions
-from graphveil.runs.files import locked, read_json, reading, unusable, write_json
+from graphveil.runs.files import LOG, locked, log, read_json, reading, unusable, write_json
 from graphveil.runs.metrics import measure
 from graphveil.runs.source import Arranged, Source
+from graphveil.runs.spending import LEDGER, Spending, abandoned, content_hash, noted_in
+from graphveil.runs.spending import begun as spending_begun
 
 FORMAT = 1
 FILES = (
@@ -37,11 +39,13 @@ FILES = (
     "events.json",
     "metrics.json",
     "environment.json",
+    LOG,
     "certificate.txt",
     "certificate.md",
     "certificate.json",
 )
 CACHE = "cache.safetensors"  # of methods that have one
+AUDIT = "audit.json"  # of runs that were attacked, see docs/report.md
 _CHECKPOINT, _FINGERPRINT = "checkpoint", "data.sha256"
 
 
@@ -56,7 +60,7 @@ def state(directory: str | Path) -> str:
         found = {path.name for path in directory.iterdir()}
     except OSError as error:
         raise unusable(directory, error) from error
-    written = (*FILES, CACHE)
+    written = (*FILES, CACHE, LEDGER, AUDIT)
     ours = {*written, _CHECKPOINT, *(partial_name(name) for name in written)}
     if foreign := sorted(found - ours):
         raise InvalidInputError(
@@ -65,9 +69,9 @@ def state(directory: str | Path) -> str:
         )
     if "certificate.json" in found:
         return "finished"
-    if "settings.json" in found:
+    if found & {"settings.json", LEDGER}:
         return "unfinished"
-    if found - {partial_name("settings.json")}:
+    if found - {partial_name("settings.json"), partial_name(LEDGER), LOG}:
         raise InvalidInputError(
             f"The run in {directory} has no settings.json, so nobody can say what it is; move it "
             "away, or choose another directory."
@@ -91,6 +95,11 @@ def check(directory: str | Path, *, resume: bool = False, force: bool = False) -
             f"The run in {directory} was begun and not finished; go on with --resume, or start "
             "anew with --force."
         )
+    if found == "unfinished" and resume and _begun_tuning(directory):
+        raise InvalidInputError(
+            f"The tuning run in {directory} cannot go on: how many trials it had begun is kept "
+            "nowhere. What it may have spent stays spent; start anew with --force."
+        )
     nearest = next(path for path in (directory, *directory.absolute().parents) if path.exists())
     if not nearest.is_dir() or not os.access(nearest, os.W_OK | os.X_OK):
         raise InvalidInputError(
@@ -101,25 +110,38 @@ def check(directory: str | Path, *, resume: bool = False, force: bool = False) -
 
 def train(
     method: Method,
-    arranged: Arranged,
+    arranged: Arranged | None,
     directory: str | Path,
     source: Source,
     *,
     resume: bool = False,
     force: bool = False,
+    ledger: str | Path | None = None,
+    account: str | None = None,
     progress: Progress | None = None,
+    tuning: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """Fit ``method`` into ``directory``, and return its metrics.
 
-    An unfinished run goes on with ``resume``, under the same settings and on the same data. A run
-    that is there is replaced with ``force``; it is kept beside, as ``.NAME.replaced``, until the
-    new one is finished.
+    Without ``arranged`` the data of ``source`` is loaded. An unfinished run goes on with
+    ``resume``, under the same settings and on the same data. A run that is there is replaced with
+    ``force``; it is kept beside, as ``.NAME.replaced``, until the new one is finished. ``tuning``
+    says how the settings were chosen; see graphveil.tuning.
 
-    *Guarantee*: that of the method. The certificate counts every step ever begun.
+    With a ``ledger`` the run is charged to an ``account`` of it: reserved before data is loaded,
+    settled when it is trained. Data must then come from ``source``.
+
+    *Guarantee*: that of the method. The certificate counts every step ever begun; so does the
+    ledger, at every moment.
     """
     directory = Path(directory)
     check(directory, resume=resume, force=force)
-    asked = _settings(method, source, arranged)
+    charged = ledger is not None or (resume and noted_in(directory) is not None)
+    if charged and arranged is not None:
+        raise InvalidInputError("What is charged to a ledger must load its data itself.")
+    if not charged:
+        arranged = source.arrange(source.load()) if arranged is None else arranged
+        _settings(method, source, arranged, tuning)  # refuse data before anything is set aside
     aside = directory.absolute().with_name(f".{directory.absolute().name}.replaced")
     created, begun = not directory.exists(), time.monotonic()
     try:
@@ -128,20 +150,58 @@ def train(
         directory.mkdir(parents=True, exist_ok=True)
         with locked(directory):
             check(directory, resume=resume)  # again: now nobody else can change it
+            spending = None
             try:
+                log(directory, f"{'goes on' if resume else 'begun'}: {method.name}")
+                spending = spending_begun(
+                    directory, f"training, {method.name}", ledger, account, _begun(directory)
+                )
+                arranged = _loaded(method, arranged, directory, source, spending)
+                asked = _settings(method, source, arranged, tuning)
                 _fit(method, arranged.training, directory, asked, progress)
-            except Exception:
-                if not resume and not _begun(directory):
+            except (Exception, KeyboardInterrupt) as error:
+                _stopped(directory, error)
+                harmless = not resume and not _begun(directory)
+                if harmless and (spending is None or spending.give_back()):
                     _undo(directory, aside, created)
                 raise
+            log(directory, "trained")
             metrics = measure(method, arranged.testing, arranged.mode)
             metrics["seconds"] = round(time.monotonic() - begun, 3)
-            _finish(directory, method, metrics, asked)
-        if force or resume:
-            shutil.rmtree(aside, ignore_errors=True)
+            _finish(directory, method, metrics, asked, spending)
+        _discard(aside)
     except OSError as error:
         raise unusable(directory, error) from error
     return metrics
+
+
+def _loaded(
+    method: Method,
+    arranged: Arranged | None,
+    directory: Path,
+    source: Source,
+    spending: Spending | None,
+) -> Arranged:
+    """The data of a run, after what it will cost is reserved."""
+    if spending is None:
+        assert arranged is not None
+        return arranged
+    begun = _begun(directory) or (directory / "events.json").exists()
+    if not begun:
+        spending.reserve_unseen(method, source)
+        log(directory, f"reservation {spending.id} in account {spending.account!r}")
+    data = source.load()
+    arranged = source.arrange(data)
+    how = spending.check_same if begun else spending.reserve_seen
+    how(method, Facts.of(arranged.training), data)
+    log(directory, "data loaded")
+    return arranged
+
+
+def _stopped(directory: Path, error: BaseException) -> None:
+    """Note that a run stopped; on a full disk that is not to hide why."""
+    with contextlib.suppress(OSError):
+        log(directory, f"stopped: {type(error).__name__}")
 
 
 def _fit(
@@ -153,7 +213,7 @@ def _fit(
 ) -> None:
     checkpoint, fingerprint = directory / _CHECKPOINT, _fingerprint(data)
     noted = checkpoint / _FINGERPRINT
-    if state(directory) == "unfinished":
+    if (directory / "settings.json").exists():
         _same_settings(directory, asked)
         known = noted.read_text() if noted.exists() else None
         if known != fingerprint and (known is not None or _begun(directory)):
@@ -164,11 +224,15 @@ def _fit(
         if (directory / "events.json").exists():  # trained: only the last files are missing
             _restore(directory, method, Facts(**asked["facts"]))
             return
+        asked["tuning"] = _tuning(directory)  # the run's own: how its settings came about
     write_json(directory / "settings.json", asked)
     checkpoint.mkdir(exist_ok=True)
     # A function of private data: it stays in the checkpoint, which is not part of a finished run.
     write_file(noted, fingerprint.encode())
     method.fit(data, directory=checkpoint, progress=progress)
+    if asked["tuning"] is not None:
+        method.plan_ = _resting_on(method.plan_, asked["tuning"])
+        method._certify()
 
 
 def _begun(directory: Path) -> bool:
@@ -184,10 +248,21 @@ def _begun(directory: Path) -> bool:
 
 def _set_aside(directory: Path, aside: Path) -> None:
     with locked(directory):
+        if not _begun(directory) and not (directory / "events.json").exists():
+            abandoned(directory)  # it released nothing, and gives back what it reserved
         if aside.exists():  # a forced run that was killed: what it replaced is worth more
-            shutil.rmtree(directory)
+            _discard(directory)
         else:
             directory.rename(aside)
+
+
+def _discard(directory: Path) -> None:
+    """Remove a run; what it reserved, and may have released, stays charged."""
+    if directory.exists():
+        # First: a run that was removed in part must not pass for one that released nothing.
+        (directory / LEDGER).unlink(missing_ok=True)
+        sync(directory)
+        shutil.rmtree(directory, ignore_errors=True)
 
 
 def _undo(directory: Path, aside: Path, created: bool) -> None:
@@ -200,7 +275,12 @@ def _undo(directory: Path, aside: Path, created: bool) -> None:
         aside.rename(directory)
 
 
-def _settings(method: Method, source: Source, arranged: Arranged) -> dict[str, Any]:
+def _settings(
+    method: Method,
+    source: Source,
+    arranged: Arranged,
+    tuning: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
     """All that settings.json says, and all that must be equal for a run to go on."""
     facts = asdict(Facts.of(arranged.training))
     if getattr(method, "unit", "node") == "node":
@@ -215,8 +295,29 @@ def _settings(method: Method, source: Source, arranged: Arranged) -> dict[str, A
             "data": {**asdict(source), "split": arranged.split},
             "facts": facts,
             "class_names": getattr(arranged.training, "class_names", None),
+            "tuning": None if tuning is None else dict(tuning),
         }
     )
+
+
+def _tuning(directory: Path) -> dict[str, Any] | None:
+    """How the settings were chosen, if a tuning run chose them."""
+    with reading(directory, "settings.json"):
+        found = read_json(directory / "settings.json").get("tuning")
+        if not (found is None or isinstance(found, dict)):
+            raise TypeError(f"'tuning' cannot be {found!r}")
+        return found
+
+
+def _begun_tuning(directory: Path) -> bool:
+    """Whether trials on the private data were begun here; nothing of them is kept."""
+    found = _tuning(directory) if (directory / "settings.json").exists() else None
+    return found is not None and found.get("scores") != "public-data"
+
+
+def _resting_on(plan: Plan, tuning: Mapping[str, Any]) -> Plan:
+    """The plan of a run whose certificate says how its settings were chosen."""
+    return plan.resting_on(list(map(str, tuning["public"])), list(map(str, tuning["voided_by"])))
 
 
 def _same_settings(directory: Path, asked: dict[str, Any]) -> None:
@@ -240,12 +341,7 @@ def _drawn(source: Source) -> dict[str, Any]:
 
 
 def _fingerprint(data: Data) -> str:
-    digest = hashlib.sha256()
-    for name in ("x", "edge_index", "y", *MASKS, *(["batch"] if "batch" in data else [])):
-        value = data[name].contiguous().cpu()
-        digest.update(f"{name} {value.dtype} {tuple(value.shape)}\n".encode())
-        digest.update(memoryview(value.numpy()).cast("B") if value.numel() else b"")
-    return digest.hexdigest()
+    return content_hash(data, ("x", "edge_index", "y", *MASKS, "batch"))
 
 
 # --- writing --------------------------------------------------------------------------------------
@@ -271,7 +367,11 @@ def write(
 
 
 def _finish(
-    directory: Path, method: Method, metrics: dict[str, Any], asked: dict[str, Any]
+    directory: Path,
+    method: Method,
+    metrics: dict[str, Any],
+    asked: dict[str, Any],
+    spending: Spending | None = None,
 ) -> None:
     weights = {name: value.contiguous() for name, value in method.network_.state_dict().items()}
     model = safetensors.torch.save(weights)
@@ -281,14 +381,19 @@ def _finish(
         sums = safetensors.torch.save({"sums": cache.contiguous()})
         write_file(directory / CACHE, sums)
         hashes["cache_sha256"] = hashlib.sha256(sums).hexdigest()
-    _write_events(directory, method, hashes)
+    write_events(directory, method, hashes)
+    if spending is not None:  # now it is known, and no step can follow; before the run is finished
+        spending.settle(method.charges_)
+        log(directory, f"settled {spending.id}")
     write_json(directory / "metrics.json", metrics)
     write_json(directory / "environment.json", _environment())
-    _write_certificate(directory, method.certificate_)
+    log(directory, "finished")
+    write_certificate(directory, method.certificate_)
     shutil.rmtree(directory / _CHECKPOINT, ignore_errors=True)
 
 
-def _write_events(directory: Path, method: Method, hashes: Mapping[str, str]) -> None:
+def write_events(directory: Path, method: Method, hashes: Mapping[str, str]) -> None:
+    """Every charge of a method, with the hashes of the files it paid for."""
     write_json(
         directory / "events.json",
         {
@@ -304,7 +409,8 @@ def _write_events(directory: Path, method: Method, hashes: Mapping[str, str]) ->
     )
 
 
-def _write_certificate(directory: Path, certificate: Certificate) -> None:
+def write_certificate(directory: Path, certificate: Certificate) -> None:
+    """A certificate in all its forms; the last of them makes a run finished."""
     write_file(directory / "certificate.txt", f"{certificate}\n".encode())
     write_file(directory / "certificate.md", certificate.to_markdown().encode())
     write_file(directory / "certificate.json", f"{certificate.to_json()}\n".encode())
@@ -386,6 +492,9 @@ def _source(directory: Path) -> Source:
 def _restore(directory: Path, method: Method, facts: Facts) -> None:
     """Weights and charges into a method made from the settings, as `fit` would have left them."""
     method.plan_ = method.plan(facts)
+    if (tuning := _tuning(directory)) is not None:
+        with reading(directory, "settings.json"):
+            method.plan_ = _resting_on(method.plan_, tuning)
     with reading(directory, "events.json"):
         events = read_json(directory / "events.json")
         charges = [
@@ -417,37 +526,6 @@ def _restore(directory: Path, method: Method, facts: Facts) -> None:
         method._certify()  # also who may see noisy predictions
     else:
         method.certificate_ = method.plan_.certificate(charges, void_because=void)
-
-
-def predict(
-    directory: str | Path, data: Data, *, mode: str | None = None, epsilon: float | None = None
-) -> tuple[Method, Tensor]:
-    """A run's method and its class probabilities; a charge is on disk before they are returned.
-
-    Without a ``mode``, what the method does on the graph it was trained on.
-
-    *Guarantee*: what the mode promises stands on the run's certificate afterwards.
-    """
-    directory = Path(directory)
-    if mode is None:  # what the certificate says from the start
-        method = read(directory)
-        return method, method.predict_proba(data, epsilon=epsilon)
-    state(directory)  # a path that is no run is refused by name
-    try:
-        with locked(directory):
-            method = read(directory)
-            before = method.certificate_
-            probabilities = method.predict_proba(data, mode=mode, epsilon=epsilon)
-            if method.certificate_ != before:
-                events = read_json(directory / "events.json")
-                hashes = {key: value for key, value in events.items() if key.endswith("_sha256")}
-                _write_events(directory, method, hashes)
-                _write_certificate(directory, method.certificate_)
-    except FileNotFoundError:
-        raise InvalidInputError(f"There is no run in {directory}; check the path.") from None
-    except OSError as error:
-        raise unusable(directory, error) from error
-    return method, probabilities
 
 
 def _plain(content: dict[str, Any]) -> dict[str, Any]:

@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,8 @@ try:
     import fcntl
 except ImportError:  # no such locks on Windows
     fcntl = None  # type: ignore[assignment]
+
+LOG = "log.txt"
 
 
 def write_text(path: str | Path, text: str) -> None:
@@ -39,6 +42,13 @@ def read_json(path: Path) -> dict[str, Any]:
     if not isinstance(content, dict):
         raise ValueError(f"it holds a {type(content).__name__}")
     return content
+
+
+def log(directory: Path, what: str) -> None:
+    """One line more on what happened when; never a number read off private data."""
+    line = f"{datetime.now(UTC).isoformat(timespec='seconds')} {what}\n"
+    with (directory / LOG).open("a") as file:
+        file.write(line)
 
 
 @contextlib.contextmanager

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from torch_geometric.data import Data
 
@@ -65,21 +65,36 @@ class Source:
             return Arranged(training=training, testing=testing, mode="disjoint", split=how)
         return Arranged(training=data, testing=data, mode=None, split=how)
 
-    def expected(self) -> Facts | None:
-        """What the catalog knows before anything is loaded; None for one's own files."""
+    def expected(self, known: Facts | None = None) -> Facts | None:
+        """What is known before anything is loaded: from the catalog, or of the whole data.
+
+        None for files of one's own of which nothing is known. Masks that come with data may train
+        on another number than this.
+        """
+        known = known or self._cataloged()
+        if known is None:
+            return None
+        records = known.num_nodes
+        drawn = round(0.75 * records)
+        left = drawn + round(0.1 * records)
+        return replace(
+            known,
+            num_nodes=left if self.split == "inductive" else records,
+            num_train=max(1, round(self.train_share * drawn)),
+        )
+
+    def _cataloged(self) -> Facts | None:
         entry = CATALOG.get(self.data.partition(":")[0])
         if entry is None or entry.num_features is None or not entry.num_classes:
             return None
         records = entry.num_nodes if entry.record == "node" else entry.num_graphs
         if records is None:
             return None
-        drawn = round(0.75 * records)
-        left = drawn + round(0.1 * records)
         return Facts(
-            num_nodes=left if self.split == "inductive" else records,
+            num_nodes=records,
             num_features=entry.num_features,
             num_classes=entry.num_classes,
-            num_train=max(1, round(self.train_share * drawn)),
+            num_train=1,
             directed=entry.directed and entry.record == "node",
             record=entry.record,
         )

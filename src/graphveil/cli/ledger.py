@@ -1,0 +1,192 @@
+"""The ledger of a data set: what was ever spent on it, and what is left."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from graphveil._errors import InvalidInputError
+from graphveil.cli._shared import figure, force_option, json_option, show
+
+if TYPE_CHECKING:
+    from graphveil.privacy.book import Account, Book
+
+_path = click.argument("path")
+
+
+@click.group()
+def ledger() -> None:
+    """What was ever spent on a data set: accounts with a budget for life.
+
+    \b
+    graphveil ledger open study.ledger --name patients --epsilon 8 --delta 1e-6
+    graphveil train dp-gnn --data social --epsilon 2 --out runs/first --ledger study.ledger
+    graphveil ledger show study.ledger
+    """
+
+
+@ledger.command(name="open")
+@_path
+@click.option("--name", required=True, help="The account's name.")
+@click.option("--epsilon", required=True, type=float, help="What may ever be spent on the data.")
+@click.option("--delta", required=True, type=float, help="Below 1/units.")
+@click.option("--unit", help="node, edge-directed, edge-undirected or graph; else the first run's.")
+@json_option
+def open_(
+    path: str, name: str, epsilon: float, delta: float, unit: str | None, as_json: bool
+) -> None:
+    """Make an account, and the file if there is none."""
+    from graphveil.privacy.ledger import Ledger
+
+    book = Ledger(path).open(name, epsilon, delta, unit)
+    account = book.account(name)
+    result = {
+        "ledger": path,
+        "account": name,
+        "epsilon": account.epsilon,
+        "delta": account.delta,
+        "unit": account.unit,
+        **_chain(book),
+    }
+    rows = [
+        ("budget", f"epsilon {account.epsilon:g} at delta {account.delta:g}, for life"),
+        ("unit", account.unit or "that of the first run"),
+        *_chain_rows(book),
+    ]
+    show(result, as_json, f"Account {name!r} of {path}", rows)
+
+
+@ledger.command(name="show")
+@_path
+@click.option("--account", help="One account only.")
+@json_option
+def show_(path: str, account: str | None, as_json: bool) -> None:
+    """What is spent, and what is left."""
+    from graphveil.privacy.ledger import Ledger
+
+    book = Ledger(path).read()
+    accounts = list(book.accounts.values()) if account is None else [book.account(account)]
+    priced = [_priced(each) for each in accounts]
+    rows: list[tuple[str, str]] = []
+    for each, cost in zip(accounts, priced, strict=True):
+        rows += [*_account_rows(each, cost), ("", "")]
+    result = {"ledger": path, "accounts": priced, **_chain(book)}
+    show(result, as_json, f"Ledger {path}", [*rows, *_chain_rows(book)])
+
+
+def _priced(account: Account) -> dict[str, Any]:
+    promise, seen, spent = account.promise, account.seen, account.spent()
+    return {
+        "account": account.name,
+        "epsilon": account.epsilon,
+        "delta": account.delta,
+        "unit": account.unit if promise is None else promise.unit,
+        "relation": None if promise is None else promise.relation,
+        "public_degree": None if promise is None else promise.public_degree,
+        "spent": spent,
+        "sum_of_epsilons": account.plain_sum(),
+        "left": account.left(),
+        "overdrawn": spent > account.epsilon,
+        "runs": len(account.charged),
+        "open": [
+            {"id": each.id, "purpose": each.purpose, "run": each.run} for each in account.waiting
+        ],
+        "facts": None if seen is None else seen.facts,
+        "bound_to_data": seen is not None,
+    }
+
+
+def _account_rows(account: Account, cost: dict[str, Any]) -> list[tuple[str, str]]:
+    from graphveil.privacy.ledger import rounded_down
+
+    unit = cost["unit"] or "whatever the first run protects"
+    unit += "" if cost["relation"] is None else f" ({cost['relation']})"
+    spent = f"epsilon {figure(cost['spent'])}, by composition"
+    alone = f"{cost['runs']} run{'' if cost['runs'] == 1 else 's'}, each priced by itself"
+    rows = [
+        ("account", account.name),
+        ("budget", f"epsilon {account.epsilon:g} at delta {account.delta:g}"),
+        ("spent", spent + ("; OVERDRAWN" if cost["overdrawn"] else "")),
+        ("plain sum", f"epsilon {figure(cost['sum_of_epsilons'])}, of {alone}"),
+        ("left", f"epsilon {rounded_down(cost['left'])}, for one Gaussian release"),
+        ("unit", unit),
+        ("data", "bound: others are refused" if cost["bound_to_data"] else "none seen yet"),
+    ]
+    for each in account.waiting:
+        rows.append(("not settled", f"{each.purpose}, in {each.run or 'an unknown place'}"))
+    return rows
+
+
+@ledger.command()
+@_path
+@click.option("--head", help="A hash that was noted earlier: it must still be there.")
+@click.option("--at-least", type=int, help="So many entries there must be.")
+@json_option
+def verify(path: str, head: str | None, at_least: int | None, as_json: bool) -> None:
+    """Check the file, the chain, every entry and every budget again."""
+    from graphveil.privacy.ledger import Ledger
+
+    book = Ledger(path).verify(head, at_least)
+    result = {"ledger": path, "holds": True, **_chain(book)}
+    note = "a cut-off end is noticed by --head, with a hash kept elsewhere"
+    rows = [("holds", "chain, entries and budgets"), *_chain_rows(book)]
+    show(result, as_json, f"Ledger {path}", rows if head else [*rows, ("note", note)])
+
+
+@ledger.command()
+@_path
+@click.option("--out", help="A file; without it the JSON goes to stdout.")
+@force_option
+@json_option
+def export(path: str, out: str | None, force: bool, as_json: bool) -> None:
+    """The whole ledger as JSON, with the chain."""
+    from graphveil._files import write_file
+    from graphveil.cli.training import check_file
+    from graphveil.privacy.ledger import Ledger
+
+    if out is None:
+        text = Ledger(path).export()
+        click.echo(json.dumps(json.loads(text)) if as_json else text.rstrip())
+        return
+    check_file(out, force)
+    text = Ledger(path).export()
+    book = Ledger(path).read()
+    try:
+        write_file(Path(out), text.encode())
+    except OSError as error:
+        raise InvalidInputError(f"{out} cannot be written: {error.strerror}.") from None
+    show(
+        {"ledger": path, "out": out, **_chain(book)},
+        as_json,
+        f"Ledger {path}",
+        [("written to", out), *_chain_rows(book)],
+    )
+
+
+@ledger.command(name="import")
+@_path
+@click.argument("exported")
+@json_option
+def import_(path: str, exported: str, as_json: bool) -> None:
+    """Make the ledger PATH from a file that export wrote."""
+    from graphveil.privacy.ledger import Ledger
+
+    try:
+        text = Path(exported).read_text()
+    except OSError as error:
+        raise InvalidInputError(f"{exported} cannot be read: {error.strerror}.") from None
+    except UnicodeDecodeError:
+        raise InvalidInputError(f"{exported} is no export of a ledger: it is no text.") from None
+    book = Ledger(path).restore(text)
+    show({"ledger": path, **_chain(book)}, as_json, f"Ledger {path}", _chain_rows(book))
+
+
+def _chain(book: Book) -> dict[str, Any]:
+    return {"entries": len(book.entries), "head": book.head}
+
+
+def _chain_rows(book: Book) -> list[tuple[str, str]]:
+    return [("entries", str(len(book.entries))), ("head", book.head)]

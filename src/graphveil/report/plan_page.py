@@ -1,0 +1,211 @@
+"""A page on which a person turns the knobs of a plan, before anything is spent.
+
+Every point of the page is a plan of its own, made by ``method.plan`` and priced by its certificate
+when the page is written: sliders go from one such point to the next, and nothing in between is ever
+shown. Without a script the page is a table of them.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sklearn.base import clone
+
+from graphveil._errors import GraphveilError, InvalidInputError
+from graphveil.methods import Facts, Method, Plan
+from graphveil.privacy.guarantee import Certificate, round_up
+from graphveil.report import svg
+from graphveil.report.page import filled
+
+Rows = Callable[[Plan, Certificate], Sequence[tuple[str, str]]]
+Track = Callable[[Iterable[Any]], Iterable[Any]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Axis:
+    """One slider: a setting, its values, and which of them was asked for."""
+
+    name: str
+    label: str
+    values: tuple[Any, ...]
+    asked: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Point:
+    """One plan of the grid with its certificate, or why there is none."""
+
+    place: tuple[int, ...]
+    plan: Plan | None = None
+    certificate: Certificate | None = None
+    refused: str = ""
+
+
+def grid(
+    method: Method, facts: Facts, track: Track | None = None
+) -> tuple[list[Axis], list[Point]]:
+    """Plans around the one asked for: each slider that changes anything, by its few values.
+
+    *Guarantee*: each point's epsilon is that of a certificate for the plan that ``method`` would
+    run with these settings.
+    """
+    if "epsilon" not in method.get_params():
+        raise InvalidInputError(
+            f"The method '{method.name}' trains in the open: there is no budget to plan with. "
+            "Take a private method."
+        )
+    asked = method.plan(facts)  # settings that are refused are refused here
+    axes = [axis for axis in _axes(method) if _matters(method, facts, axis, asked)]
+    places = list(itertools.product(*(range(len(axis.values)) for axis in axes)))
+    # Epsilon changes fastest: plans that share the rest share much of what the accountant computes.
+    places.sort(key=lambda place: (*place[1:], place[0]))
+    found = [
+        _point(method, facts, axes, place) for place in (places if track is None else track(places))
+    ]
+    return axes, sorted(found, key=lambda point: point.place)
+
+
+def render(
+    method: Method, facts: Facts, axes: Sequence[Axis], points: Sequence[Point], rows: Rows
+) -> str:
+    """The page; ``rows`` says of a plan what ``graphveil plan`` would print."""
+    asked = tuple(axis.asked for axis in axes)
+    first = next(point for point in points if point.place == asked)
+    assert first.plan is not None
+    assert first.certificate is not None
+    measure, values = _measured(first.plan, points)
+    scale = svg.Trade(axes[0].values, [value for value in values if value is not None])
+    shown = [
+        {
+            "rows": [] if point.plan is None else _rows(point, rows),
+            "refused": point.refused,
+            "epsilon": _epsilon(point),
+            "noise": _noise(point),
+            "measure": "–" if value is None else f"{value:.3g}",
+            "y": None if value is None else scale.height_of(value),
+        }
+        for point, value in zip(points, values, strict=True)
+    ]
+    start = points.index(first)
+    return filled(
+        "plan.html",
+        "plan.js",
+        title=f"What {method.name} will cost",
+        method=method.name,
+        facts=facts,
+        one=first.plan.unit,
+        axes=[
+            {
+                "name": axis.name,
+                "label": axis.label,
+                "texts": [f"{value:g}" for value in axis.values],
+                "asked": axis.asked,
+            }
+            for axis in axes
+        ],
+        points=shown,
+        places=[point.place for point in points],
+        start=start,
+        measure=measure,
+        plot=scale.drawn("trade", measure, [each["y"] for each in _along(shown, axes, start)]),
+        grid={
+            "sizes": [len(axis.values) for axis in axes],
+            "texts": [[f"{value:g}" for value in axis.values] for axis in axes],
+            "asked": list(asked),
+            "measure": measure,
+            "x": scale.places,
+            "points": shown,
+        },
+        # More noise than planned costs no more; of several releases one figure does not say that.
+        inverse=len(first.plan.charges) == 1 and not first.certificate.void_because,
+        noise=round_up(_noise(first), 6),
+    )
+
+
+def _axes(method: Method) -> list[Axis]:
+    settings = method.get_params()
+    budget, axes = settings["epsilon"], []
+    axes.append(_axis("epsilon", "epsilon", budget, [budget * f for f in (0.25, 0.5, 1, 2)]))
+    # A cap that is left out is the method's own.
+    cap = getattr(method, "_sender_cap", settings.get("sender_cap"))
+    if cap is not None:
+        axes.append(_axis("sender_cap", "messages a node may send (sender cap)", cap, [3 * cap]))
+    rate = settings.get("sample_rate")
+    if rate is not None:
+        wanted = [rate / 4, rate, min(1.0, 4 * rate), *([0.5] if rate == 1 else [])]
+        axes.append(_axis("sample_rate", "sampling rate", rate, wanted))
+    steps = settings.get("steps")
+    if steps is not None:
+        wanted = [max(1, round(steps / 3)), steps, 3 * steps]
+        axes.append(_axis("steps", "steps", steps, wanted))
+    return axes
+
+
+def _axis(name: str, label: str, asked: Any, wanted: Iterable[Any]) -> Axis:
+    values = tuple(sorted({asked, *wanted}))
+    return Axis(name=name, label=label, values=values, asked=values.index(asked))
+
+
+def _matters(method: Method, facts: Facts, axis: Axis, asked: Plan) -> bool:
+    """Whether another value of a setting is another plan; epsilon always is."""
+    other = next(value for value in axis.values if value != axis.values[axis.asked])
+    if axis.name == "epsilon":
+        return True
+    try:
+        plan = clone(method).set_params(**{axis.name: other}).plan(facts)
+    except GraphveilError:
+        return True
+    return plan.charges != asked.charges or dict(plan.details) != dict(asked.details)
+
+
+def _point(method: Method, facts: Facts, axes: Sequence[Axis], place: tuple[int, ...]) -> Point:
+    asked = {axis.name: axis.values[at] for axis, at in zip(axes, place, strict=True)}
+    try:
+        plan = clone(method).set_params(**asked).plan(facts)
+        return Point(place=place, plan=plan, certificate=plan.certificate())
+    except GraphveilError as error:
+        return Point(place=place, refused=str(error))
+
+
+def _rows(point: Point, rows: Rows) -> list[tuple[str, str]]:
+    assert point.plan is not None
+    assert point.certificate is not None
+    said = [(name, " ".join(text.split())) for name, text in rows(point.plan, point.certificate)]
+    details = point.plan.details
+    if "steps" in details and "sample_rate" in details:
+        terms = details["sample_rate"] * point.plan.facts.num_train * details["steps"]
+        said.append(("work", f"about {terms:,.0f} clipped gradients, over all steps"))
+    return said
+
+
+def _epsilon(point: Point) -> str | None:
+    """The proven epsilon; None where nothing holds."""
+    if point.certificate is None or math.isinf(point.certificate.guarantee.epsilon):
+        return None
+    return round_up(point.certificate.guarantee.epsilon)
+
+
+def _noise(point: Point) -> float | None:
+    return None if point.plan is None else point.plan.details.get("noise_multiplier")
+
+
+def _measured(first: Plan, points: Sequence[Point]) -> tuple[str, list[float | None]]:
+    """What stands for the quality of a plan, and its value at every point."""
+
+    def noise(details: Mapping[str, float]) -> float:
+        return details["noise_multiplier"] * details["sensitivity"]
+
+    name, value = "signal to noise, at most", lambda details: details["signal_to_noise"]
+    if "signal_to_noise" not in first.details:
+        name, value = "noise on every entry of the sums", noise
+    return name, [None if point.plan is None else value(point.plan.details) for point in points]
+
+
+def _along(points: Sequence[Any], axes: Sequence[Axis], start: int) -> list[Any]:
+    """The points that differ from one in epsilon, the first axis, only."""
+    apart = math.prod(len(axis.values) for axis in axes[1:])
+    return list(points[start % apart :: apart])

@@ -1,0 +1,44 @@
+"use strict";
+// Tables are complete without this script. It adds sorting, and opens what is folded for printing.
+for (const table of document.querySelectorAll("table.sortable")) {
+  const body = table.tBodies[0];
+  const heads = Array.from(table.tHead.rows[0].cells);
+  heads.forEach((head, column) => {
+    const button = document.createElement("button");
+    button.type = "button";
+    button.append(...head.childNodes);
+    head.append(button);
+    head.setAttribute("aria-sort", "none");
+    button.addEventListener("click", () => {
+      const down = head.getAttribute("aria-sort") === "ascending";
+      for (const each of heads) each.setAttribute("aria-sort", "none");
+      head.setAttribute("aria-sort", down ? "descending" : "ascending");
+      const numeric = head.dataset.sort === "number";
+      const value = (row) => {
+        const text = row.cells[column].dataset.value;
+        return numeric ? (text === "" ? null : Number(text)) : text;
+      };
+      const rows = Array.from(body.rows);
+      rows.sort((one, other) => {
+        // Without a proven guarantee there is no rank: such rows stay last, and so do empty cells.
+        const last = one.classList.contains("unranked") - other.classList.contains("unranked");
+        if (last) return last;
+        const a = value(one);
+        const b = value(other);
+        if (a === null || b === null) return (a === null) - (b === null);
+        const order = numeric ? a - b : a.localeCompare(b);
+        return down ? -order : order;
+      });
+      body.append(...rows);
+    });
+  });
+}
+const folded = () => document.querySelectorAll("details:not([open])");
+let opened = [];
+window.addEventListener("beforeprint", () => {
+  opened = Array.from(folded());
+  for (const each of opened) each.open = true;
+});
+window.addEventListener("afterprint", () => {
+  for (const each of opened) each.open = false;
+});

@@ -1,0 +1,146 @@
+r"""A guarantee in words and figures that need no mathematics; every figure is rounded against us.
+
+*Whether* a unit took part compares its data with nothing, one step of the relation: the odds move
+by at most ``exp(epsilon)``. *What* its data says compares one content with another, two steps by
+way of nothing: ``exp(2 epsilon)``. An edge is there or not, and needs the first only.
+
+*Delta.* If two laws are (epsilon, delta)-close, there are two others that are (epsilon, 0)-close,
+each within total variation ``delta / (1 + exp(epsilon))`` of its own (Dwork, Rothblum and Vadhan
+2010). So what is released behaves like something for which the bound on odds always holds, but for
+a failure of probability at most delta. Two steps are (2 epsilon, (1 + exp(epsilon)) delta)-close,
+and ``(1 + exp(epsilon)) delta / (1 + exp(2 epsilon))`` is no more than delta either. It is not said
+that the odds themselves exceed the bound with probability at most delta.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import dp_accounting as dpa
+
+from graphveil.privacy.events import to_json
+
+PERCENT = "\N{NO-BREAK SPACE}%"
+BEFORE = (0.01, 0.1, 0.5)  # how sure of something a guesser may be beforehand
+MOST_FACTOR = 1e6  # beyond it a factor is not worth writing out
+
+ONE = {
+    "node": "one node",
+    "edge-directed": "one directed edge",
+    "edge-undirected": "one edge",
+    "graph": "one graph",
+}
+TOOK_PART = {
+    "node": "the data of one node was used",
+    "edge-directed": "one directed edge is there",
+    "edge-undirected": "one edge is there",
+    "graph": "one graph was used",
+}
+_AS_IT_IS = "all else, other nodes' lists too, is the same"
+WORLDS = {
+    "node": f"one with the node's row as it is, and one in which that row is empty; {_AS_IT_IS}",
+    "edge-directed": "one in which the edge is there, and one in which it is not",
+    "edge-undirected": "one in which the edge is there, and one in which it is not",
+    "graph": "one with the graph as it is, and one in which it is empty",
+}
+CONTENT = {
+    "node": "what that node's row holds (its label, for one)",
+    "graph": "what is in that graph",
+}
+STATUS = {
+    "proven": "proven",
+    "void": "void",
+    "unproven": "not proven",
+    "open": "not private",
+}
+
+
+def after(before: float, epsilon: float) -> float:
+    """The most that a probability can become once the odds are multiplied by exp(epsilon)."""
+    return 1 / (1 + (1 - before) / before * math.exp(-epsilon))
+
+
+def at_most(share: float) -> str:
+    """A probability in percent, rounded up: one digit behind the point, two next to certainty."""
+    digits = 2 if share > 0.99 else 1
+    return f"{math.ceil(share * 100 * 10**digits - 1e-9) / 10**digits:.{digits}f}{PERCENT}"
+
+
+def at_least(share: float) -> str:
+    """A probability in percent, rounded down."""
+    digits = 2 if share < 0.01 else 1
+    return f"{math.floor(share * 100 * 10**digits + 1e-9) / 10**digits:.{digits}f}{PERCENT}"
+
+
+def factor(epsilon: float) -> str | None:
+    """exp(epsilon), rounded up to three digits or a whole number; None if beyond all use."""
+    value = math.exp(min(epsilon, 700))
+    if value > MOST_FACTOR:
+        return None
+    if value >= 100:
+        return f"{math.ceil(value - 1e-9):,}"
+    return f"{math.ceil(value * 100 - 1e-7) / 100:.2f}"
+
+
+def one_in(delta: float) -> str:
+    """A small probability as one in so many, rounded against us."""
+    if not delta:
+        return "never"
+    return f"one in {math.floor(1 / delta + 1e-6):,}"
+
+
+def strength(epsilon: float) -> str:
+    """What the ceiling on an even guess leaves open; no verdict beyond what the figure says."""
+    most = after(0.5, epsilon)
+    if most <= 0.75:
+        return "Even in the worst case a guess stays a guess."
+    if most <= 0.95:
+        return "In the worst case a guess can become a well founded suspicion."
+    return (
+        "So high a ceiling leaves room for near certainty in the worst case. It is a limit on all "
+        "attacks there can be, not an estimate of one; how near real attacks come is a question "
+        "for an audit."
+    )
+
+
+def percent(share: float | None) -> str:
+    """A measured share, rounded to the nearest tenth of a percent."""
+    return "–" if share is None else f"{100 * share:.1f}{PERCENT}"
+
+
+_KINDS = {
+    "SampledGaussianDpEvent": "Gaussian noise on a clipped sum over sampled terms",
+    "RevealedCountGaussianDpEvent": "Gaussian noise on a clipped sum over a batch of fixed size",
+    "GaussianDpEvent": "Gaussian noise",
+    "LaplaceDpEvent": "Laplace noise",
+    "GumbelTopKDpEvent": "choice of the largest noisy scores",
+    "NonPrivateDpEvent": "release without noise",
+    "ZCDpEvent": "a release bounded by zCDP",
+    "PoissonSampledDpEvent": "on a secret sample of the units,",
+    "RepeatAndSelectDpEvent": "the best of a secret number of runs, each of them",
+    "OneOfDpEvent": "one of these, whichever costs most",
+}
+
+
+def releases(event: dpa.DpEvent, times: int = 1) -> list[dict[str, Any]]:
+    """What an event is made of: how often, what, and with which figures."""
+    if isinstance(event, dpa.SelfComposedDpEvent):
+        return releases(event.event, times * int(event.count))
+    if isinstance(event, dpa.ComposedDpEvent):
+        return [line for part in event.events for line in releases(part, times)]
+    plain = to_json(event)
+    name = plain.pop("type")
+    inner = [event.event] if plain.pop("event", None) else list(getattr(event, "events", ()))
+    plain.pop("events", None)
+    line = {
+        "times": times,
+        "kind": _KINDS.get(name, name.removesuffix("DpEvent")),
+        "figures": ", ".join(
+            f"{key.replace('_', ' ')} {value:.6g}"
+            if isinstance(value, (int, float)) and not isinstance(value, bool)
+            else f"{key.replace('_', ' ')} {value}"
+            for key, value in plain.items()
+        ),
+    }
+    return [line, *(each for part in inner for each in releases(part))]

@@ -1,0 +1,391 @@
+"""A run's place in a ledger: reserved before data is touched, settled to what was released.
+
+The run's directory holds ``ledger.json``: which ledger, which account, and the id of the
+reservation. It is written *before* the reservation is, so that whenever a run is killed, its id
+leads to what it reserved; going on with the run reserves nothing a second time.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import math
+import secrets
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from sklearn.base import clone
+from torch import Tensor
+from torch_geometric.data import Data
+from torch_geometric.utils import coalesce
+
+from graphveil._errors import (
+    BudgetError,
+    GraphveilError,
+    InvalidInputError,
+    RefusedError,
+    UnprovenError,
+)
+from graphveil.graph.checks import num_classes_of, num_records, record_of
+from graphveil.methods import Facts, Method, Plan
+from graphveil.methods.node import PrivateNodeMethod
+from graphveil.privacy.book import Account, Promise, Reservation, charges_to_json
+from graphveil.privacy.guarantee import Charge, default_delta
+from graphveil.privacy.ledger import Fits, Ledger
+from graphveil.runs.files import read_json, reading, write_json
+from graphveil.runs.source import Source
+
+LEDGER = "ledger.json"
+_CONTENT = ("x", "edge_index", "y", "batch")  # what data is, however it may be split
+_LEAST_OFFER = 0.01  # an epsilon below which nothing is offered
+
+
+@dataclass(kw_only=True)
+class Spending:
+    """What one run, or one noisy prediction, reserves and settles."""
+
+    ledger: Ledger
+    account: str
+    id: str
+    run: str
+    purpose: str
+    _plans: dict[Facts, Plan] = field(default_factory=dict)
+
+    # --- before data, and after it was loaded ----------------------------------------------------
+
+    def reserve_unseen(self, method: Method, source: Source) -> None:
+        """Reserve what ``method`` will spend, as far as it can be known before data is opened."""
+        if self.reservation() is not None:
+            return  # by an earlier attempt, which was killed before it released anything
+        account = self._account()
+        facts = source.expected(None if account.seen is None else known_facts(account.seen))
+        if facts is None:
+            _check_first(method, account)
+            return
+        self._reserve(method, self._planned(method, facts), account)
+
+    def reserve_seen(self, method: Method, facts: Facts, data: Data) -> None:
+        """Reserve again, now for the data at hand; an equal reservation stays what it is."""
+        book = self.ledger.read()
+        whole = {
+            "num_nodes": num_records(data),
+            "num_features": int(data.x.shape[1]),
+            "num_classes": num_classes_of(data),
+            "directed": facts.directed,
+            "record": record_of(data),
+        }
+        self._reserve(
+            method,
+            self._planned(method, facts),
+            book.account(self.account),
+            facts=whole,
+            fingerprint=salted_hash(data, book.salt),
+        )
+
+    def check_same(self, method: Method, facts: Facts, data: Data) -> None:
+        """Refuse to go on with a run on other data, or at another price, than was reserved."""
+        book = self.ledger.read()
+        found = book.reservation(self.id)
+        if found is None or found.fingerprint != salted_hash(data, book.salt):
+            raise InvalidInputError(
+                f"The run in {self.run} was charged for other data than this; resume with the "
+                "same data, or start anew with --force."
+            )
+        if charges_to_json(found.reserved) != charges_to_json(method.plan(facts).charges):
+            raise InvalidInputError(
+                f"The run in {self.run} reserved other charges than it would make now; resume with "
+                "the same settings and the same version, or start anew with --force."
+            )
+
+    def _planned(self, method: Method, facts: Facts) -> Plan:
+        """The plan for these facts, which takes a second to make."""
+        if facts not in self._plans:
+            self._plans[facts] = method.plan(facts)
+        return self._plans[facts]
+
+    def _account(self) -> Account:
+        return self.ledger.read().account(self.account)
+
+    def _reserve(self, method: Method, plan: Plan, account: Account, **seen: Any) -> None:
+        if plan.void_because:
+            raise UnprovenError(
+                f"What is charged to a ledger must have a proven epsilon. {plan.void_because[0]}: "
+                "train without --ledger, or with settings that are proven."
+            )
+        units: Any = getattr(method, "_units", lambda facts: facts.num_nodes)
+        _check_delta(account, units(plan.facts))
+        self.ledger.reserve(
+            self.id,
+            self.account,
+            plan.charges,
+            promise_of(plan),
+            purpose=self.purpose,
+            run=self.run,
+            would_fit=lambda fits, left: _offer(method, plan.facts, fits, left),
+            **seen,
+        )
+
+    def reserve_prediction(
+        self, method: PrivateNodeMethod, epsilon: float, data: Data | None = None
+    ) -> None:
+        """Reserve a noisy prediction of a trained method; again when its data is at hand."""
+        seen: dict[str, Any] = {}
+        if data is not None:
+            seen["fingerprint"] = salted_hash(data, self.ledger.read().salt)
+        self.ledger.reserve(
+            self.id,
+            self.account,
+            [method.planned_prediction(epsilon)],
+            promise_of(method.plan_),
+            purpose=self.purpose,
+            run=self.run,
+            would_fit=lambda fits, left: _largest(
+                epsilon, left, lambda each: fits([method.planned_prediction(each)])
+            ),
+            **seen,
+        )
+
+    # --- afterwards ------------------------------------------------------------------------------
+
+    def settle(self, charges: Sequence[Charge]) -> None:
+        """Charge what was released."""
+        self.ledger.settle(self.id, charges)
+
+    def give_back(self) -> bool:
+        """Settle to nothing, for nothing was released; False if the ledger cannot be written."""
+        try:
+            found = self.reservation()
+            if found is not None and found.settled is None:
+                self.ledger.settle(self.id, ())
+        except GraphveilError:
+            return False
+        return True
+
+    def reservation(self) -> Reservation | None:
+        """What the ledger says of it."""
+        return self.ledger.read().reservation(self.id)
+
+
+def begun(
+    directory: Path, purpose: str, ledger: str | Path | None, account: str | None, released: bool
+) -> Spending | None:
+    """The spending of the run in ``directory``; a new one is noted there before it is reserved.
+
+    None for a run without a ledger. ``released`` says whether the run released anything yet.
+    """
+    noted = noted_in(directory)
+    if noted is None:
+        if ledger is None:
+            if account is not None:
+                raise InvalidInputError(
+                    f"The run in {directory} was begun without a ledger. Got the account "
+                    f"{account!r} instead; leave it out, or start anew with --force and --ledger."
+                )
+            return None
+        if released or (directory / "settings.json").exists():
+            raise InvalidInputError(
+                f"The run in {directory} was begun without a ledger, and cannot be charged "
+                "halfway; go on without --ledger, or start anew with --force."
+            )
+        book = Ledger(ledger).read()
+        return _noted(directory, purpose, Path(ledger), book.account(account).name)
+    if account not in (None, noted["account"]):
+        raise InvalidInputError(
+            f"The run in {directory} is charged to the account {noted['account']!r}. Got "
+            f"{account!r} instead; leave --account out, or start anew with --force."
+        )
+    place = Path(noted["ledger"] if ledger is None else ledger)
+    found = Spending(
+        ledger=Ledger(place),
+        account=noted["account"],
+        id=noted["reservation"],
+        run=str(directory.absolute()),
+        purpose=purpose,
+    )
+    reserved = found.reservation()
+    if reserved is None and released:
+        raise InvalidInputError(
+            f"The ledger {place} does not know what the run in {directory} reserved; name the "
+            "right one with --ledger."
+        )
+    if reserved is not None and reserved.settled == () and not released:
+        return _noted(directory, purpose, place, noted["account"])  # it was given back
+    if ledger is not None:
+        _write(directory, place, found.account, found.id)
+    return found
+
+
+def noted_in(directory: Path) -> dict[str, str] | None:
+    """What a run says of its ledger; None where it has none."""
+    if not (directory / LEDGER).exists():
+        return None
+    with reading(directory, LEDGER):
+        found = read_json(directory / LEDGER)
+        if found["format"] != 1:
+            raise ValueError(f"format {found['format']!r} is not 1")
+        names = ("ledger", "account", "reservation")
+        if not all(isinstance(found[name], str) for name in names):
+            raise ValueError("it must hold three words")
+        return {name: found[name] for name in names}
+
+
+def charged_to(directory: str | Path) -> dict[str, str] | None:
+    """The ledger, account and reservation of a run; None for a run without."""
+    return noted_in(Path(directory))
+
+
+def abandoned(directory: Path) -> None:
+    """Give back what a run reserved that goes before it released anything.
+
+    What it may have released stays charged: its reservation is left as it is, and so it is where
+    nobody can say any more which it was.
+    """
+    with contextlib.suppress(InvalidInputError):
+        noted = noted_in(directory)
+        if noted is None:
+            return
+        Spending(
+            ledger=Ledger(noted["ledger"]),
+            account=noted["account"],
+            id=noted["reservation"],
+            run=str(directory),
+            purpose="",
+        ).give_back()
+
+
+def for_prediction(
+    directory: Path, ledger: str | Path | None, account: str | None
+) -> Spending | None:
+    """A new spending for a noisy prediction of a finished run; None if nothing is charged."""
+    noted = noted_in(directory)
+    if noted is None and ledger is None:
+        if account is not None:
+            raise InvalidInputError(f"The account {account!r} needs a ledger; name it by --ledger.")
+        return None
+    place = Path(noted["ledger"] if ledger is None and noted is not None else ledger or "")
+    name = account or (None if noted is None else noted["account"])
+    return Spending(
+        ledger=Ledger(place),
+        account=Ledger(place).read().account(name).name,
+        id=secrets.token_hex(8),
+        run=str(directory.absolute()),
+        purpose="a noisy prediction",
+    )
+
+
+def _noted(directory: Path, purpose: str, ledger: Path, account: str) -> Spending:
+    id = secrets.token_hex(8)
+    _write(directory, ledger, account, id)
+    return Spending(
+        ledger=Ledger(ledger),
+        account=account,
+        id=id,
+        run=str(directory.absolute()),
+        purpose=purpose,
+    )
+
+
+def _write(directory: Path, ledger: Path, account: str, id: str) -> None:
+    content = {"ledger": str(ledger.absolute()), "account": account, "reservation": id}
+    write_json(directory / LEDGER, {"format": 1, **content})
+
+
+# --- what is known, and what would fit ------------------------------------------------------------
+
+
+def promise_of(plan: Plan) -> Promise:
+    """For whom a plan's charges are priced."""
+    return Promise(unit=plan.unit, relation=plan.relation, public_degree=plan.public_degree)
+
+
+def known_facts(seen: Reservation) -> Facts | None:
+    """The facts of an account's whole data, as far as it has seen some."""
+    facts = seen.facts
+    return None if facts is None else Facts(**facts, num_train=1)
+
+
+def _check_first(method: Method, account: Account) -> None:
+    """Before the first look at files of one's own, whose sizes nobody knows yet."""
+    asked = getattr(method, "epsilon", math.inf)
+    if math.isinf(asked):
+        raise UnprovenError(
+            f"What is charged to a ledger must have a proven epsilon. The method '{method.name}' "
+            "trains in the open; train it without --ledger."
+        )
+    if asked > account.epsilon and not getattr(method, "paper", False):
+        raise BudgetError(
+            f"The account {account.name!r} has epsilon {account.epsilon:g} at delta "
+            f"{account.delta:g} for its lifetime. Got a run of epsilon {asked:g} instead; at most "
+            f"--epsilon {account.epsilon:g} would fit."
+        )
+
+
+def _check_delta(account: Account, units: int) -> None:
+    """Refuse an account whose delta would allow publishing somebody's row whole."""
+    if account.delta * units >= 1:
+        raise UnprovenError(
+            f"The account {account.name!r} has delta {account.delta:g}, which must be below 1/n = "
+            f"{1 / units:.3g} for the {units} units of this data; open another account with delta "
+            f"{default_delta(units):g}."
+        )
+
+
+def _offer(method: Method, facts: Facts, fits: Fits, left: float) -> str:
+    """What epsilon the same method, with the same settings, could still have."""
+
+    def could_have(epsilon: float) -> bool:
+        try:
+            return fits(clone(method).set_params(epsilon=epsilon).plan(facts).charges)
+        except RefusedError:  # settings that no noise makes affordable
+            return False
+
+    return _largest(float(method.get_params()["epsilon"]), left, could_have)
+
+
+def _largest(asked: float, left: float, could_have: Callable[[float], bool]) -> str:
+    """The largest epsilon that could be had, to two digits; it is below ``asked``, near ``left``.
+
+    A plan may take a second, and few are needed: the price of a run is much like a Gaussian's.
+    """
+    low, high = 0.95 * min(asked, left), min(asked, 1.05 * left)
+    while low >= _LEAST_OFFER and not could_have(low):
+        low, high = low / 2, low
+    if low < _LEAST_OFFER:
+        return f"With these settings not even --epsilon {_LEAST_OFFER:g} would fit."
+    while high < asked and could_have(high):
+        low, high = high, min(asked, 1.5 * high)
+    while high > 1.1 * low:
+        middle = (low + high) / 2
+        low, high = (middle, high) if could_have(middle) else (low, middle)
+    unit = 10.0 ** (math.floor(math.log10(low)) - 1)
+    return f"With these settings --epsilon {math.floor(low / unit) * unit:.2g} would fit."
+
+
+# --- fingerprints ---------------------------------------------------------------------------------
+
+
+def content_hash(data: Data, names: Sequence[str], salt: str = "") -> str:
+    """A hash of some of the tensors of a data set."""
+    digest = hashlib.sha256(salt.encode())
+    for name in names:
+        if name in data:
+            _update(digest, name, data[name])
+    return digest.hexdigest()
+
+
+def salted_hash(data: Data, salt: str) -> str:
+    """The fingerprint that a ledger keeps: of features, edges, labels and graphs, in their order.
+
+    The order and repetition of edges, and the masks of a split, make no difference.
+    """
+    plain = Data(**{name: data[name] for name in _CONTENT if name in data})
+    plain.edge_index = coalesce(data.edge_index, num_nodes=len(data.x))
+    return content_hash(plain, _CONTENT, salt)
+
+
+def _update(digest: Any, name: str, value: Tensor) -> None:
+    value = value.detach().contiguous().cpu()
+    digest.update(f"{name} {value.dtype} {tuple(value.shape)}\n".encode())
+    digest.update(value.numpy().view("uint8").data if value.numel() else b"")

@@ -1,0 +1,112 @@
+"""How good a trial is: right answers on validation records, and how far one unit moves their count.
+
+A *private* score counts predictions that read little, so that one unit moves the count by at most
+:func:`sensitivity`:
+
+=======================================  =================================  ====================
+method                                   a prediction reads                 one unit moves it by
+=======================================  =================================  ====================
+dp-mlp, late-graph, dpar, graph-split    its own row: all edges are left    node 1, edge 0
+                                         out
+graph-dpsgd                              its own graph                      graph 1
+dp-gnn                                   its neighbourhood after the caps   r + a, as in training
+                                         of training
+gap                                      its own row and its noisy sums     node 1, edge 0
+=======================================  =================================  ====================
+
+A *public* score is exact, and reads nothing but validation records, each other's edges, and what
+training released. Proofs: docs/guarantees/tuning.md.
+"""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch_geometric.data import Data
+
+from graphveil._errors import InvalidInputError, UnprovenError
+from graphveil.methods import DPGNN, GAP, Facts, Method
+
+_OWN_ROW = ("dp-mlp", "late-graph", "dpar", "graph-split")
+_OWN_GRAPH = "graph-dpsgd"
+# Settings of how the graph is read when predicting, which no prediction from one row notices.
+UNSEEN = {
+    "late-graph": ("reading", "smoothing_steps", "teleport"),
+    "dpar": ("smoothing_steps", "teleport", "student"),
+}
+
+
+def validation(data: Data) -> Tensor:
+    """Which records score a trial: labelled ones of the validation mask, of which one must be."""
+    wanted = data.val_mask & (data.y >= 0)
+    if not wanted.any():
+        raise InvalidInputError(
+            "Trials must be scored on labelled validation records. Got none in 'val_mask' instead; "
+            "take a split that has some, or choose on another data set (--public-data)."
+        )
+    return wanted
+
+
+def sensitivity(method: Method, facts: Facts) -> int:
+    """By how much one unit can change the private score of a fitted ``method``, given its weights.
+
+    *Guarantee*: whatever the graph; of the unit and relation that the method's plan names. Public:
+    settings and ``facts``. A method whose predictions have no bound here is refused.
+    """
+    unit = getattr(method, "unit", "node")
+    if isinstance(method, DPGNN):
+        # The count of loss terms, with validation records as the roots: at most every node is one.
+        return sum(method._influence(replace(facts, num_train=facts.num_nodes)))
+    if method.name in _OWN_ROW or isinstance(method, GAP):
+        return 1 if unit == "node" else 0
+    if method.name == _OWN_GRAPH:
+        return 1
+    raise UnprovenError(
+        "How far one unit moves the score must be proven. Got the method "
+        f"'{method.name}', for which it is not; choose on public data (--public-data)."
+    )
+
+
+def private_answers(method: Any, data: Data) -> Tensor:
+    """The class of every record, by the predictions that :func:`sensitivity` speaks of."""
+    if not isinstance(method, DPGNN):
+        found: Tensor = method.predict(_without_edges(data) if method.name in _OWN_ROW else data)
+        return found
+    x = method._readable(data)
+    messages, _ = method._read_in_training(data)
+    with torch.no_grad():
+        return method.network_.eval().on_graph(x, messages).argmax(1)
+
+
+def private_count(method: Any, data: Data) -> int:
+    """Right answers among validation records. Not to be shown without noise."""
+    wanted = validation(data)
+    return int((private_answers(method, data)[wanted] == data.y[wanted]).sum())
+
+
+def public_count(method: Any, data: Data) -> int:
+    """Right answers, exactly; what is read beside the weights was declared public."""
+    wanted = validation(data)
+    if method.record == "node" and not isinstance(method, GAP):
+        # A neighbour outside is private: the edges to it are left out.
+        data = _among(data, wanted)
+        wanted = torch.ones(len(data.x), dtype=torch.bool)
+    return int((method.predict(data)[wanted] == data.y[wanted]).sum())
+
+
+def _without_edges(data: Data) -> Data:
+    alone = copy.copy(data)
+    alone.edge_index = data.edge_index[:, :0]
+    return alone
+
+
+def _among(data: Data, kept: Tensor) -> Data:
+    """The kept nodes with the edges between them, as a graph of its own."""
+    number = torch.full((len(kept),), -1)
+    number[kept] = torch.arange(int(kept.sum()))
+    inside = kept[data.edge_index].all(0)
+    return Data(x=data.x[kept], edge_index=number[data.edge_index[:, inside]], y=data.y[kept])

@@ -1,0 +1,180 @@
+"""Run the trials of a plan, and keep the best.
+
+Nothing of a trial that did not win outlives it, and how many there were is a local variable.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+from torch_geometric.data import Data
+
+from graphveil._errors import InvalidInputError, UnprovenError
+from graphveil.methods import Facts
+from graphveil.methods.private import PrivateMethod
+from graphveil.rng import SecretStream, secret
+from graphveil.tuning.candidates import Between, drawn
+from graphveil.tuning.counting import drawn_count
+from graphveil.tuning.plan import Tuning, TuningPlan
+from graphveil.tuning.scores import private_count, public_count, validation
+
+Track = Callable[[Iterable[int]], Iterable[int]]
+Tell = Callable[[float], None]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Winner:
+    """The best trial: its fitted method, what was varied in it, and its score.
+
+    ``score`` is the share of validation records answered rightly, with noise of standard deviation
+    ``noise`` if it was private: a difference in accuracy that is much smaller decided nothing.
+    """
+
+    method: PrivateMethod
+    candidate: dict[str, Any]
+    score: float
+    noise: float = 0.0
+
+
+def search(
+    planned: TuningPlan,
+    data: Data,
+    *,
+    rng: SecretStream | None = None,
+    track: Track | None = None,
+) -> Winner:
+    """Train and score as many candidates as the plan says; the best, charged for all of them.
+
+    ``track`` shows progress, where the number of trials is no secret.
+
+    *Guarantee*: that of the plan. The winner's certificate is the plan's, and each trial is checked
+    against what the plan charges for it, before it reads any data and after it.
+    """
+    tuning, facts = planned.tuning, Facts.of(data)
+    rng = secret() if rng is None else rng
+
+    def tried(candidate: dict[str, Any]) -> tuple[PrivateMethod, float]:
+        method: Any = tuning.made(candidate, planned.trial_epsilon)
+        scorer = planned.scorer(method, facts)
+        _check_price(planned, method.plan(facts).charges, scorer)
+        method.fit(data, rng=rng)
+        _check_price(planned, method.charges_, scorer)
+        if tuning.scores == "public-validation":
+            return method, float(public_count(method, data))
+        right = float(private_count(method, data))
+        return method, right if scorer is None else float(scorer.release([right], rng)[0])
+
+    winner = _best(tuning, data, tried, rng, track)
+    scorer = planned.scorer(winner.method, facts)
+    if scorer is not None:
+        records = int(validation(data).sum())
+        winner = replace(winner, noise=scorer.noise_multiplier * scorer.sensitivity / records)
+    winner.method.plan_ = tuning.tuned(winner.method.plan_)
+    winner.method.charges_ = list(planned.charges)
+    winner.method._certify()
+    return winner
+
+
+def search_openly(
+    tuning: Tuning, data: Data, *, rng: SecretStream | None = None, track: Track | None = None
+) -> Winner:
+    """The best candidate on public ``data``; what was trained there is of no further use.
+
+    *Guarantee*: none to ``data``, which is public. Nothing private is read.
+    """
+    apart = replace(tuning, delta=None)  # below one in so many nodes of this data, too
+    wanted = validation(data)
+
+    def tried(candidate: dict[str, Any]) -> tuple[PrivateMethod, float]:
+        method = apart.made(candidate).fit(data)
+        found = method.predict(data)
+        return method, float((found[wanted] == data.y[wanted]).sum())
+
+    return _best(tuning, data, tried, secret() if rng is None else rng, track)
+
+
+def _best(
+    tuning: Tuning,
+    data: Data,
+    tried: Callable[[dict[str, Any]], tuple[PrivateMethod, float]],
+    rng: SecretStream,
+    track: Track | None,
+) -> Winner:
+    records = int(validation(data).sum())
+    count = int(tuning.trials) if tuning.counted else drawn_count(tuning.law, tuning.trials, rng)
+    numbers: Iterable[int] = range(count)
+    if track is not None and tuning.counted:
+        numbers = track(numbers)
+    best, place = None, (0.0, 0.0)
+    ask = asked(tuning, rng)
+    for _ in numbers:
+        candidate, tell = next(ask)
+        method, right = tried(candidate)
+        score = right / records
+        tell(score)
+        # Equal scores: a coin that belongs to the trial decides, so that trials stay alike.
+        standing = (score, float(rng.normal(1)[0]))
+        if best is None or standing > place:
+            best, place = Winner(method=method, candidate=candidate, score=score), standing
+    assert best is not None
+    return best
+
+
+def _check_price(planned: TuningPlan, charges: Any, scorer: Any) -> None:
+    if planned.trial_event(charges, scorer) not in planned.events:
+        raise UnprovenError(
+            "Every trial must cost what was planned. Got a candidate that costs something else; "
+            "vary the settings that change its price as lists, or one at a time."
+        )
+
+
+# --- who is tried next ----------------------------------------------------------------------------
+
+
+def asked(tuning: Tuning, rng: SecretStream) -> Iterator[tuple[dict[str, Any], Tell]]:
+    """Candidates without end, each with whom to tell its score."""
+    if tuning.sampler == "optuna":
+        yield from _by_optuna(tuning)
+    while True:
+        yield drawn(tuning.vary, rng), lambda score: None
+
+
+def needed(sampler: str) -> None:
+    """Refuse in one line where optuna is missing; before anything is spent."""
+    if sampler != "optuna":
+        return
+    try:
+        import optuna  # noqa: F401
+    except ImportError:
+        raise InvalidInputError(
+            "The sampler 'optuna' needs optuna; pip install 'graphveil[tune]', or use --sampler "
+            "random."
+        ) from None
+
+
+def _by_optuna(tuning: Tuning) -> Iterator[tuple[dict[str, Any], Tell]]:
+    """What optuna makes of the scores so far, all of which are paid for."""
+    needed("optuna")
+    import optuna
+
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    sampler = optuna.samplers.TPESampler(seed=tuning.seed % 2**32)
+    study = optuna.create_study(direction="maximize", sampler=sampler)
+    while True:
+        trial = study.ask()
+        candidate = {key: _suggested(trial, key, values) for key, values in tuning.vary.items()}
+
+        def tell(score: float, trial: Any = trial) -> None:
+            study.tell(trial, score)
+
+        yield candidate, tell
+
+
+def _suggested(trial: Any, key: str, values: Any) -> Any:
+    if not isinstance(values, Between):  # by its number: values may be lists or tables
+        return values.values[trial.suggest_categorical(key, list(range(len(values.values))))]
+    if values.whole:
+        return trial.suggest_int(key, values.low, values.high, log=not values.even)
+    return trial.suggest_float(key, values.low, values.high, log=not values.even)

@@ -1,0 +1,205 @@
+"""graphveil ledger, and train and predict that charge one."""
+
+import json
+import os
+import shutil
+
+import pytest
+
+TRAIN = "train dp-mlp --epsilon 1 --set steps=3 --set sample_rate=1.0 --delta 1e-4"
+
+
+@pytest.fixture
+def ledger(run, tmp_path):
+    path = tmp_path / "study.ledger"
+    code, _, err = run(f"ledger open {path} --name people --epsilon 4 --delta 1e-4")
+    assert (code, err) == (0, "")
+    return path
+
+
+@pytest.fixture
+def charged(run, ledger, graph, tmp_path):
+    """A run that was charged."""
+    late = TRAIN.replace("dp-mlp", "late-graph")
+    code, out, err = run(f"{late} --data {graph} --out {tmp_path / 'run'} --ledger {ledger}")
+    assert (code, err) == (0, "")
+    assert "charged to" in out
+    return tmp_path / "run"
+
+
+def entries(ledger):
+    from graphveil.privacy.ledger import Ledger
+
+    return Ledger(ledger).read().entries
+
+
+def test_open_makes_a_file_then_adds_accounts(answer, refused, ledger):
+    found = answer(f"ledger open {ledger} --name graphs --epsilon 2 --delta 1e-5 --unit graph")
+    assert (found["entries"], found["unit"], found["epsilon"]) == (3, "graph", 2.0)
+    assert "'people'" in refused(f"ledger open {ledger} --name people --epsilon 9 --delta 1e-5")
+    assert "unit" in refused(f"ledger open {ledger} --name x --epsilon 9 --delta 1e-5 --unit us")
+    assert "epsilon" in refused(f"ledger open {ledger} --name x --epsilon 0 --delta 1e-5")
+    assert "--name" in refused(f"ledger open {ledger} --epsilon 1 --delta 1e-5")
+    missing = ledger.parent / "nowhere" / "x.ledger"
+    assert "directory" in refused(f"ledger open {missing} --name x --epsilon 1 --delta 1e-5")
+
+
+def test_show_gives_both_sums_and_what_is_left(run, answer, ledger, graph, charged, tmp_path):
+    answer(f"{TRAIN} --data {graph} --out {tmp_path / 'second'} --ledger {ledger}")
+    found = answer(f"ledger show {ledger}")
+    (people,) = found["accounts"]
+    assert people["spent"] < people["sum_of_epsilons"]
+    assert 0 < people["left"] < 4
+    assert (people["runs"], people["open"], people["unit"]) == (2, [], "node")
+    assert people["bound_to_data"]
+    assert found["entries"] == len(entries(ledger))
+    code, out, _ = run(f"ledger show {ledger}")
+    assert code == 0
+    for word in ("people", "epsilon 4 at delta 0.0001", "by composition", "plain sum", "left",
+                 found["head"], "node (withhold)"):  # fmt: skip
+        assert word in out, word
+
+
+def test_show_names_what_was_not_settled_and_an_overdraft(run, answer, ledger):
+    import dp_accounting as dpa
+
+    from graphveil.privacy.book import Promise
+    from graphveil.privacy.guarantee import Charge
+    from graphveil.privacy.ledger import Ledger
+
+    def charges(noise):
+        return [Charge(paid_for="a test", event=dpa.GaussianDpEvent(noise))]
+
+    node = Promise(unit="node")
+    Ledger(ledger).reserve("one", "people", charges(3.0), node, purpose="a test", run="/runs/one")
+    assert "a test, in /runs/one" in run(f"ledger show {ledger}")[1]
+    assert answer(f"ledger show {ledger}")["accounts"][0]["open"][0]["id"] == "one"
+    Ledger(ledger).settle("one", charges(0.3))
+    code, out, _ = run(f"ledger show {ledger}")
+    assert code == 0
+    assert "OVERDRAWN" in out
+
+
+def test_verify_notices_a_flipped_byte_and_a_cut_off_end(run, answer, refused, ledger, charged):
+    head = answer(f"ledger verify {ledger}")["head"]
+    assert answer(f"ledger verify {ledger} --head {head} --at-least 4")["holds"] is True
+    assert "cut off" in refused(f"ledger verify {ledger} --head {'0' * 64}")
+    assert "entries" in refused(f"ledger verify {ledger} --at-least 99")
+    whole = bytearray(ledger.read_bytes())
+    whole[whole.find(b"training of the weights")] ^= 1
+    ledger.write_bytes(whole)
+    for command in ("verify", "show", "export"):
+        assert "does not hold" in refused(f"ledger {command} {ledger}")
+
+
+def test_export_and_import_make_the_same_ledger(run, answer, refused, ledger, charged, tmp_path):
+    out = tmp_path / "export.json"
+    answer(f"ledger export {ledger} --out {out}")
+    assert "exists" in refused(f"ledger export {ledger} --out {out}")
+    code, text, _ = run(f"ledger export {ledger}")
+    assert (code, text) == (0, out.read_text())
+    assert answer(f"ledger export {ledger}") == json.loads(text)
+    again = tmp_path / "again.ledger"
+    assert (
+        answer(f"ledger import {again} {out}")["head"] == answer(f"ledger verify {ledger}")["head"]
+    )
+    assert "there already" in refused(f"ledger import {again} {out}")
+    out.write_text(text.replace("people", "peoplf", 1))
+    assert "entry 2" in refused(f"ledger import {tmp_path / 'third.ledger'} {out}")
+    assert "cannot be read" in refused(
+        f"ledger import {tmp_path / 'third.ledger'} {tmp_path / 'no'}"
+    )
+    assert "no text" in refused(
+        f"ledger import {tmp_path / 'third.ledger'} {charged / 'model.safetensors'}"
+    )
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_an_overrun_exits_3_before_data_is_opened(refused, ledger, graph, charged, tmp_path, first):
+    """The data is not there, and nobody notices: also when the account knows no sizes yet."""
+    if first:
+        ledger = tmp_path / "other.ledger"
+        from graphveil.privacy.ledger import Ledger
+
+        Ledger(ledger).open("people", 4.0, 1e-4)
+    before = entries(ledger)
+    asked = TRAIN.replace("--epsilon 1", "--epsilon 4.1" if first else "--epsilon 3.95")
+    said = refused(
+        f"{asked} --data {tmp_path / 'missing.npz'} --out {tmp_path / 'x'} --ledger {ledger}", 3
+    )
+    assert "would fit" in said
+    assert entries(ledger) == before
+    assert not (tmp_path / "x").exists()
+
+
+def test_data_that_is_not_there_costs_nothing(refused, answer, ledger, charged, tmp_path):
+    spent = answer(f"ledger show {ledger}")["accounts"][0]["spent"]
+    missing = tmp_path / "missing.npz"
+    assert "missing.npz" in refused(
+        f"{TRAIN} --data {missing} --out {tmp_path / 'x'} --ledger {ledger}"
+    )
+    people = answer(f"ledger show {ledger}")["accounts"][0]
+    assert (people["spent"], people["open"]) == (spent, [])
+
+
+def test_a_noisy_prediction_is_charged_and_can_be_refused(
+    answer, refused, ledger, graph, charged, tmp_path
+):
+    before = answer(f"ledger show {ledger}")["accounts"][0]["spent"]
+    noisy = f"predict {charged} --mode noisy --out {tmp_path / 'classes.csv'} --force"
+    assert "is spent" in refused(f"{noisy} --data {tmp_path / 'missing.npz'} --epsilon 9", 3)
+    answer(f"{noisy} --data {graph} --epsilon 1")
+    assert before < answer(f"ledger show {ledger}")["accounts"][0]["spent"]
+    shutil.move(ledger, tmp_path / "moved.ledger")
+    assert "There is no ledger" in refused(f"{noisy} --data {graph} --epsilon 1")
+    answer(f"{noisy} --data {graph} --epsilon 1 --ledger {tmp_path / 'moved.ledger'}")
+    assert answer(f"ledger show {tmp_path / 'moved.ledger'}")["accounts"][0]["runs"] == 3
+    plain = noisy.replace("--mode noisy", "--mode visible")
+    assert "Only the mode" in refused(f"{plain} --data {graph} --ledger {ledger}")
+
+
+def test_a_config_may_name_ledger_and_account(answer, run, refused, ledger, graph, tmp_path):
+    answer(f"ledger open {ledger} --name others --epsilon 4 --delta 1e-4")
+    config = tmp_path / "run.toml"
+    config.write_text(
+        f'method = "dp-mlp"\ndata = "{graph}"\nepsilon = 1\ndelta = 1e-4\nledger = "{ledger}"\n'
+        "[settings]\nsteps = 3\nsample_rate = 1.0\n"
+    )
+    out = tmp_path / "run"
+    assert "'people', 'others'" in refused(f"train --config {config} --out {out}")
+    found = answer(f"train --config {config} --out {out} --account others")
+    assert found["ledger"]["account"] == "others"
+    config.write_text("ledger = 5\n")
+    assert "'ledger' cannot be 5" in refused(f"train --config {config} --out {out}")
+
+
+def test_an_account_needs_a_ledger(refused, ledger, graph, tmp_path):
+    assert "'--ledger'" in refused(
+        f"{TRAIN} --data {graph} --out {tmp_path / 'x'} --account people"
+    )
+    asked = f"{TRAIN} --data {graph} --out {tmp_path / 'x'} --ledger"
+    assert "'nobody'" in refused(f"{asked} {ledger} --account nobody")
+    assert "There is no ledger" in refused(f"{asked} {tmp_path / 'none.ledger'}")
+    (tmp_path / "text.ledger").write_text("hello" * 1000)
+    assert "does not hold" in refused(f"{asked} {tmp_path / 'text.ledger'}")
+    assert not (tmp_path / "x").exists()
+
+
+def test_methods_in_the_open_are_not_charged(refused, ledger, graph, tmp_path):
+    said = refused(f"train mlp --data {graph} --out {tmp_path / 'x'} --ledger {ledger}", 3)
+    assert "trains in the open" in said
+    assert not (tmp_path / "x").exists()
+
+
+def test_the_ledger_is_read_without_torch(ledger):
+    import subprocess
+    import sys
+
+    program = (
+        "import sys\nfrom graphveil import cli\n"
+        f"try: cli.main(['ledger', 'show', {str(ledger)!r}, '--json'])\n"
+        "except SystemExit as left: assert left.code == 0\n"
+        "assert 'torch' not in sys.modules"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, env=os.environ)
+    assert done.returncode == 0, done.stderr

@@ -1,0 +1,21 @@
+"""What tests of several parts share."""
+
+import subprocess
+
+import pytest
+
+
+@pytest.fixture
+def small_disk(tmp_path):
+    """A disk of 200 kilobytes, where one can be mounted."""
+    place = tmp_path / "disk"
+    place.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=200k", "tmpfs", str(place)]
+    try:
+        done = subprocess.run(mount, capture_output=True).returncode == 0
+    except OSError:
+        done = False
+    if not done:
+        pytest.skip("no disk can be mounted here")
+    yield place
+    subprocess.run(["umount", str(place)], check=True)

@@ -1,0 +1,502 @@
+"""The ledger: nothing is lost, nothing overdrawn, nothing changed without notice."""
+
+import contextlib
+import json
+import os
+import sqlite3
+import subprocess
+import sys
+
+import dp_accounting as dpa
+import pytest
+
+from graphveil._errors import BudgetError, InvalidInputError, UnprovenError
+from graphveil.privacy.accounting import account
+from graphveil.privacy.book import Promise, canonical, chained
+from graphveil.privacy.events import composed, repeated
+from graphveil.privacy.guarantee import Charge
+from graphveil.privacy.ledger import Ledger, rounded_down
+
+NODE, GRAPH = Promise(unit="node"), Promise(unit="graph")
+
+
+def charges(noise, count=1):
+    return [Charge(paid_for="a test", event=repeated(dpa.GaussianDpEvent(noise), count))]
+
+
+def epsilon(*noises):
+    return account(composed(*map(dpa.GaussianDpEvent, noises)), 1e-5).epsilon
+
+
+def reserve(ledger, id, noise=4.0, name="people", promise=NODE, **more):
+    ledger.reserve(id, name, charges(noise), promise, purpose="a test", **more)
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """Two ledgers, copied for every test: one with an account, one with a bit of everything."""
+    found = Ledger(tmp_path_factory.mktemp("made") / "study.ledger")
+    found.open("people", 3.0, 1e-5)
+    new = found.path.read_bytes()
+    found.open("graphs", 5.0, 1e-6, unit="graph")
+    reserve(found, "one", 4.0, fingerprint="abc", facts={"num_nodes": 5})
+    found.settle("one", charges(4.0))
+    reserve(found, "two", 5.0)
+    reserve(found, "three", 6.0, name="graphs", promise=GRAPH)
+    found.settle("three", [])
+    return new, found.path.read_bytes()
+
+
+@pytest.fixture
+def ledger(made, tmp_path):
+    (tmp_path / "study.ledger").write_bytes(made[0])
+    return Ledger(tmp_path / "study.ledger")
+
+
+@pytest.fixture
+def used(made, tmp_path):
+    (tmp_path / "study.ledger").write_bytes(made[1])
+    return Ledger(tmp_path / "study.ledger")
+
+
+def people(ledger):
+    return ledger.read().account("people")
+
+
+def one_line(error):
+    said = str(error.value)
+    assert "\n" not in said
+    return said
+
+
+# --- spending -------------------------------------------------------------------------------------
+
+
+def test_reserved_and_settled_charges_are_priced_together(ledger):
+    reserve(ledger, "one", 4.0)
+    reserve(ledger, "two", 5.0)
+    ledger.settle("one", charges(4.0))
+    assert people(ledger).spent() == epsilon(4.0, 5.0)
+    assert people(ledger).plain_sum() == epsilon(4.0) + epsilon(5.0)
+    assert [each.id for each in people(ledger).waiting] == ["two"]
+    ledger.settle("two", [])
+    assert people(ledger).spent() == epsilon(4.0)
+    assert not people(ledger).waiting
+
+
+def test_over_budget_is_refused_with_what_is_spent_left_and_would_fit(ledger):
+    reserve(ledger, "one", 2.0)
+    before = ledger.read().head
+    with pytest.raises(BudgetError) as refused:
+        reserve(ledger, "two", 1.8, would_fit=lambda fits, left: f"{fits(charges(9.0))}, {left:g}")
+    said = one_line(refused)
+    assert "epsilon 3 at delta 1e-05" in said
+    assert "1.994 is spent" in said
+    left = people(ledger).left()
+    assert f"left is epsilon {rounded_down(left)}" in said
+    assert said.endswith(f"True, {left:g}")
+    assert ledger.read().head == before
+
+
+def test_what_settles_to_less_gives_back(ledger):
+    reserve(ledger, "one", 1.5)
+    with pytest.raises(BudgetError):
+        reserve(ledger, "two", 3.0)
+    ledger.settle("one", [])
+    reserve(ledger, "two", 3.0)
+
+
+def test_what_settles_to_more_is_written_and_shown(ledger):
+    reserve(ledger, "one", 4.0)
+    ledger.settle("one", charges(0.5))
+    assert people(ledger).spent() > people(ledger).epsilon
+    assert people(ledger).left() == 0.0
+    ledger.verify()  # the reservations were within the budget; what happened is not hidden
+
+
+def test_a_second_reservation_under_one_id_replaces_the_first(ledger):
+    reserve(ledger, "one", 4.0)
+    entries = len(ledger.read().entries)
+    reserve(ledger, "one", 4.0)  # nothing new: nothing written
+    assert len(ledger.read().entries) == entries
+    reserve(ledger, "one", 2.0)
+    assert len(ledger.read().entries) == entries + 1
+    assert people(ledger).spent() == epsilon(2.0)
+    with pytest.raises(BudgetError):
+        reserve(ledger, "one", 0.5)
+    assert people(ledger).spent() == epsilon(2.0)
+
+
+def test_settling_is_once_and_for_all_and_may_be_repeated(ledger):
+    reserve(ledger, "one", 4.0)
+    ledger.settle("one", charges(4.0))
+    entries = len(ledger.read().entries)
+    ledger.settle("one", charges(4.0))
+    assert len(ledger.read().entries) == entries
+    for wrong in ([], charges(9.0)):
+        with pytest.raises(InvalidInputError, match="settled already"):
+            ledger.settle("one", wrong)
+    with pytest.raises(InvalidInputError, match="not there"):
+        ledger.settle("nobody", [])
+    with pytest.raises(InvalidInputError, match="settled"):
+        reserve(ledger, "one", 4.0)
+
+
+def test_what_has_no_epsilon_is_refused(ledger):
+    raw = [Charge(paid_for="raw", event=dpa.NonPrivateDpEvent())]
+    with pytest.raises(UnprovenError, match="proven epsilon"):
+        ledger.reserve("one", "people", raw, NODE, purpose="a test")
+
+
+# --- what an account is about ---------------------------------------------------------------------
+
+
+def test_another_unit_relation_or_data_is_refused(ledger):
+    reserve(ledger, "one", 9.0, fingerprint="abc")
+    removal = Promise(unit="node", relation="remove", public_degree=9)
+    for wrong, word in (
+        ({"promise": GRAPH}, "graph"),
+        ({"promise": removal}, "public degree 9"),
+        ({"fingerprint": "xyz"}, "other data"),
+    ):
+        with pytest.raises(InvalidInputError, match=word) as refused:
+            reserve(ledger, "two", 9.0, **wrong)
+        assert "ledger open" in one_line(refused)
+    reserve(ledger, "two", 9.0, fingerprint="abc")
+
+
+def test_a_run_that_gave_all_back_binds_nothing(ledger):
+    reserve(ledger, "one", 9.0, promise=GRAPH, fingerprint="abc")
+    ledger.settle("one", [])
+    reserve(ledger, "two", 9.0, fingerprint="xyz")
+
+
+def test_the_same_data_has_one_account_for_each_unit(ledger):
+    for name in ("others", "edges"):
+        ledger.open(name, 3.0, 1e-5)
+    reserve(ledger, "one", 9.0, fingerprint="abc")
+    with pytest.raises(InvalidInputError, match="--account people"):
+        reserve(ledger, "two", 9.0, name="others", fingerprint="abc")
+    edge = Promise(unit="edge-undirected")
+    reserve(ledger, "three", 9.0, name="edges", promise=edge, fingerprint="abc")
+
+
+def test_a_unit_given_in_advance_binds_the_first_run(ledger):
+    ledger.open("graphs", 3.0, 1e-5, unit="graph")
+    with pytest.raises(InvalidInputError, match="for the unit 'graph'"):
+        reserve(ledger, "one", 9.0, name="graphs")
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"name": "people"},
+        {"name": ""},
+        {"name": "two\nlines"},
+        {"epsilon": 0.0},
+        {"epsilon": float("inf")},
+        {"delta": 0.0},
+        {"delta": 1.0},
+        {"unit": "person"},
+    ],
+)
+def test_accounts_that_make_no_sense_are_refused(ledger, wrong, tmp_path):
+    asked = {"name": "new", "epsilon": 1.0, "delta": 1e-5, **wrong}
+    with pytest.raises(InvalidInputError) as refused:
+        ledger.open(**asked)
+    one_line(refused)
+    if asked["name"] != "people":  # nor is a file made for it
+        with pytest.raises(InvalidInputError):
+            Ledger(tmp_path / "other.ledger").open(**asked)
+        assert not (tmp_path / "other.ledger").exists()
+
+
+def test_an_account_may_be_left_out_only_where_there_is_one(ledger):
+    assert ledger.read().account(None).name == "people"
+    ledger.open("others", 1.0, 1e-5)
+    with pytest.raises(InvalidInputError, match=r"'people', 'others'; say which"):
+        ledger.read().account(None)
+    with pytest.raises(InvalidInputError, match="'nobody'"):
+        ledger.read().account("nobody")
+
+
+# --- the file -------------------------------------------------------------------------------------
+
+
+def entries_of(path):
+    with contextlib.closing(sqlite3.connect(path)) as connection:
+        return connection.execute("SELECT * FROM entries ORDER BY seq").fetchall()
+
+
+def test_entries_cannot_be_updated_or_deleted(used):
+    for statement in ("UPDATE entries SET body = '{}'", "DELETE FROM entries WHERE seq = 3"):
+        with (
+            contextlib.closing(sqlite3.connect(used.path)) as connection,
+            pytest.raises(sqlite3.IntegrityError),
+        ):
+            connection.execute(statement)
+
+
+@pytest.mark.parametrize("start", range(4))
+def test_a_flipped_byte_is_noticed_or_harmless(used, start, tmp_path):
+    """Every 97th byte of the file: verify fails, or every entry is read exactly as it was."""
+    whole, entries = bytearray(used.path.read_bytes()), used.read().entries
+    noticed = 0
+    for place in range(start * 24, len(whole), 97):
+        damaged = bytearray(whole)
+        damaged[place] ^= 1 << (place % 8)
+        path = tmp_path / "damaged.ledger"
+        path.write_bytes(damaged)
+        try:
+            found = Ledger(path).verify().entries
+        except InvalidInputError:
+            noticed += 1
+        else:
+            assert found == entries
+    assert noticed
+
+
+@pytest.mark.parametrize("column", ["body", "previous", "hash"])
+@pytest.mark.parametrize("seq", [1, 2, 5, 8])
+def test_a_flipped_byte_in_an_entry_is_noticed(used, column, seq, tmp_path):
+    rows = entries_of(used.path)
+    text = rows[seq - 1][{"body": 1, "previous": 2, "hash": 3}[column]]
+    whole = used.path.read_bytes()
+    at = whole.find(text.encode())
+    for place in range(at, at + len(text), 13):
+        damaged = bytearray(whole)
+        damaged[place] ^= 1
+        (tmp_path / "damaged.ledger").write_bytes(damaged)
+        with pytest.raises(InvalidInputError):
+            Ledger(tmp_path / "damaged.ledger").verify()
+
+
+def rewritten(path, change):
+    """The same file with its entries changed, and the chain made to fit again."""
+    rows, before, made = change([json.loads(row[1]) for row in entries_of(path)]), "0" * 64, []
+    for number, body in enumerate(rows, 1):
+        text = body if isinstance(body, str) else canonical(body)
+        made.append((number, text, before, chained(before, text)))
+        before = made[-1][3]
+    with contextlib.closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute("DROP TRIGGER no_delete")
+        connection.execute("DELETE FROM entries")
+        connection.executemany("INSERT INTO entries VALUES (?, ?, ?, ?)", made)
+
+
+def with_format(rows):
+    return [{**rows[0], "format": 2}, *rows[1:]]
+
+
+def without_reservation(rows):
+    return [row for row in rows if not (row["kind"] == "reserve" and row["id"] == "one")]
+
+
+def with_less_budget(rows):
+    return [{**row, "epsilon": 0.5} if row["kind"] == "open" else row for row in rows]
+
+
+@pytest.mark.parametrize(
+    "change, word",
+    [
+        (with_format, "format must be 1"),
+        (without_reservation, "entry 4 cannot be"),
+        (with_less_budget, "reserves more than 'graphs' had left"),
+        (lambda rows: rows[1:], "first entry"),
+        (lambda rows: [], "no entries"),
+        (lambda rows: [*rows, {"kind": "gift"}], "not known"),
+        (lambda rows: [*rows, rows[1]], "there already"),
+        (lambda rows: [*rows, "no json"], "cannot be"),
+        (lambda rows: [*rows, "[1]"], "cannot be"),
+        (lambda rows: [*rows, {"kind": "settle", "id": "two", "charges": [{}]}], "cannot be"),
+    ],
+)
+def test_entries_that_cannot_be_are_one_clear_line(used, change, word):
+    """Whoever rewrites a ledger can make the chain fit; what it says must make sense still."""
+    rewritten(used.path, change)
+    with pytest.raises(InvalidInputError, match=word) as refused:
+        used.verify()
+    assert str(used.path) in one_line(refused)
+
+
+def test_a_cut_off_end_is_noticed_by_a_head_or_a_count_noted_before(used):
+    head, count = used.read().head, len(used.read().entries)
+    used.verify(head=head, at_least=count)
+    reserve(used, "later", 9.0)
+    used.verify(head=head, at_least=count)  # it has grown since, and still holds it
+    rewritten(used.path, lambda rows: rows[:-2])
+    used.verify()  # by itself a chain does not know
+    with pytest.raises(InvalidInputError, match="cut off"):
+        used.verify(head=head)
+    with pytest.raises(InvalidInputError, match=f"{count - 1} entries, not {count}"):
+        used.verify(at_least=count)
+
+
+@pytest.mark.parametrize("share", [0.0, 0.1, 0.3, 0.6, 0.9, 0.999])
+def test_a_truncated_file_is_one_clear_line(used, share):
+    whole = used.path.read_bytes()
+    used.path.write_bytes(whole[: int(share * len(whole))])
+    for call in (used.read, used.verify, lambda: reserve(used, "new"), used.export):
+        with pytest.raises(InvalidInputError) as refused:
+            call()
+        assert str(used.path) in one_line(refused)
+
+
+def other_sqlite(path):
+    with contextlib.closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute("CREATE TABLE entries (seq, body, previous, hash)")
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        other_sqlite,
+        lambda path: path.write_bytes(b"hello, this is no ledger at all" * 100),
+        lambda path: path.write_bytes(os.urandom(5000)),
+        lambda path: path.mkdir(),
+        lambda path: None,
+    ],
+    ids=["sqlite", "text", "noise", "directory", "missing"],
+)
+def test_another_kind_of_file_is_one_clear_line_and_left_alone(make, tmp_path):
+    path = tmp_path / "study.ledger"
+    make(path)
+    before = path.read_bytes() if path.is_file() else None
+    calls = [Ledger(path).read, Ledger(path).verify, lambda: reserve(Ledger(path), "new")]
+    for call in (*calls, *([lambda: Ledger(path).open("new", 1.0, 1e-5)] * path.exists())):
+        with pytest.raises(InvalidInputError) as refused:
+            call()
+        assert str(path) in one_line(refused)
+    assert before is None or path.read_bytes() == before
+
+
+def test_an_export_makes_the_same_ledger(used, tmp_path):
+    again = Ledger(tmp_path / "again.ledger")
+    again.restore(used.export())
+    assert again.verify() == used.read()
+    assert again.export() == used.export()
+    reserve(again, "later", 9.0)
+    with pytest.raises(InvalidInputError, match="there already"):
+        again.restore(used.export())
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda text: text[: len(text) // 2],
+        lambda text: text.replace("people", "peoplf", 1),
+        lambda text: text.replace('"hash": "', '"hash": "0', 1),
+        lambda text: "[]",
+        lambda text: "{}",
+        lambda text: '{"entries": [1]}',
+        lambda text: '{"entries": []}',
+        lambda text: "\ud800",
+    ],
+)
+def test_a_damaged_export_is_refused_and_makes_no_file(used, tmp_path, change):
+    with pytest.raises(InvalidInputError) as refused:
+        Ledger(tmp_path / "again.ledger").restore(change(used.export()))
+    one_line(refused)
+    assert not (tmp_path / "again.ledger").exists()
+
+
+def test_swapped_entries_of_an_export_are_refused(used, tmp_path):
+    content = json.loads(used.export())
+    content["entries"][3], content["entries"][5] = content["entries"][5], content["entries"][3]
+    with pytest.raises(InvalidInputError, match="entry 4"):
+        Ledger(tmp_path / "again.ledger").restore(json.dumps(content))
+
+
+# --- disks, and other processes -------------------------------------------------------------------
+
+
+def test_a_full_disk_writes_nothing_and_loses_nothing(used):
+    resource = pytest.importorskip("resource")
+    entries, hard = used.read().entries, resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (used.path.stat().st_size // 2, hard[1]))
+    try:
+        with pytest.raises(InvalidInputError, match="cannot be used") as refused:
+            reserve(used, "new", 9.0, facts={"padding": "x" * 20_000})
+        assert "nothing was written" in one_line(refused)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, hard)
+    assert used.verify().entries == entries
+    reserve(used, "new", 9.0)
+    assert used.verify().entries[:-1] == entries
+
+
+def test_a_disk_that_fills_up_loses_no_entry(small_disk):
+    ledger = Ledger(small_disk / "study.ledger")
+    ledger.open("people", 50.0, 1e-5)
+    written, refused = [], 0
+    for number in range(60):
+        try:
+            reserve(ledger, f"run {number}", 50.0, facts={"padding": "x" * 4000})
+            written.append(f"run {number}")
+        except InvalidInputError:
+            refused += 1
+    assert written
+    assert refused
+    assert list(people(ledger).reservations) == written
+    subprocess.run(["mount", "-o", "remount,size=1m", str(small_disk)], check=True)
+    ledger.verify()
+    reserve(ledger, "later", 50.0)
+    assert list(people(ledger).reservations) == [*written, "later"]
+
+
+def test_a_read_only_disk_can_be_read_and_is_not_written(small_disk):
+    ledger = Ledger(small_disk / "study.ledger")
+    ledger.open("people", 3.0, 1e-5)
+    reserve(ledger, "one", 4.0)
+    subprocess.run(["mount", "-o", "remount,ro", str(small_disk)], check=True)
+    assert ledger.verify().account("people").spent() == epsilon(4.0)
+    for call in (lambda: reserve(ledger, "two", 9.0), lambda: ledger.settle("one", [])):
+        with pytest.raises(InvalidInputError, match="cannot be used"):
+            call()
+
+
+_RACE = """
+import os, sys, time
+import dp_accounting as dpa
+from graphveil._errors import BudgetError
+from graphveil.privacy.book import Promise
+from graphveil.privacy.guarantee import Charge
+from graphveil.privacy.ledger import Ledger
+ledger, start = Ledger(sys.argv[1]), time.time() + 0.3
+charges = [Charge(paid_for="a race", event=dpa.GaussianDpEvent(4.0))]
+children = []
+for number in range(int(sys.argv[2])):
+    if (child := os.fork()) == 0:
+        time.sleep(max(0.0, start - time.time()))
+        try:
+            ledger.reserve(str(number), "people", charges, Promise(unit="node"), purpose="a race")
+        except BudgetError:
+            os._exit(3)
+        os._exit(0)
+    children.append(child)
+print([os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children])
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+@pytest.mark.parametrize("racers", [2, 8])
+def test_racers_for_the_last_budget_do_not_both_win(tmp_path, racers):
+    ledger = Ledger(tmp_path / "study.ledger")
+    ledger.open("people", epsilon(4.0, 4.0, 4.0) + 1e-6, 1e-5)
+    for id in ("before", "before that"):
+        reserve(ledger, id, 4.0)
+    done = subprocess.run(
+        [sys.executable, "-c", _RACE, str(ledger.path), str(racers)],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert sorted(json.loads(done.stdout)) == [0] + [3] * (racers - 1)
+    assert len(ledger.verify().account("people").charged) == 3
+    assert len(ledger.read().entries) == 5
+
+
+def test_what_is_left_is_rounded_down():
+    assert [rounded_down(value) for value in (0.0, -1.0, 0.01239, 2.4199, 12345.0)] == [
+        "0", "0", "0.0123", "2.41", "1.23e+04",
+    ]  # fmt: skip

@@ -1,0 +1,564 @@
+"""The page says what the run's own files say, rounds against us, and runs nobody else's script."""
+
+import json
+import math
+import os
+import random
+import subprocess
+import sys
+
+import dp_accounting as dpa
+import pytest
+from dp_accounting import dp_event
+from report_html import assert_only_our_own, parse
+
+from graphveil import cli
+from graphveil.privacy.accounting import account
+from graphveil.privacy.events import composed, one_of, repeated
+from graphveil.privacy.guarantee import Certificate, round_up
+from graphveil.report import evidence, page, words
+
+OPEN = ("mlp", "gnn")
+
+
+@pytest.fixture
+def run(capsys):
+    """Run a command in this process: exit code, stdout, stderr."""
+
+    def call(*words):
+        with pytest.raises(SystemExit) as left:
+            cli.main([str(word) for word in words])
+        captured = capsys.readouterr()
+        return left.value.code, captured.out, captured.err
+
+    return call
+
+
+@pytest.fixture
+def refused(run):
+    """The one line of a command that must fail with exit code 2."""
+
+    def call(*words):
+        code, out, err = run(*words)
+        assert (code, out) == (2, ""), err
+        assert err.startswith("graphveil: ")
+        assert err.count("\n") == 1
+        assert "unexpected" not in err
+        return err
+
+    return call
+
+
+# --- figures --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["one", "eight", "parts", "edge", "claimed"])
+def test_the_guarantee_on_the_page_is_the_certificates(trained, rendered, name):
+    certificate = Certificate.from_json((trained / name / "certificate.json").read_text())
+    tree = parse(rendered(name))
+    epsilon = certificate.guarantee.epsilon
+    shown = tree.one("p", class_="verdict")
+    assert shown.one("strong").text == round_up(epsilon)
+    assert f"δ = {certificate.guarantee.delta:g}" in shown.text
+    assert shown.one(class_="badge").text == "proven"
+    bounds = dict(tree.one("table", class_="bounds").table())
+    assert bounds["by privacy loss distributions (PLD)"] == round_up(certificate.pld)
+    assert bounds["by Rényi divergences (RDP)"] == round_up(certificate.rdp)
+    assert bounds["proven: the smaller of the two"] == round_up(epsilon)
+    said = tree.one("section", class_="promise").text
+    for line in (*certificate.public, *certificate.voided_by, *certificate.inference):
+        assert line in said
+    assert certificate.released in said
+    assert certificate.released_to in said
+
+
+def test_a_claim_stands_beside_what_is_proven(read, rendered):
+    claim = read("claimed").certificate.claim
+    tree = parse(rendered("claimed"))
+    bounds = dict(tree.one("table", class_="bounds").table())
+    assert bounds[f"claimed by {claim.source}"] == round_up(claim.epsilon)
+    assert claim.why_it_differs in tree.text
+    assert read("claimed").epsilon > claim.epsilon  # the paper's is too small here
+
+
+def test_each_charge_is_priced_by_itself_and_the_sum_is_not_the_price(read, rendered):
+    certificate = read("parts").certificate
+    delta = certificate.guarantee.delta
+    rows = parse(rendered("parts")).one("table", class_="charges").table()
+    alone = [account(charge.event, delta).epsilon for charge in certificate.charges]
+    assert len(alone) == 2
+    assert [row[0] for row in rows] == [*(c.paid_for for c in certificate.charges), "together"]
+    assert [row[-1] for row in rows] == [
+        *map(round_up, alone),
+        round_up(certificate.guarantee.epsilon),
+    ]
+    assert sum(alone) > certificate.guarantee.epsilon
+    assert round_up(sum(alone)) in parse(rendered("parts")).text
+
+
+def test_utility_is_that_of_metrics_json_with_baselines_and_the_commonest_class(trained, rendered):
+    tree = parse(rendered("eight", "mlp", "gnn"))
+    section = tree.one("article", id="run-1")
+    rows = {row[0]: row[1:] for row in section.one("table", class_="utility").table()}
+    for name, label in (
+        ("eight", "dp-gnn"),
+        ("mlp", "mlp, in the open"),
+        ("gnn", "gnn, in the open"),
+    ):
+        metrics = json.loads((trained / name / "metrics.json").read_text())
+        assert rows[label] == [
+            f"{100 * metrics['test_accuracy']:.1f} %",
+            f"{metrics['test_macro_f1']:.3f}",
+            f"{metrics['test_roc_auc']:.3f}",
+        ]
+    counts = metrics["class_count"]
+    constant = max(counts) / sum(counts)
+    assert rows["always the commonest class"] == [f"{100 * constant:.1f} %", "–", "–"]
+    own = json.loads((trained / "eight" / "metrics.json").read_text())
+    classes = section.one("table", class_="classes").table()
+    for row, name, count, share in zip(
+        classes, ["cats", "dogs", "elks"], counts, own["class_accuracy"], strict=True
+    ):
+        assert row[:2] == [name, str(count)]
+        assert row[3] == f"{100 * share:.1f} %"
+
+
+def test_what_is_measured_is_called_a_release_outside_the_certificate(rendered):
+    for names in (("one",), ("one", "eight"), ("void",), ("mlp",)):
+        assert parse(rendered(*names)).text.count(page.OUTSIDE) >= 1
+    assert "outside every certificate" in page.OUTSIDE
+    assert "is a release" in page.OUTSIDE
+
+
+def test_the_data_card_has_public_facts_licence_and_citation(read, rendered):
+    tree = parse(rendered("one"))
+    card = tree.one("section", **{"aria-label": "Data"}).pairs()
+    entry = read("one").entry
+    assert card["nodes"] == "90"
+    assert card["licence"] == entry.licence
+    assert card["citation"] == entry.citation
+    assert card["split"] == "transductive, seed 0"
+    assert "In social, a node is a person." in tree.text
+
+
+def test_settings_and_environment_are_all_there(trained, rendered):
+    saved = json.loads((trained / "eight" / "settings.json").read_text())
+    environment = json.loads((trained / "eight" / "environment.json").read_text())
+    settings, versions = (each.pairs() for each in parse(rendered("eight")).all("details"))
+    assert set(settings) == set(saved["settings"])
+    assert settings["steps"] == "3"
+    assert environment["versions"].items() <= versions.items()
+    assert versions["python"] == environment["python"]
+
+
+def test_the_ledger_that_counts_the_run_is_named(copied, rendered):
+    assert "No ledger was kept" in parse(rendered("one")).text
+    directory, _ = copied()
+    noted = {"format": 1, "ledger": "book.db", "account": "<i>", "reservation": "r"}
+    (directory / "ledger.json").write_text(json.dumps(noted))
+    tree = assert_only_our_own(page.render([evidence.read(str(directory))]))
+    assert "charged to the account <i> of a ledger" in tree.text
+
+
+def test_the_best_of_many_runs_and_one_of_several_say_what_is_inside():
+    step = dpa.GaussianDpEvent(2.0)
+    event = dp_event.RepeatAndSelectDpEvent(
+        one_of(repeated(step, 3), dpa.LaplaceDpEvent(4.0)), 2, 0
+    )
+    kinds = [(line["times"], line["kind"]) for line in words.releases(event)]
+    assert kinds == [
+        (1, "the best of a secret number of runs, each of them"),
+        (1, "one of these, whichever costs most"),
+        (3, "Gaussian noise"),
+        (1, "Laplace noise"),
+    ]
+    assert "noise multiplier 4" in words.releases(event)[3]["figures"]
+
+
+# --- words ----------------------------------------------------------------------------------------
+
+
+def number(text):
+    return float(text.replace("%", "").replace(",", "").replace("one in", ""))
+
+
+@pytest.mark.parametrize("epsilon", [0.0, 1e-6, 0.01, 0.1, 0.9999, 1.0, 2.0, 4.61, 8.0, 12.3, 40.0])
+def test_no_figure_in_words_promises_more_than_epsilon_does(epsilon):
+    for before in words.BEFORE:
+        exact = before * math.exp(epsilon) / (1 - before + before * math.exp(epsilon))
+        assert math.isclose(words.after(before, epsilon), exact)
+        assert number(words.at_most(exact)) >= 100 * exact - 1e-6
+        assert number(words.at_most(exact)) <= 100 * exact + 0.11
+        least = before / (before + (1 - before) * math.exp(epsilon))
+        assert number(words.at_least(least)) <= 100 * least + 1e-6
+        assert math.isclose(1 - words.after(1 - before, epsilon), least, abs_tol=1e-12)
+    factor = words.factor(epsilon)
+    if factor is None:
+        assert math.exp(epsilon) > words.MOST_FACTOR
+    else:
+        assert number(factor) >= math.exp(epsilon) * (1 - 1e-9)
+        assert number(factor) <= math.exp(epsilon) * 1.01 + 0.01
+
+
+@pytest.mark.parametrize("delta", [1e-5, 3e-7, 1e-9, 0.4])
+def test_one_in_so_many_is_no_rarer_than_delta(delta):
+    assert 1 / number(words.one_in(delta)) >= delta * (1 - 1e-9)
+
+
+def test_the_page_moves_an_even_guess_as_far_as_epsilon_allows(read, rendered):
+    epsilon = read("one").epsilon
+    said = parse(rendered("one")).one("section", class_="promise").text
+    assert f"at most {words.at_most(1 / (1 + math.exp(-epsilon)))}".replace("\xa0", " ") in said
+    squared = words.at_most(1 / (1 + math.exp(-2 * epsilon))).replace("\xa0", " ")
+    assert f"factor squared: from 50 % to at most {squared}" in said
+    assert "squared" not in parse(rendered("edge")).text  # an edge has no content to guess
+
+
+# --- no guarantee ---------------------------------------------------------------------------------
+
+
+def test_a_void_run_shows_no_epsilon_and_says_why(read, rendered):
+    run = read("void")
+    tree = parse(rendered("void"))
+    assert run.certificate.void_because
+    for reason in run.certificate.void_because:
+        assert reason in tree.one("section", class_="promise").text
+    assert "No guarantee holds" in tree.one("p", class_="verdict").text
+    assert "ε" not in tree.text
+    assert tree.one("table", class_="bounds").table()[0] == ["proven", "none"]
+    assert len(tree.one("table", class_="charges").table()[0]) == 2  # no price of a charge
+    assert not tree.all("table", class_="beliefs")
+    for price in (run.certificate.pld, run.certificate.rdp):
+        assert round_up(price) not in tree.text
+
+
+def test_a_void_or_open_run_is_told_apart_and_never_ranked(read, rendered):
+    tree = parse(rendered("eight", "void", "mlp"))
+    rows = {
+        row.attributes["data-run"].rsplit("/", 1)[-1]: row
+        for row in tree.one("table", class_="sortable").all("tr", class_=None)
+        if "data-run" in row.attributes
+    }
+    assert list(rows) == ["eight", "mlp", "void"]
+    assert rows["void"].attributes["class"] == "unranked"
+    assert "class" not in rows["eight"].attributes
+    assert rows["void"].one(class_="badge").text == "void"
+    assert rows["mlp"].one(class_="badge").text == "not private"
+    for name in ("void", "mlp"):
+        cell = rows[name].one("td", class_="epsilon")
+        assert (cell.text, cell.attributes["data-value"]) == ("none", "")
+    cell = rows["eight"].one("td", class_="epsilon")
+    assert float(cell.attributes["data-value"]) == read("eight").epsilon
+    assert cell.text == round_up(read("eight").epsilon)
+
+
+def test_an_open_run_promises_nothing(rendered):
+    tree = parse(rendered("mlp"))
+    assert "No privacy is promised" in tree.one("p", class_="verdict").text
+    assert not tree.all("table", class_="bounds")
+    assert not tree.all("table", class_="charges")
+
+
+# --- several runs ---------------------------------------------------------------------------------
+
+
+def test_runs_are_grouped_by_what_they_protect_with_the_open_ones_in_each(rendered):
+    tree = parse(rendered("one", "eight", "edge", "claimed", "void", *OPEN))
+    groups = tree.all("section", class_="group")
+    found = [
+        {
+            row.attributes["data-run"].rsplit("/", 1)[-1]
+            for row in group.all("tr")
+            if "data-run" in row.attributes
+        }
+        for group in groups
+    ]
+    assert found == [{"one", "eight", "void", *OPEN}, {"edge", "claimed", *OPEN}]
+    anchors = {each.attributes["id"] for each in tree.all("article")}
+    links = [link.attributes["href"] for group in groups for link in group.all("a")]
+    assert {link.removeprefix("#") for link in links} == anchors
+
+
+def test_the_curve_has_the_proven_points_and_only_those(read, rendered):
+    tree = parse(rendered("one", "eight", "void", *OPEN))
+    said = tree.one("desc", id="group-1-curve-desc").text
+    for name in ("one", "eight"):
+        accuracy = f"{100 * read(name).metrics['accuracy']:.1f} %"
+        assert f"{accuracy} at epsilon {round_up(read(name).epsilon)}" in said
+    assert said.count("at epsilon") == 2
+    assert said.count("level at") == 3  # mlp, gnn, the commonest class
+    assert not parse(rendered("one", "mlp")).all("desc", id="group-1-curve-desc")
+
+
+def test_what_all_runs_cost_together_is_composed_not_added(read, rendered):
+    runs = [read("one"), read("eight"), read("parts")]
+    delta = runs[0].certificate.guarantee.delta
+    together = account(composed(*(run.certificate.event for run in runs)), delta).epsilon
+    said = parse(rendered("one", "eight", "parts")).one("p", class_="together")
+    assert said.one("strong").text == round_up(together)
+    assert f"add up to {round_up(sum(run.epsilon for run in runs))}" in said.text
+    assert together < sum(run.epsilon for run in runs)
+    assert not parse(rendered("one", "void")).all("p", class_="together")
+
+
+def test_one_private_run_comes_first_whatever_the_order(rendered):
+    tree = parse(rendered("mlp", "one", "gnn"))
+    assert tree.one("h1").text == "dp-mlp on social"
+    assert tree.all("article")[0].attributes["id"] == "run-2"
+
+
+# --- audit ----------------------------------------------------------------------------------------
+
+
+def attack(**changed):
+    result = {
+        "attack": "loss",
+        "epsilon_at_least": 0.25,
+        "confidence": 0.95,
+        "trials": 100,
+        "note": "n",
+    }
+    return {"format": 1, "results": [{**result, **changed}]}
+
+
+def test_an_audit_is_shown_where_there_is_one(copied, rendered):
+    assert not parse(rendered("one")).all("table", class_="audit")
+    directory, _ = copied()
+    (directory / "audit.json").write_text(json.dumps(attack()))
+    tree = parse(page.render([evidence.read(str(directory))]))
+    assert tree.one("table", class_="audit").table() == [["loss", "0.25", "95 %", "100", "n"]]
+    assert not tree.all("p", class_="alarm")
+
+
+def test_an_audit_above_the_proven_epsilon_is_an_alarm(copied):
+    directory, _ = copied()
+    (directory / "audit.json").write_text(json.dumps(attack(epsilon_at_least=1.5)))
+    tree = parse(page.render([evidence.read(str(directory))]))
+    assert "contradicts" in tree.one("p", class_="alarm").text
+
+
+@pytest.mark.parametrize(
+    "content",
+    ["", "[]", "{}", '{"format": 2, "results": []}', json.dumps(attack(epsilon_at_least=-1)),
+     json.dumps(attack(confidence=1.0)), json.dumps(attack(trials="many")),
+     '{"format": 1, "results": [{}]}', '{"format": 1, "results": 3}'],
+)  # fmt: skip
+def test_a_damaged_audit_is_refused(copied, refused, tmp_path, content):
+    directory, _ = copied()
+    (directory / "audit.json").write_text(content)
+    assert "audit.json" in refused("report", directory, "--out", tmp_path / "page.html")
+
+
+# --- somebody else's text -------------------------------------------------------------------------
+
+HOSTILE = (
+    "<script>document.title='owned'</script>",
+    '"><img src=x onerror=alert(1)>',
+    "</style><script>alert(1)</script>",
+)
+
+
+@pytest.fixture
+def hostile(copied, tmp_path):
+    """A run whose every free text is an attack."""
+    directory, change = copied("eight", to="<svg onload=alert(1)>")
+    change("settings.json", lambda c: c.update(class_names=list(HOSTILE)))
+    change("settings.json", lambda c: c["data"].update(data=HOSTILE[1]))
+    change(
+        "environment.json", lambda c: c.update(system=HOSTILE[0], versions={HOSTILE[2]: HOSTILE[1]})
+    )
+    told = attack(attack=HOSTILE[0], note=HOSTILE[2] + "\u202egnp.exe")
+    (directory / "audit.json").write_text(json.dumps(told))
+    return directory
+
+
+def test_pages_hold_only_our_own_script_and_load_nothing(rendered):
+    for names in (("one",), ("one", "eight", "edge", "claimed", "void", *OPEN)):
+        text = rendered(*names)
+        assert_only_our_own(text)
+        assert "@import" not in text
+        assert "url(" not in text
+
+
+def test_a_hostile_run_directory_is_shown_as_text(hostile, read):
+    for runs in ([evidence.read(str(hostile))], [evidence.read(str(hostile)), read("eight")]):
+        tree = assert_only_our_own(page.render(runs))
+        for text in HOSTILE:
+            assert text in tree.text
+        assert "\u202e" not in tree.text
+        assert "\N{REPLACEMENT CHARACTER}gnp.exe" in tree.text
+
+
+# --- damage ---------------------------------------------------------------------------------------
+
+FILES = (
+    "settings.json",
+    "certificate.json",
+    "events.json",
+    "metrics.json",
+    "environment.json",
+    "model.safetensors",
+)
+
+
+def half(content):
+    return content[: len(content) // 2]
+
+
+DAMAGE = {
+    "missing": lambda path, other: path.unlink(),
+    "empty": lambda path, other: path.write_bytes(b""),
+    "cut short": lambda path, other: path.write_bytes(half(path.read_bytes())),
+    "no object": lambda path, other: path.write_text("[1, 2]"),
+    "nothing in it": lambda path, other: path.write_text("{}"),
+    "bytes": lambda path, other: path.write_bytes(b"\xff\xfe\x00{"),
+    "a directory": lambda path, other: (path.unlink(), path.mkdir()),
+    "another run's": lambda path, other: path.write_bytes(other.read_bytes()),
+}
+# Metrics and environment are read and typed, but nothing ties them to a run.
+CASES = [
+    (file, damage)
+    for file in FILES
+    for damage in DAMAGE
+    if damage != "another run's" or file not in ("metrics.json", "environment.json")
+]
+
+
+@pytest.mark.parametrize("file, damage", CASES)
+def test_a_damaged_run_is_one_line(copied, trained, refused, tmp_path, file, damage):
+    directory, _ = copied("one")
+    DAMAGE[damage](directory / file, trained / "edge" / file)
+    said = refused("report", directory, "--out", tmp_path / "page.html")
+    assert str(directory) in said
+    assert not (tmp_path / "page.html").exists()
+
+
+@pytest.mark.parametrize(
+    "name, file, edit",
+    [
+        ("one", "certificate.json", lambda c: c["guarantee"].update(epsilon=0.1)),
+        ("one", "certificate.json", lambda c: c.update(pld=0.1)),
+        ("one", "certificate.json", lambda c: c["guarantee"].update(unit="edge-directed")),
+        ("one", "certificate.json", lambda c: c["guarantee"].update(delta=1e-9)),
+        ("void", "certificate.json", lambda c: c.update(void_because=[])),
+        ("claimed", "certificate.json", lambda c: c.update(claim=None)),
+        ("one", "metrics.json", lambda c: c.update(test_accuracy=1.5)),
+        ("one", "metrics.json", lambda c: c.update(test_accuracy="<b>")),
+        ("one", "metrics.json", lambda c: c.update(class_count=[1, 2])),
+        ("one", "metrics.json", lambda c: c.update(class_count=[-1, 2, 3])),
+        ("one", "metrics.json", lambda c: c.update(class_accuracy=[float("nan")] * 3)),
+        ("one", "settings.json", lambda c: c.update(class_names=["a"])),
+        ("one", "settings.json", lambda c: c.update(format=99)),
+        ("one", "environment.json", lambda c: c.update(versions=3)),
+    ],
+)
+def test_a_run_that_was_tampered_with_is_refused(copied, refused, tmp_path, name, file, edit):
+    directory, change = copied(name)
+    change(file, edit)
+    assert file in refused("report", directory, "--out", tmp_path / "page.html")
+
+
+NONSENSE = (None, -1, 1e400, float("nan"), "", [], {}, "<script>x</script>", 10**30, True)
+
+
+def scrambled(rng, value):
+    """A JSON value with something in it replaced by nonsense, or gone."""
+    if isinstance(value, dict) and value and rng.random() < 0.8:
+        key = rng.choice(list(value))
+        if rng.random() < 0.15:
+            return {each: inside for each, inside in value.items() if each != key}
+        return {**value, key: scrambled(rng, value[key])}
+    if isinstance(value, list) and value and rng.random() < 0.8:
+        place = rng.randrange(len(value))
+        return [*value[:place], scrambled(rng, value[place]), *value[place + 1 :]]
+    return rng.choice(NONSENSE)
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_a_scrambled_run_is_one_line_or_a_page_of_our_own(copied, run, tmp_path, seed):
+    rng = random.Random(seed)
+    directory, _ = copied(rng.choice(("one", "parts", "void", "mlp")))
+    (directory / "audit.json").write_text(json.dumps(attack()))
+    file = rng.choice(sorted(directory.glob("*.json")))
+    content = bytearray(file.read_bytes())
+    how = rng.randrange(3)
+    if how == 0:
+        content[rng.randrange(len(content))] ^= 1 << rng.randrange(8)
+    elif how == 1:
+        del content[rng.randrange(len(content)) :]
+    else:
+        content = json.dumps(scrambled(rng, json.loads(content))).encode()
+    file.write_bytes(content)
+    out = tmp_path / "page.html"
+    code, _, err = run("report", directory, "--out", out)
+    if code == 0:
+        assert_only_our_own(out.read_text())
+    else:
+        assert (code, err.count("\n")) == (2, 1)
+
+
+def test_the_sentences_on_the_page_are_the_librarys(copied, rendered):
+    directory, change = copied()
+    promised = "everything, to everybody, for ever"
+    change(
+        "certificate.json", lambda c: c.update(released=promised, voided_by=[], public=[promised])
+    )
+    text = page.render([evidence.read(str(directory))])
+    assert promised not in text
+    assert "the secret random stream was fixed" in text
+
+
+def test_what_is_no_finished_run_is_one_line(refused, tmp_path, copied):
+    out = tmp_path / "page.html"
+    assert "nowhere" in refused("report", tmp_path / "nowhere", "--out", out)
+    (tmp_path / "file").write_text("x")
+    assert "file" in refused("report", tmp_path / "file", "--out", out)
+    directory, _ = copied()
+    (directory / "certificate.json").unlink()
+    assert "--resume" in refused("report", directory, "--out", out)
+
+
+# --- the command ----------------------------------------------------------------------------------
+
+
+def test_the_command_writes_the_page_and_says_what_is_in_it(trained, run, tmp_path, read):
+    out = tmp_path / "page.html"
+    code, said, err = run("report", trained / "one", trained / "void", "--out", out, "--json")
+    assert (code, err) == (0, "")
+    result = json.loads(said)
+    assert [each["guarantee"] for each in result["runs"]] == ["proven", "void"]
+    assert [each["epsilon"] for each in result["runs"]] == [read("one").epsilon, "inf"]
+    assert result["note"] == page.OUTSIDE
+    assert out.read_text() == page.render([read("one"), read("void")])
+
+
+def test_a_page_that_is_there_is_kept_without_force(trained, run, refused, tmp_path):
+    out = tmp_path / "page.html"
+    out.write_text("mine")
+    assert "--force" in refused("report", trained / "one", "--out", out)
+    assert out.read_text() == "mine"
+    assert run("report", trained / "one", "--out", out, "--force")[0] == 0
+    assert out.read_text() != "mine"
+
+
+@pytest.mark.parametrize("out", ["page.pdf", "page", "no/such/folder/page.html"])
+def test_a_page_that_cannot_be_is_refused_before_anything_is_read(refused, tmp_path, out):
+    refused("report", tmp_path / "nowhere", "--out", tmp_path / out)
+
+
+def test_the_same_run_twice_is_refused(refused, trained, tmp_path):
+    again = trained / "void" / ".." / "one"
+    assert "twice" in refused("report", trained / "one", again, "--out", tmp_path / "page.html")
+
+
+def test_the_same_runs_give_the_same_bytes_in_another_process(trained, tmp_path, rendered):
+    out = tmp_path / "page.html"
+    names = ("one", "parts", "claimed", "mlp")
+    given = [str(trained / name) for name in names]
+    subprocess.run(
+        [sys.executable, "-m", "graphveil", "report", *given, "--out", str(out)],
+        env={**os.environ, "PYTHONHASHSEED": "7"},
+        check=True,
+        capture_output=True,
+    )
+    assert out.read_text() == rendered(*names)

@@ -1,0 +1,612 @@
+"""Runs that are charged to a ledger: reserved before data, settled to what was released."""
+
+import contextlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from graphveil import runs
+from graphveil._errors import BudgetError, InvalidInputError, RefusedError, UnprovenError
+from graphveil.data.synthetic import social_network
+from graphveil.grads.step import PrivateStep
+from graphveil.methods import (
+    DPAR,
+    DPGNN,
+    DPMLP,
+    GAP,
+    METHODS,
+    Facts,
+    GraphSplit,
+    LateGraph,
+    MLPBaseline,
+    private,
+)
+from graphveil.privacy.accounting import account
+from graphveil.privacy.events import composed
+from graphveil.privacy.ledger import Ledger
+from graphveil.runs.spending import promise_of, salted_hash
+
+DATA = social_network(num_nodes=60, num_classes=3, num_features=5, seed=1)
+KNOWN = {}
+DELTA = 1e-4
+
+
+class Given(runs.Source):
+    """A source whose data is here already, and which tells that it was read."""
+
+    data_now = DATA
+    read = 0
+
+    def load(self):
+        type(self).read += 1
+        if isinstance(self.data_now, Exception):
+            raise self.data_now
+        return self.data_now.clone()
+
+
+class Crash(BaseException):
+    """Not an Exception: what a kill looks like from inside."""
+
+
+def crash(*_, **__):
+    raise Crash
+
+
+@pytest.fixture(autouse=True)
+def source(monkeypatch):
+    """Data in memory; a plan's noise is sought once."""
+    calibrate = private.calibrate
+
+    def remembered(make_event, **settings):
+        key = repr((make_event(1.0), make_event(2.0), settings))
+        if key not in KNOWN:
+            KNOWN[key] = calibrate(make_event, **settings)
+        return KNOWN[key]
+
+    monkeypatch.setattr(private, "calibrate", remembered)
+    monkeypatch.setattr(Given, "data_now", DATA)
+    monkeypatch.setattr(Given, "read", 0)
+    return Given(data="memory")
+
+
+@pytest.fixture
+def ledger(tmp_path):
+    found = Ledger(tmp_path / "study.ledger")
+    found.open("people", 10.0, DELTA)
+    return found
+
+
+def method(epsilon=4.0, kind=DPMLP, **settings):
+    return kind(epsilon=epsilon, **{"steps": 3, "sample_rate": 1.0, "delta": DELTA, **settings})
+
+
+def train(directory, source, ledger, made=None, **how):
+    made = made or method()
+    runs.train(made, None, directory, source, ledger=ledger.path, **how)
+    return made
+
+
+def people(ledger):
+    return ledger.read().account("people")
+
+
+def kinds(ledger):
+    return [json.loads(body)["kind"] for body, _ in ledger.read().entries[2:]]
+
+
+# --- the usual way --------------------------------------------------------------------------------
+
+
+def test_a_run_is_charged_what_its_certificate_says(tmp_path, source, ledger):
+    made = train(tmp_path / "run", source, ledger)
+    noted = runs.charged_to(tmp_path / "run")
+    reservation = people(ledger).reservations[noted["reservation"]]
+    assert (
+        reservation.settled
+        == tuple(made.charges_)
+        == runs.read(tmp_path / "run").certificate_.charges
+    )
+    assert reservation.fingerprint == salted_hash(DATA, ledger.read().salt)
+    assert reservation.facts["num_nodes"] == 60
+    assert noted["ledger"] == str(ledger.path)
+    assert runs.state(tmp_path / "run") == "finished"
+    assert kinds(ledger) == ["reserve", "settle"]  # sizes were not known before the data was
+    train(tmp_path / "second", source, ledger)
+    assert kinds(ledger)[2:] == ["reserve", "reserve", "settle"]  # now they were
+    both = composed(*(charge.event for charge in made.charges_ * 2))
+    assert people(ledger).spent() == account(both, 1e-4).epsilon
+
+
+def test_the_log_says_what_happened_and_no_number_of_the_data(tmp_path, source, ledger):
+    train(tmp_path / "run", source, ledger)
+    lines = [
+        line.split(" ", 1)[1] for line in (tmp_path / "run" / "log.txt").read_text().splitlines()
+    ]
+    id = runs.charged_to(tmp_path / "run")["reservation"]
+    assert lines == [
+        "begun: dp-mlp",
+        f"reservation {id} in account 'people'",
+        "data loaded",
+        "trained",
+        f"settled {id}",
+        "finished",
+    ]
+
+
+def test_over_budget_is_refused_before_data_is_read(tmp_path, source, ledger):
+    """First by the lifetime's epsilon, then, when sizes are known, by the accountant."""
+    with pytest.raises(BudgetError, match="at most --epsilon 10"):
+        train(tmp_path / "run", source, ledger, method(11.0))
+    train(tmp_path / "first", source, ledger, method(6.0))
+    read, entries = Given.read, ledger.read().entries
+    with pytest.raises(BudgetError, match=r"is spent.*left is.*--epsilon .* would fit") as said:
+        train(tmp_path / "run", source, ledger, method(8.0))
+    assert Given.read == read
+    assert ledger.read().entries == entries
+    assert not (tmp_path / "run").exists()
+    offered = float(str(said.value).split("--epsilon ")[1].split(" ")[0])
+    assert 5.0 < offered < 8.0
+    train(tmp_path / "run", source, ledger, method(offered))
+    ledger.verify()
+
+
+def test_the_catalog_s_sizes_are_known_before_anything_is_loaded(tmp_path, ledger, monkeypatch):
+    monkeypatch.setattr(runs.Source, "load", crash)
+    ledger.open("many", 10.0, 1e-6)
+    with pytest.raises(BudgetError, match="would bring it to"):
+        train(
+            tmp_path / "run", runs.Source(data="social"), ledger, method(12.0, delta=1e-6),
+            account="many",
+        )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        lambda: MLPBaseline(steps=2),
+        lambda: DPGNN(epsilon=2.0, steps=2, paper=True),
+        lambda: DPGNN(epsilon=2.0, steps=2, sampler="paper"),
+    ],
+)
+def test_what_is_not_proven_is_not_charged_and_not_run(tmp_path, source, ledger, made):
+    with pytest.raises(RefusedError, match=r"proven|open"):
+        train(tmp_path / "run", source, ledger, made())
+    assert not people(ledger).charged
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_delta_too_large_for_the_data_is_refused(tmp_path, source, ledger):
+    ledger.open("careless", 10.0, 0.1)
+    with pytest.raises(UnprovenError, match="which must be below 1/n"):
+        train(tmp_path / "run", source, ledger, account="careless")
+
+
+# --- what an account is about ---------------------------------------------------------------------
+
+
+def test_other_data_is_refused_and_what_was_reserved_is_given_back(
+    tmp_path, source, ledger, monkeypatch
+):
+    train(tmp_path / "first", source, ledger)
+    spent, other = people(ledger).spent(), DATA.clone()
+    other.x[0, 0] += 1
+    monkeypatch.setattr(Given, "data_now", other)
+    with pytest.raises(InvalidInputError, match="other data"):
+        train(tmp_path / "run", source, ledger)
+    assert people(ledger).spent() == spent
+    assert not people(ledger).waiting
+    assert not (tmp_path / "run").exists()
+
+
+def test_the_same_data_is_the_same_under_another_split_and_order_of_edges():
+    split = runs.Source(data="memory", seed=5).arrange(DATA.clone()).training
+    turned = DATA.clone()
+    turned.edge_index = DATA.edge_index.flip(1)
+    assert salted_hash(split, "salt") == salted_hash(DATA, "salt") == salted_hash(turned, "salt")
+    assert salted_hash(DATA, "other") != salted_hash(DATA, "salt")
+    for name in ("x", "y", "edge_index"):
+        other = DATA.clone()
+        other[name] = other[name].flip(0) if name != "edge_index" else other[name][:, 1:]
+        assert salted_hash(other, "salt") != salted_hash(DATA, "salt")
+
+
+def test_an_inductive_split_is_the_same_data(tmp_path, source, ledger):
+    train(tmp_path / "first", source, ledger)
+    train(tmp_path / "second", Given(data="memory", split="inductive"), ledger)
+    assert len(people(ledger).charged) == 2
+
+
+def test_another_unit_is_refused(tmp_path, source, ledger):
+    train(tmp_path / "first", source, ledger)
+    with pytest.raises(InvalidInputError, match="edge-undirected"):
+        train(tmp_path / "run", source, ledger, method(kind=DPGNN, unit="edge"))
+    assert not people(ledger).waiting
+
+
+# --- when things go wrong -------------------------------------------------------------------------
+
+
+def test_data_that_cannot_be_loaded_costs_nothing(tmp_path, source, ledger, monkeypatch):
+    train(tmp_path / "first", source, ledger)
+    spent = people(ledger).spent()
+    monkeypatch.setattr(Given, "data_now", InvalidInputError("no such file"))
+    with pytest.raises(InvalidInputError, match="no such file"):
+        train(tmp_path / "run", source, ledger)
+    assert kinds(ledger)[-2:] == ["reserve", "settle"]
+    assert people(ledger).spent() == spent
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    "place",
+    [
+        "graphveil.runs.spending.Ledger.reserve",
+        "graphveil.runs.spending.Spending.reserve_seen",
+        "graphveil.grads.step.PrivateStep._draw",
+        "graphveil.runs.directory.measure",
+        "graphveil.runs.directory.write_events",
+        "graphveil.runs.spending.Ledger.settle",
+        "graphveil.runs.directory.write_certificate",
+    ],
+)
+@pytest.mark.parametrize("how", ["resume", "force"])
+def test_a_killed_run_goes_on_under_its_own_reservation(
+    tmp_path, source, ledger, monkeypatch, place, how
+):
+    train(tmp_path / "first", source, ledger, method(2.0))
+    with monkeypatch.context() as patched:
+        patched.setattr(place, crash)
+        with pytest.raises(Crash):
+            train(tmp_path / "run", source, ledger)
+    begun = (tmp_path / "run" / "checkpoint" / "steps").exists()
+    first = people(ledger)
+    made = train(tmp_path / "run", source, ledger, **{how: True})
+    now = people(ledger)
+    id = runs.charged_to(tmp_path / "run")["reservation"]
+    assert now.reservations[id].settled == tuple(made.charges_)
+    assert made.charges_[0].event.count == 3  # the step that was begun included
+    if how == "resume":
+        assert len(now.charged) == 2
+        assert not now.waiting
+        assert now.spent() <= first.spent() or not first.waiting
+    else:  # what may have been released stays charged, and nothing else does
+        assert len(now.charged) == (3 if begun else 2)
+    ledger.verify()
+
+
+def test_a_run_that_fails_after_its_first_step_stays_reserved(
+    tmp_path, source, ledger, monkeypatch
+):
+    with monkeypatch.context() as patched:
+        patched.setattr("graphveil.grads.step.PrivateStep._draw", lambda self: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            train(tmp_path / "run", source, ledger)
+    assert len(people(ledger).waiting) == 1
+    train(tmp_path / "run", source, ledger, resume=True)
+    assert not people(ledger).waiting
+
+
+def test_a_run_is_resumed_with_its_own_ledger_and_account_only(
+    tmp_path, source, ledger, monkeypatch
+):
+    ledger.open("others", 10.0, 1e-4)
+    with monkeypatch.context() as patched:
+        patched.setattr("graphveil.runs.directory.measure", crash)
+        with pytest.raises(Crash):
+            train(tmp_path / "run", source, ledger, account="people")
+        with pytest.raises(Crash):
+            runs.train(method(), None, tmp_path / "plain", source)
+    with pytest.raises(InvalidInputError, match="account 'people'"):
+        train(tmp_path / "run", source, ledger, resume=True, account="others")
+    with pytest.raises(InvalidInputError, match="begun without a ledger"):
+        train(tmp_path / "plain", source, ledger, resume=True, account="people")
+    other = Ledger(tmp_path / "other.ledger")
+    other.open("people", 10.0, 1e-4)
+    with pytest.raises(InvalidInputError, match="does not know what the run"):
+        train(tmp_path / "run", source, other, resume=True)
+    moved = Ledger(shutil.move(ledger.path, tmp_path / "moved.ledger"))
+    with pytest.raises(InvalidInputError, match="no ledger"):
+        runs.train(method(), None, tmp_path / "run", source, resume=True)
+    train(tmp_path / "run", source, moved, resume=True)
+    assert runs.charged_to(tmp_path / "run")["ledger"] == str(moved.path)
+    assert not people(moved).waiting
+
+
+def test_a_run_goes_on_with_the_same_data_and_price_only(tmp_path, source, ledger, monkeypatch):
+    with monkeypatch.context() as patched:
+        patched.setattr("graphveil.grads.step.PrivateStep._draw", crash)
+        with pytest.raises(Crash):
+            train(tmp_path / "run", source, ledger)
+    other = DATA.clone()
+    other.x[0, 0] += 1
+    with monkeypatch.context() as patched:
+        patched.setattr(Given, "data_now", other)
+        with pytest.raises(InvalidInputError, match="charged for other data"):
+            train(tmp_path / "run", source, ledger, resume=True)
+    with pytest.raises(InvalidInputError, match="reserved other charges"):
+        train(tmp_path / "run", source, ledger, method(3.0), resume=True)
+    train(tmp_path / "run", source, ledger, resume=True)
+
+
+def test_a_half_removed_run_does_not_pass_for_one_that_released_nothing(
+    tmp_path, source, ledger, monkeypatch
+):
+    with monkeypatch.context() as patched:
+        patched.setattr("graphveil.runs.directory.measure", crash)
+        for how in ({}, {"force": True}):
+            with pytest.raises(Crash):
+                train(tmp_path / "run", source, ledger, method(1.0), **how)
+    with monkeypatch.context() as patched:  # forced again, and killed while the last is removed
+        patched.setattr("graphveil.runs.directory.shutil.rmtree", crash)
+        with pytest.raises(Crash):
+            train(tmp_path / "run", source, ledger, method(1.0), force=True)
+    assert not (tmp_path / "run" / "ledger.json").exists()
+    shutil.rmtree(tmp_path / "run" / "checkpoint")
+    train(tmp_path / "run", source, ledger, method(1.0), force=True)
+    assert len(people(ledger).charged) == 3
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"[]", b"{}", b'{"format": 2}', b"\xff",
+    b'{"format": 1, "ledger": 1, "account": "a", "reservation": "b"}'])  # fmt: skip
+def test_a_damaged_ledger_json_is_one_clear_line(tmp_path, source, ledger, content):
+    train(tmp_path / "run", source, ledger, method(kind=LateGraph))
+    (tmp_path / "run" / "ledger.json").write_bytes(content)
+    with pytest.raises(InvalidInputError, match=r"ledger\.json") as caught:
+        runs.predict(tmp_path / "run", DATA, mode="noisy", epsilon=1.0)
+    assert "\n" not in str(caught.value)
+    (tmp_path / "run" / "certificate.json").unlink()
+    with pytest.raises(InvalidInputError, match=r"ledger\.json"):
+        train(tmp_path / "run", source, ledger, method(kind=LateGraph), resume=True)
+    assert len(people(ledger).charged) == 1
+
+
+@pytest.mark.parametrize("kind", [GAP, DPAR, GraphSplit])
+@pytest.mark.parametrize("steps", [1, 3])
+def test_no_kill_makes_a_run_settle_to_more_than_it_reserved(
+    tmp_path, source, ledger, monkeypatch, kind, steps
+):
+    """Methods of several parts: killed in the first steps, and again when they have gone on."""
+
+    def made():
+        return method(8.0, kind, steps=2, **({"variant": "em0"} if kind is DPAR else {}))
+
+    def die_at(number):
+        real, left = PrivateStep.__call__, iter(range(number))
+
+        def step(self):
+            real(self)
+            if next(left) == number - 1:
+                raise Crash
+
+        return step
+
+    for how in ({}, {"resume": True}):
+        with monkeypatch.context() as patched:
+            patched.setattr(PrivateStep, "__call__", die_at(steps))
+            with contextlib.suppress(Crash):
+                train(tmp_path / "run", source, ledger, made(), **how)
+        if runs.state(tmp_path / "run") == "finished":
+            break
+        assert len(people(ledger).waiting) == 1
+    else:
+        train(tmp_path / "run", source, ledger, made(), resume=True)
+    (found,) = people(ledger).charged
+    events = [
+        composed(*(charge.event for charge in each)) for each in (found.settled, found.reserved)
+    ]
+    assert account(events[0], DELTA).epsilon <= account(events[1], DELTA).epsilon * (1 + 1e-9)
+    assert found.settled == tuple(runs.read(tmp_path / "run").charges_)
+
+
+def test_a_full_disk_stops_a_run_which_goes_on_when_there_is_room(source, small_disk):
+    """Wherever it strikes: less room every time, until not even the reservation fits."""
+    ledger = Ledger(small_disk / "study.ledger")
+    ledger.open("people", 50.0, DELTA)
+    stopped = 0
+    for room in range(36, 200, 8):
+        (small_disk / "filling").write_bytes(b"x" * 1000 * (200 - room))
+        directory = small_disk / "run"
+        try:
+            train(directory, source, ledger)
+        except InvalidInputError:
+            stopped += 1
+        noted, found = runs.charged_to(directory), people(ledger)
+        journal = directory / "checkpoint" / "steps"
+        if journal.exists() and journal.stat().st_size:
+            assert found.reservations[noted["reservation"]].charges
+        (small_disk / "filling").unlink()
+        if runs.state(directory) == "unfinished":
+            train(directory, source, ledger, resume=True)
+        if runs.state(directory) == "finished":
+            assert not people(ledger).waiting
+            shutil.rmtree(directory)
+        ledger.verify()
+    assert stopped >= 3
+
+
+def test_a_ledger_that_cannot_be_written_stops_a_run_before_and_after(
+    tmp_path, source, small_disk, monkeypatch
+):
+    ledger = Ledger(small_disk / "study.ledger")
+    ledger.open("people", 10.0, DELTA)
+
+    def remounted(how):
+        subprocess.run(["mount", "-o", f"remount,{how}", str(small_disk)], check=True)
+
+    remounted("ro")
+    with pytest.raises(InvalidInputError, match="cannot be used"):
+        train(tmp_path / "run", source, ledger)
+    remounted("rw")
+    assert not (tmp_path / "run").exists()
+    measure = runs.directory.measure
+
+    def then_read_only(*asked):
+        remounted("ro")
+        return measure(*asked)
+
+    with monkeypatch.context() as patched:
+        patched.setattr("graphveil.runs.directory.measure", then_read_only)
+        with pytest.raises(InvalidInputError, match="cannot be used"):
+            train(tmp_path / "run", source, ledger)
+    assert len(people(ledger).waiting) == 1
+    remounted("rw")
+    train(tmp_path / "run", source, ledger, resume=True)
+    assert not people(ledger).waiting
+
+
+# --- noisy predictions ----------------------------------------------------------------------------
+
+
+@pytest.fixture
+def trained(tmp_path, source, ledger):
+    train(tmp_path / "run", source, ledger, method(kind=LateGraph))
+    return tmp_path / "run"
+
+
+def test_a_noisy_prediction_is_charged_to_the_run_s_account(trained, ledger):
+    made, _ = runs.predict(trained, DATA, mode="noisy", epsilon=1.0)
+    assert (
+        people(ledger).spent() == account(composed(*(c.event for c in made.charges_)), 1e-4).epsilon
+    )
+    assert not people(ledger).waiting
+    assert people(ledger).charged[-1].settled == (made.charges_[-1],)
+    runs.predict(trained, DATA, mode="visible")
+    assert len(people(ledger).charged) == 2
+
+
+def test_a_noisy_prediction_over_budget_reads_nothing(trained, ledger):
+    with pytest.raises(BudgetError, match=r"--epsilon .* would fit"):
+        runs.predict(trained, crash, mode="noisy", epsilon=20.0)
+    assert len(runs.read(trained).charges_) == 1
+    assert len(people(ledger).charged) == 1
+
+
+def test_a_noisy_prediction_on_other_data_costs_nothing(trained, ledger):
+    other = DATA.clone()
+    other.x[0, 0] += 1
+    for data in (other, lambda: 1 / 0):
+        with pytest.raises((InvalidInputError, ZeroDivisionError)):
+            runs.predict(trained, data, mode="noisy", epsilon=1.0)
+    assert not people(ledger).waiting
+    assert len(people(ledger).charged) == 1
+    assert len(runs.read(trained).charges_) == 1
+    ledger.open("others", 10.0, 1e-4)
+    runs.predict(trained, other, mode="noisy", epsilon=1.0, account="others")
+    assert len(ledger.read().account("others").charged) == 1
+
+
+@pytest.mark.parametrize("place", ["write_events", "write_certificate", "Spending.settle"])
+def test_a_noisy_prediction_that_was_killed_stays_charged(trained, ledger, monkeypatch, place):
+    with monkeypatch.context() as patched:
+        patched.setattr(f"graphveil.runs.predicting.{place}", crash)
+        with pytest.raises(Crash):
+            runs.predict(trained, DATA, mode="noisy", epsilon=1.0)
+    assert len(people(ledger).charged) == 2
+    assert people(ledger).spent() >= runs.read(trained).certificate_.guarantee.epsilon
+
+
+def test_only_noisy_predictions_take_a_ledger(trained, ledger):
+    with pytest.raises(InvalidInputError, match="Only the mode 'noisy'"):
+        runs.predict(trained, DATA, mode="visible", ledger=ledger.path)
+
+
+# --- kills, and many runs -------------------------------------------------------------------------
+
+
+def killed(kills, seed):
+    """Run tests/ledger_kills.py; where possible in memory, since no kill is lost with a disk."""
+    memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
+    folder = tempfile.mkdtemp(dir=memory)
+    program = str(Path(__file__).with_name("ledger_kills.py"))
+    try:
+        done = subprocess.run(
+            [sys.executable, program, folder, str(kills), str(seed)],
+            capture_output=True,
+            text=True,
+            env={**os.environ, "OMP_NUM_THREADS": "1"},
+        )  # fmt: skip
+    finally:
+        shutil.rmtree(folder)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_a_dozen_kills_lose_nothing_and_spend_nothing_twice():
+    assert killed(12, 1)["kills"] == 12
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_two_hundred_kills_lose_nothing_and_spend_nothing_twice():
+    counts = killed(200, 2)
+    assert counts["kills"] == 200
+    for what in (
+        "kills: time",
+        "kills: statement",
+        "killed in training",
+        "gone on",
+        "started anew",
+    ):
+        assert counts[what] >= 5, what
+    assert counts["finished"] >= 5
+    assert counts["refused"] >= 1
+
+
+def plans(epsilons):
+    """Real plans of four methods: three for nodes, one for graphs."""
+    nodes = Facts(num_nodes=2000, num_features=32, num_classes=4, num_train=1500)
+    graphs = Facts(num_nodes=2000, num_features=8, num_classes=2, num_train=1500, record="graph")
+    return [
+        METHODS[name](epsilon=epsilon).plan(graphs if name == "graph-dpsgd" else nodes)
+        for epsilon in epsilons
+        for name in ("dp-gnn", "gap", "dpar", "graph-dpsgd")
+    ]
+
+
+def check_mixed(ledger, count, epsilons):
+    planned = plans(epsilons)
+    for number in range(count):
+        plan = planned[number % len(planned)]
+        name = "graphs" if plan.unit == "graph" else "nodes"
+        ledger.reserve(str(number), name, plan.charges, promise_of(plan), purpose=plan.method)
+        ledger.settle(str(number), plan.charges)
+    for name in ("nodes", "graphs"):
+        found = ledger.read().account(name)
+        events = [c.event for each in found.reservations.values() for c in each.charges]
+        assert found.spent() == account(composed(*events), 1e-4).epsilon
+        assert found.spent() < 0.8 * found.plain_sum()
+        assert found.spent() <= found.epsilon
+        assert 0 < found.left() < found.epsilon
+    ledger.verify()
+
+
+def open_both(ledger):
+    for name in ("nodes", "graphs"):
+        ledger.open(name, 12.0, 1e-4)
+
+
+def test_a_few_mixed_runs_cost_what_one_accountant_says(ledger):
+    open_both(ledger)
+    check_mixed(ledger, 8, [1.0])
+
+
+@pytest.mark.slow
+def test_fifty_mixed_runs_cost_what_one_accountant_says(ledger):
+    open_both(ledger)
+    check_mixed(ledger, 50, [0.6, 1.0])
+
+
+def test_runs_on_a_secret_sample_are_charged_beside_the_others(tmp_path, source, ledger):
+    """Their event is priced as a whole only, and yet a second one, or another kind, can follow."""
+    sampled = {"kind": DPAR, "graph_rate": 0.5, "variant": "features"}
+    for number, made in enumerate([method(2.0, **sampled), method(2.0, **sampled), method(2.0)]):
+        train(tmp_path / str(number), source, ledger, made)
+    assert 2.0 < people(ledger).spent() < people(ledger).plain_sum()
+    ledger.verify()
