@@ -6,9 +6,10 @@ from grads_cases import Pair
 from torch import nn
 from torch.nn import functional as F
 
-from graphveil._errors import InvalidInputError, RefusedError
+from graphveil._errors import InvalidInputError, RefusedError, UnprovenError
 from graphveil.grads import ClippedSum, Flat, Off, ragged
 from graphveil.grads.layers import HeadDot
+from graphveil.grads.step import cross_entropy
 
 X = torch.linspace(-2, 2, 24).view(6, 4).sin() * 3
 
@@ -520,3 +521,37 @@ def test_a_first_batch_that_is_not_finite_is_accepted():
     summed([X * torch.nan])
     with pytest.raises(RefusedError, match="mixes"):  # but does not count as tested
         summed([X])
+
+
+def test_batches_of_one_are_tested_once_and_the_first_larger_one_again(monkeypatch):
+    """One example alone shows no mixing; testing it at every step would cost several steps."""
+    clipped = ClippedSum(nn.Linear(3, 2), cross_entropy, Flat(1.0))
+    tested, test = [], ClippedSum._test_gradients
+
+    def noted(self, batch):
+        tested.append(len(batch[0]))
+        return test(self, batch)
+
+    monkeypatch.setattr(ClippedSum, "_test_gradients", noted)
+    x, y = torch.randn(4, 3), torch.tensor([0, 1, 0, 1])
+    for size in (1, 1, 1, 3, 3, 1):
+        clipped([(x[:size], y[:size])])
+        assert clipped.seen == size
+    assert tested == [1, 1, 3, 3]  # each as the module is, and at other weights
+
+
+def test_mixing_that_only_a_larger_batch_shows_is_refused_then():
+    class Centred(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.lin = nn.Linear(3, 2)
+
+        def forward(self, x):
+            return self.lin(x - x.mean(0))
+
+    clipped = ClippedSum(Centred(), cross_entropy, Flat(1.0))
+    x, y = torch.randn(4, 3), torch.tensor([0, 1, 0, 1])
+    for _ in range(3):
+        clipped([(x[:1], y[:1])])
+    with pytest.raises(UnprovenError):
+        clipped([(x, y)])

@@ -101,7 +101,8 @@ class ClippedSum:
         self.clipping.scales(list(self.blocks))  # a threshold that is missing is missed here
         self._unruled = _unruled(self.blocks)
         self.by_example = bool(self._unruled)
-        self._state, self._tested = _state_of(self.module), False
+        self._state = _state_of(self.module)
+        self._tested = self._tested_alone = False
 
     @property
     def scales(self) -> dict[str, float]:
@@ -126,18 +127,22 @@ class ClippedSum:
         if self._state != _state_of(self.module):
             self._read_module()
         if self._made == self._next_test:
-            self._tested, self._next_test = False, 10 * self._next_test
+            self._tested = self._tested_alone = False
+            self._next_test *= 10
         self._made += 1
         self.seen = 0
         total = self.zeros()
         for batch in batches:
             if _empty(batch):
                 continue
-            if not self._tested:
+            if untested := not (self._tested or self._tested_alone):
                 self._test(batch)
-            add = self._sum_by_example if self.by_example else self._sum_by_book
+            add, before = self._sum_by_example if self.by_example else self._sum_by_book, self.seen
             for name, value in add(batch).items():
                 total[name] += value
+            if not (self._tested or untested) and (seen := self.seen) - before > 1:
+                self._test(batch)  # what a batch of one could not tell
+                self.seen = seen
         return total
 
     # --- book-keeping ---------------------------------------------------------------------------
@@ -281,25 +286,25 @@ class ClippedSum:
                 self.seen, self._tested = 0, True
                 return
             before = {name: (value, value._version) for name, value in self.module.named_buffers()}
-            tested = self._test_gradients(batch)
+            conclusive, count = self._test_gradients(batch)
             self._test_memory(before)
             self._test_attributes(lambda: self._forward(batch))
             # A weight that starts at zero hides what is behind it. Not every module can run there.
             with suppress(RuntimeError), _elsewhere(self.module):
                 self._test_gradients(batch)
-        self._tested = tested
+        self._tested, self._tested_alone = conclusive and count > 1, conclusive
 
-    def _test_gradients(self, batch: Batch) -> bool:
-        """Refuse by the gradients of one batch. Says whether they told anything."""
+    def _test_gradients(self, batch: Batch) -> tuple[bool, int]:
+        """Refuse by the gradients of one batch. Says whether they told anything, and of how many."""
         losses, uses = self._forward(batch)
         count = len(losses)
         calls = self._calls(losses.sum(), uses, count, keep_graph=True)
         if not count or not losses.requires_grad:
-            return False
+            return False, count
         self._test_alone(losses, uses)
         conclusive = self._test_total(losses, calls)
         self._test_company(batch, losses.detach())
-        return conclusive and count > 1
+        return conclusive, count
 
     def _test_attributes(self, run: Callable[[], Any]) -> None:
         """A tensor that a module keeps outside its buffers must be the same after a second run."""

@@ -57,8 +57,8 @@ class GraphClassifier(nn.Module):
     ``hidden_channels`` is one width for all of ``num_layers`` convolutions (2 unless told), or a
     list with one for each. ``normalisation`` says what weights the messages have; by default
     ``symmetric``, and ``none`` for the ``sum`` convolution. The head's hidden layers are
-    ``head_channels`` wide, by default as wide as the last convolution. ``scale`` multiplies
-    the sums of the ``sum`` convolution and of the ``sum`` pool. Without convolutions (no layers) the
+    ``head_channels`` wide, by default as wide as the last convolution. ``scale`` multiplies the
+    sums of the ``sum`` convolution and of the ``sum`` pool. Without convolutions (no layers) the
     pool is over the nodes' own columns: a linear classifier, if the head has one layer.
 
     *Guarantee conditions* (unit ``graph``): a graph's logits are a function of that graph alone.
