@@ -295,7 +295,7 @@ class ClippedSum:
         self._tested, self._tested_alone = conclusive and count > 1, conclusive
 
     def _test_gradients(self, batch: Batch) -> tuple[bool, int]:
-        """Refuse by the gradients of one batch. Says whether they told anything, and of how many."""
+        """Refuse by the gradients of one batch. Says whether they told anything, and how many."""
         losses, uses = self._forward(batch)
         count = len(losses)
         calls = self._calls(losses.sum(), uses, count, keep_graph=True)
