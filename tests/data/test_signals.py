@@ -1,5 +1,6 @@
 """Electrocardiograms: WFDB read by hand, twelve leads wired as the paper has them."""
 
+import math
 import os
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from graphveil.data.signals import (
     as_graphs,
     lead_edges,
     read_record,
+    spectra,
     twelve_leads,
 )
 from graphveil.graph.checks import checked
@@ -252,6 +254,29 @@ def test_ptbxl_arrays_are_scaled_to_millivolts(tmp_path):
     assert "cannot be read" in refused(load, "ecg", root=tmp_path)
     path.write_bytes(path.read_bytes()[:99])
     assert "cannot be read" in refused(load, "ecg", root=tmp_path)
+
+
+def test_a_spectrum_is_a_rows_own_and_knows_no_beginning():
+    time = torch.arange(200.0)
+    waves = torch.stack([torch.sin(time * 2 * math.pi * k / 200 + k) + k for k in range(1, 6)])
+    found = spectra(waves)
+    assert found.shape == (5, 64)
+    assert found.argmax(dim=1).tolist() == [1, 2, 3, 4, 5]
+    assert found.amax(dim=1).tolist() == pytest.approx([200**0.5] * 5, rel=1e-4)
+    assert found[:, 0].abs().max() < 1e-3  # the mean is gone
+    torch.testing.assert_close(spectra(waves.roll(17, dims=1)), found, rtol=1e-3, atol=1e-3)
+    assert torch.equal(spectra(waves[2:3])[0], found[2])
+
+
+def test_spectra_by_name(tmp_path):
+    path = tmp_path / "PTBXL" / "ptbxl_2s5_1987.npz"
+    path.parent.mkdir()
+    signal = np.random.default_rng(0).integers(-500, 500, (2, 12, 250)).astype(np.int16)
+    np.savez(path, signal_uV=signal, abnormal=np.array([0, 1], dtype=np.int8))
+    plain = load("ecg", root=tmp_path)
+    for name in ("ecg:spectrum", "ecg:ptbxl:spectrum"):
+        assert torch.equal(load(name, root=tmp_path).x, spectra(plain.x))
+    assert "':spectrum'" in refused(load, "ecg:ptbxl:x", root=tmp_path)
 
 
 def test_the_real_recordings_of_ptbxl():

@@ -446,7 +446,8 @@ _ENTRIES = (
         citation="Wagner et al. (2020), PTB-XL; Liu et al. (2018), CPSC 2018",
         url="https://physionet.org/content/ptb-xl",
         note="ecg:ptbxl, the same, tells normal from abnormal; ecg:cpsc tells sinus rhythm from "
-        "left bundle branch block in WFDB records, 512 samples a lead. A person with several "
+        "left bundle branch block in WFDB records, 512 samples a lead; with :spectrum behind it a "
+        "lead is the size of its first 64 frequencies. A person with several "
         "recordings is several records. Not downloaded: get the files yourself.",
     ),
     _graphs_entry(
