@@ -20,6 +20,7 @@ from graphveil._errors import GraphveilError
 from graphveil.cli import (
     accounting,
     comparing,
+    curves,
     data,
     drawing,
     explaining,
@@ -79,6 +80,7 @@ def cli() -> None:
     graphveil tune        settings chosen by trials that are charged
     graphveil sweep       one method under several values of a setting
     graphveil bench       a table of runs, described in TOML, beside published figures
+    graphveil curves      the loss on test records while models learn, as a picture
     graphveil tsne        the test nodes as trained models see them, as a picture
     graphveil hard-cases  the test nodes that private and open models get wrong
     graphveil explain     the edges that private and open models of graphs look at
@@ -99,6 +101,7 @@ for _command in (
     comparing.sweep,
     tuning.tune,
     tables.bench,
+    curves.curves,
     drawing.tsne,
     drawing.hard_cases,
     explaining.explain,

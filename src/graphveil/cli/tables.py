@@ -125,7 +125,7 @@ def _check_plot(plot: str, table: Table, force: bool) -> None:
     plots.needed()
     if table.across is None:
         raise InvalidInputError(
-            "A plot needs something to go over. The description must say across = 'epsilon', "
+            "A plot needs something to go over. The description must say across = 'epsilon', 'data', "
             "'train_share' or a setting that it varies."
         )
     if Path(plot).suffix not in plots.ENDINGS:

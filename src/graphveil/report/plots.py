@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from torch import Tensor
 
+    from graphveil.bench.curves import Curve
     from graphveil.bench.hard_cases import HardCases
     from graphveil.explain import Agreement, Explanation
 
@@ -134,8 +135,8 @@ def over_table(
 ) -> Path:
     """A panel for each graph, a line for each run, over ``across``.
 
-    That is ``epsilon`` (the one asked for), ``train_share`` or a setting. Rows without a value of
-    it are level lines.
+    That is ``epsilon`` (the one asked for), ``train_share`` or a setting; rows without a value of
+    it are level lines. Over ``data`` all graphs are in one panel, in the order of the rows.
     """
     needed()
     from matplotlib.figure import Figure
@@ -143,6 +144,8 @@ def over_table(
     rows = [row for row in rows if row.score(metric)[0] is not None]
     graphs = list(dict.fromkeys(row.data for row in rows))
     ticks = sorted({value for row in rows if (value := _place(row, across)) is not None}, key=_size)
+    if across == "data":
+        ticks, graphs = graphs, [""]
     if not ticks:
         raise InvalidInputError(f"A plot needs two values or more of {across!r}. Got none instead.")
     figure = Figure(figsize=(1.5 + 4.2 * len(graphs), 4.4), layout="constrained")
@@ -151,7 +154,7 @@ def over_table(
         zip(graphs, figure.subplots(1, len(graphs), sharey=True, squeeze=False)[0], strict=True)
     ):
         _dress(axes, name, across.replace("_", " "), f"{metric.replace('_', ' ')} (%)")
-        here = [row for row in rows if row.data == name]
+        here = [row for row in rows if name in ("", row.data)]
         for kind, line in enumerate(dict.fromkeys(_line(row, across) for row in rows)):
             points = [row for row in here if _line(row, across) == line]
             means = [100 * (row.score(metric)[0] or 0.0) for row in points]
@@ -177,8 +180,8 @@ def over_table(
 
 def _place(row: Row, across: str) -> Any:
     """Where a row stands on the axis; None if it has no value there."""
-    if across == "epsilon":
-        return row.budget
+    if across in ("epsilon", "data"):
+        return row.budget if across == "epsilon" else row.data
     return row.setting.get(across)
 
 
@@ -195,6 +198,17 @@ def _line(row: Row, across: str) -> str:
 def _size(value: Any) -> tuple[bool, Any]:
     """Numbers by size, then words."""
     return (True, str(value)) if isinstance(value, str) else (False, value)
+
+
+def loss_curves(curves: Sequence[Curve], path: str | Path, title: str = "") -> Path:
+    """The loss on test records over the steps, a line for each method."""
+    figure, axes = _canvas(title, "steps", "loss on test records")
+    for number, curve in enumerate(curves):
+        axes.plot(
+            curve.steps, curve.loss, label=curve.label, color=_COLOURS[number % len(_COLOURS)]
+        )
+    axes.set_ylim(bottom=0)
+    return _save(figure, axes, path)
 
 
 def neighbourhoods(
