@@ -45,7 +45,7 @@ def test_it_is_the_sum_of_the_engine(rows, layer, clipping, drawn):
     theirs = engine(TensorExamples(x, y).batches(drawn))
     assert ours.keys() == theirs.keys()
     for name, value in theirs.items():
-        torch.testing.assert_close(ours[name].float(), value, rtol=2e-5, atol=2e-6)
+        torch.testing.assert_close(ours[name], value, rtol=2e-5, atol=2e-6)
 
 
 def test_no_example_moves_the_sum_by_more_than_the_bound(rows, layer):

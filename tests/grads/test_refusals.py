@@ -555,3 +555,29 @@ def test_mixing_that_only_a_larger_batch_shows_is_refused_then():
         clipped([(x[:1], y[:1])])
     with pytest.raises(UnprovenError):
         clipped([(x, y)])
+
+
+@pytest.mark.parametrize("sizes", [[5], [1, 5], [1, 1, 1, 2]])
+@pytest.mark.parametrize("keeps", ["buffer", "attribute"])
+def test_what_a_module_remembers_of_its_first_larger_batch_is_refused(sizes, keeps):
+    """It starts from the mean of the first batch that has one: exact, and without noise."""
+
+    class Started(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.lin = nn.Linear(3, 2)
+            self.register_buffer("shift", torch.zeros(3), persistent=keeps == "buffer")
+            self.kept = torch.zeros(3)
+            self.ready = False
+
+        def forward(self, x):
+            if not self.ready and len(x) > 1:
+                (self.shift if keeps == "buffer" else self.kept).copy_(x.detach().mean(0))
+                self.ready = True
+            return self.lin(x - self.shift - self.kept)
+
+    clipped = ClippedSum(Started(), cross_entropy, Flat(1.0))
+    x, y = torch.randn(5, 3), torch.tensor([0, 1, 0, 1, 1])
+    with pytest.raises(UnprovenError):
+        for size in sizes:
+            clipped([(x[:size], y[:size])])

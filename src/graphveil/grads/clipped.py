@@ -15,7 +15,7 @@ parameters used behind the engine's back.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
@@ -131,19 +131,28 @@ class ClippedSum:
             self._next_test *= 10
         self._made += 1
         self.seen = 0
-        total = self.zeros()
+        # In float64: a term that is left out must not shift the rounding of a hundred thousand others.
+        total = {name: zeros.double() for name, zeros in self.zeros().items()}
         for batch in batches:
             if _empty(batch):
                 continue
-            if untested := not (self._tested or self._tested_alone):
+            if not self._tested and not self._tested_alone:
                 self._test(batch)
-            add, before = self._sum_by_example if self.by_example else self._sum_by_book, self.seen
+                waiting = None
+            else:  # what a batch of one could not tell is asked of the first larger one
+                waiting = None if self._tested else (self._buffers(), _kept(self.module), self.seen)
+            add = self._sum_by_example if self.by_example else self._sum_by_book
             for name, value in add(batch).items():
                 total[name] += value
-            if not (self._tested or untested) and (seen := self.seen) - before > 1:
-                self._test(batch)  # what a batch of one could not tell
+            if waiting is not None and (seen := self.seen) - waiting[2] > 1:
+                self._test_memory(waiting[0])
+                self._test_kept(waiting[1])
+                self._test(batch)
                 self.seen = seen
         return total
+
+    def _buffers(self) -> dict[str, tuple[Tensor, int]]:
+        return {name: (value, value._version) for name, value in self.module.named_buffers()}
 
     # --- book-keeping ---------------------------------------------------------------------------
 
@@ -280,14 +289,16 @@ class ClippedSum:
 
     def _test(self, batch: Batch) -> None:
         """Refuse a module whose losses mix examples or whose gradients escape the book-keeping."""
+        kept = {name: tensors for name, tensors in _kept(self.module).items() if tensors}
         with torch.random.fork_rng(devices=[]):
             if self.by_example:  # vmap shows each example alone: nothing mixes but by a memory
                 self._test_attributes(lambda: self._sum_by_example(batch))
                 self.seen, self._tested = 0, True
                 return
-            before = {name: (value, value._version) for name, value in self.module.named_buffers()}
+            before = self._buffers()
             conclusive, count = self._test_gradients(batch)
             self._test_memory(before)
+            self._test_kept(kept, of=kept)
             self._test_attributes(lambda: self._forward(batch))
             # A weight that starts at zero hides what is behind it. Not every module can run there.
             with suppress(RuntimeError), _elsewhere(self.module):
@@ -311,7 +322,13 @@ class ClippedSum:
         run()  # what is made once and for all is made here
         before = _kept(self.module)
         run()
+        self._test_kept(before)
+
+    def _test_kept(self, before: dict[str, Any], of: Container[str] | None = None) -> None:
+        """Refuse tensors outside the buffers, those ``of`` some names, that were not so before."""
         for name, tensors in _kept(self.module).items():
+            if of is not None and name not in of:
+                continue
             old = before.get(name, [])
             if len(old) != len(tensors) or any(
                 x is not y or v != w for (x, v), (y, w) in zip(old, tensors, strict=True)
