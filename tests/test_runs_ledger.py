@@ -311,7 +311,7 @@ def test_a_run_is_resumed_with_its_own_ledger_and_account_only(
     with pytest.raises(InvalidInputError, match="does not know what the run"):
         train(tmp_path / "run", source, other, resume=True)
     moved = Ledger(shutil.move(ledger.path, tmp_path / "moved.ledger"))
-    with pytest.raises(InvalidInputError, match="no ledger"):
+    with pytest.raises(InvalidInputError, match="was it moved"):
         runs.train(method(), None, tmp_path / "run", source, resume=True)
     train(tmp_path / "run", source, moved, resume=True)
     assert runs.charged_to(tmp_path / "run")["ledger"] == str(moved.path)
@@ -329,8 +329,13 @@ def test_a_run_goes_on_with_the_same_data_and_price_only(tmp_path, source, ledge
         patched.setattr(Given, "data_now", other)
         with pytest.raises(InvalidInputError, match="charged for other data"):
             train(tmp_path / "run", source, ledger, resume=True)
-    with pytest.raises(InvalidInputError, match="reserved other charges"):
+    with pytest.raises(InvalidInputError, match=r"begun with epsilon = 4\.0\. Got 3\.0"):
         train(tmp_path / "run", source, ledger, method(3.0), resume=True)
+    with monkeypatch.context() as patched:  # another version, which finds another noise
+        plan = DPMLP.plan
+        patched.setattr(DPMLP, "plan", lambda self, facts: plan(method(3.0), facts))
+        with pytest.raises(InvalidInputError, match="reserved other charges"):
+            train(tmp_path / "run", source, ledger, resume=True)
     train(tmp_path / "run", source, ledger, resume=True)
 
 
@@ -350,6 +355,65 @@ def test_a_half_removed_run_does_not_pass_for_one_that_released_nothing(
     shutil.rmtree(tmp_path / "run" / "checkpoint")
     train(tmp_path / "run", source, ledger, method(1.0), force=True)
     assert len(people(ledger).charged) == 3
+
+
+@pytest.mark.parametrize("ending", [KeyboardInterrupt, Crash])
+def test_a_checkpoint_that_somebody_removed_gives_nothing_back(
+    tmp_path, source, ledger, monkeypatch, ending
+):
+    """While the run goes on, which then fails; or after it was killed."""
+    real = PrivateStep.__call__
+
+    def step_and_end(self):
+        real(self)
+        shutil.rmtree(tmp_path / "run" / "checkpoint")
+        raise ending
+
+    with monkeypatch.context() as patched:
+        patched.setattr(PrivateStep, "__call__", step_and_end)
+        with pytest.raises(ending):
+            train(tmp_path / "run", source, ledger, method(2.0))
+    assert len(people(ledger).waiting) == 1
+    with pytest.raises(InvalidInputError, match=r"checkpoint is gone.*--force") as refused:
+        train(tmp_path / "run", source, ledger, method(2.0), resume=True)
+    assert "\n" not in str(refused.value)
+    train(tmp_path / "run", source, ledger, method(2.0), force=True)
+    assert len(people(ledger).charged) == 2
+    assert len(people(ledger).waiting) == 1
+
+
+def test_what_failed_while_fitting_is_not_asked_of_the_disk(tmp_path, source, ledger, monkeypatch):
+    """Only the journal is removed: the disk looks as if nothing was released."""
+    real = PrivateStep.__call__
+
+    def step_and_fail(self):
+        real(self)
+        (tmp_path / "run" / "checkpoint" / "steps").unlink()
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(PrivateStep, "__call__", step_and_fail)
+    with pytest.raises(ZeroDivisionError):
+        train(tmp_path / "run", source, ledger)
+    assert len(people(ledger).waiting) == 1
+
+
+def test_a_charged_run_is_not_replaced_by_one_that_is_not(tmp_path, source, ledger):
+    train(tmp_path / "run", source, ledger, method(1.0))
+    before = {path.name: path.read_bytes() for path in (tmp_path / "run").iterdir()}
+    for left in (True, False):
+        if not left:  # a copy without it is a charged run all the same
+            before.pop("ledger.json")
+            (tmp_path / "run" / "ledger.json").unlink()
+        read = Given.read
+        with pytest.raises(InvalidInputError, match=r"must not be replaced.*--ledger"):
+            runs.train(method(1.0), None, tmp_path / "run", source, force=True)
+        assert Given.read == read
+        with pytest.raises(InvalidInputError, match=r"must not be replaced.*--ledger"):
+            runs.tune(crash, method(1.0), tmp_path / "run", source, {}, force=True)
+        now = {path.name: path.read_bytes() for path in (tmp_path / "run").iterdir()}
+        assert now == before
+    train(tmp_path / "run", source, ledger, method(1.0), force=True)
+    assert len(people(ledger).charged) == 2
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"[]", b"{}", b'{"format": 2}', b"\xff",
@@ -499,6 +563,44 @@ def test_a_noisy_prediction_on_other_data_costs_nothing(trained, ledger):
     ledger.open("others", 10.0, 1e-4)
     runs.predict(trained, other, mode="noisy", epsilon=1.0, account="others")
     assert len(ledger.read().account("others").charged) == 1
+
+
+def test_a_noisy_prediction_is_charged_where_the_run_was_and_nowhere_else(
+    trained, ledger, tmp_path
+):
+    other = Ledger(tmp_path / "other.ledger")
+    other.open("people", 10.0, DELTA)
+
+    def refused(words, **where):
+        with pytest.raises(InvalidInputError, match=words) as said:
+            runs.predict(trained, crash, mode="noisy", epsilon=1.0, **where)
+        assert "\n" not in str(said.value)
+        assert "ledger open" not in str(said.value)
+
+    refused("does not know", ledger=other.path)
+    moved = Ledger(shutil.move(ledger.path, tmp_path / "moved.ledger"))
+    refused("was it moved")
+    (trained / "ledger.json").unlink()  # as somebody may who publishes the run
+    refused("was charged to a ledger.*--ledger")
+    refused("does not know", ledger=other.path)
+    refused("was it moved", ledger=ledger.path)
+    assert len(people(moved).charged) == 1
+    for number in (2, 3):  # the second time, too: what is written keeps the reservation
+        runs.predict(trained, DATA, mode="noisy", epsilon=1.0, ledger=moved.path)
+        assert len(people(moved).charged) == number
+    refused("was charged to a ledger.*--ledger")
+    assert not people(other).charged
+
+
+def test_a_noisy_prediction_needs_a_delta_below_one_in_n(trained, ledger):
+    ledger.open("careless", 10.0, 0.1)
+    with pytest.raises(UnprovenError, match="which must be below 1/n"):
+        runs.predict(trained, crash, mode="noisy", epsilon=1.0, account="careless")
+    ledger.open("small", 10.0, 0.01)  # below 1/60, and not below 1/120
+    larger = social_network(num_nodes=120, num_classes=3, num_features=5, seed=1)
+    with pytest.raises(UnprovenError, match="which must be below 1/n"):
+        runs.predict(trained, larger, mode="noisy", epsilon=1.0, account="small")
+    assert not ledger.read().account("small").charged
 
 
 @pytest.mark.parametrize("place", ["write_events", "write_certificate", "Spending.settle"])

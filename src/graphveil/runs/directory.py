@@ -29,7 +29,15 @@ from graphveil.privacy.guarantee import Certificate, Charge, versions
 from graphveil.runs.files import LOG, locked, log, read_json, reading, unusable, write_json
 from graphveil.runs.metrics import measure
 from graphveil.runs.source import Arranged, Source
-from graphveil.runs.spending import LEDGER, Spending, abandoned, content_hash, noted_in
+from graphveil.runs.spending import (
+    LEDGER,
+    Spending,
+    abandoned,
+    content_hash,
+    kept_beside,
+    noted_in,
+    refuse_uncharged,
+)
 from graphveil.runs.spending import begun as spending_begun
 
 FORMAT = 1
@@ -71,7 +79,8 @@ def state(directory: str | Path) -> str:
         return "finished"
     if found & {"settings.json", LEDGER}:
         return "unfinished"
-    if found - {partial_name("settings.json"), partial_name(LEDGER), LOG}:
+    unused = {_CHECKPOINT} if not _begun(directory) else set()
+    if found - {partial_name("settings.json"), partial_name(LEDGER), LOG, *unused}:
         raise InvalidInputError(
             f"The run in {directory} has no settings.json, so nobody can say what it is; move it "
             "away, or choose another directory."
@@ -99,6 +108,12 @@ def check(directory: str | Path, *, resume: bool = False, force: bool = False) -
         raise InvalidInputError(
             f"The tuning run in {directory} cannot go on: how many trials it had begun is kept "
             "nowhere. What it may have spent stays spent; start anew with --force."
+        )
+    if found == "unfinished" and resume and _lost(directory):
+        raise InvalidInputError(
+            f"The run in {directory} cannot go on: its {_CHECKPOINT} is gone, and how many steps "
+            "it took is kept nowhere else. What it may have spent stays spent; start anew with "
+            "--force."
         )
     nearest = next(path for path in (directory, *directory.absolute().parents) if path.exists())
     if not nearest.is_dir() or not os.access(nearest, os.W_OK | os.X_OK):
@@ -137,12 +152,14 @@ def train(
     directory = Path(directory)
     check(directory, resume=resume, force=force)
     charged = ledger is not None or (resume and noted_in(directory) is not None)
+    if force and not charged:
+        refuse_uncharged(directory)
     if charged and arranged is not None:
         raise InvalidInputError("What is charged to a ledger must load its data itself.")
     if not charged:
         arranged = source.arrange(source.load()) if arranged is None else arranged
         _settings(method, source, arranged, tuning)  # refuse data before anything is set aside
-    aside = directory.absolute().with_name(f".{directory.absolute().name}.replaced")
+    aside = kept_beside(directory)
     created, begun = not directory.exists(), time.monotonic()
     try:
         if force and state(directory) != "new":
@@ -150,7 +167,7 @@ def train(
         directory.mkdir(parents=True, exist_ok=True)
         with locked(directory):
             check(directory, resume=resume)  # again: now nobody else can change it
-            spending = None
+            spending, fitting = None, False
             try:
                 log(directory, f"{'goes on' if resume else 'begun'}: {method.name}")
                 spending = spending_begun(
@@ -158,10 +175,14 @@ def train(
                 )
                 arranged = _loaded(method, arranged, directory, source, spending)
                 asked = _settings(method, source, arranged, tuning)
-                _fit(method, arranged.training, directory, asked, progress)
+                if not _restored(method, arranged.training, directory, asked):
+                    fitting = True
+                    _fit(method, arranged.training, directory, asked, progress)
             except (Exception, KeyboardInterrupt) as error:
                 _stopped(directory, error)
-                harmless = not resume and not _begun(directory)
+                # What is charged is not asked of the disk, where somebody may have removed it.
+                released = fitting and (spending is not None or _begun(directory))
+                harmless = not resume and not released
                 if harmless and (spending is None or spending.give_back()):
                     _undo(directory, aside, created)
                 raise
@@ -186,6 +207,8 @@ def _loaded(
     if spending is None:
         assert arranged is not None
         return arranged
+    if (directory / "settings.json").exists():
+        _same_method(directory, method)  # before prices, which do not say what differs
     begun = _begun(directory) or (directory / "events.json").exists()
     if not begun:
         spending.reserve_unseen(method, source)
@@ -204,13 +227,8 @@ def _stopped(directory: Path, error: BaseException) -> None:
         log(directory, f"stopped: {type(error).__name__}")
 
 
-def _fit(
-    method: Method,
-    data: Data,
-    directory: Path,
-    asked: dict[str, Any],
-    progress: Progress | None,
-) -> None:
+def _restored(method: Method, data: Data, directory: Path, asked: dict[str, Any]) -> bool:
+    """Make a run ready to be fitted; True if it is trained, and only its last files are missing."""
     checkpoint, fingerprint = directory / _CHECKPOINT, _fingerprint(data)
     noted = checkpoint / _FINGERPRINT
     if (directory / "settings.json").exists():
@@ -221,29 +239,54 @@ def _fit(
                 f"The run in {directory} was begun on other data, or on another split of it; "
                 "resume with the same data, or start anew with --force."
             )
-        if (directory / "events.json").exists():  # trained: only the last files are missing
+        if (directory / "events.json").exists():
             _restore(directory, method, Facts(**asked["facts"]))
-            return
+            return True
         asked["tuning"] = _tuning(directory)  # the run's own: how its settings came about
-    write_json(directory / "settings.json", asked)
     checkpoint.mkdir(exist_ok=True)
     # A function of private data: it stays in the checkpoint, which is not part of a finished run.
+    # Before the settings: a run that has these and not this has lost its checkpoint.
     write_file(noted, fingerprint.encode())
-    method.fit(data, directory=checkpoint, progress=progress)
+    write_json(directory / "settings.json", asked)
+    return False
+
+
+def _fit(
+    method: Method,
+    data: Data,
+    directory: Path,
+    asked: dict[str, Any],
+    progress: Progress | None,
+) -> None:
+    method.fit(data, directory=directory / _CHECKPOINT, progress=progress)
     if asked["tuning"] is not None:
         method.plan_ = _resting_on(method.plan_, asked["tuning"])
         method._certify()
 
 
 def _begun(directory: Path) -> bool:
-    """Whether anything may have been released: a step, a noisy sum or count, or private rows."""
+    """Whether anything may have been released: a step, a noisy sum or count, or private rows.
+
+    Where the checkpoint of a run is gone nobody knows, and so it may.
+    """
     checkpoint = directory / _CHECKPOINT
     steps = any(path.stat().st_size for path in checkpoint.rglob("steps"))
-    return steps or any(
-        path
-        for name in ("hop*", "rows", "counts")
-        for path in checkpoint.glob(f"{name}.safetensors")
+    return (
+        steps
+        or _lost(directory)
+        or any(
+            path
+            for name in ("hop*", "rows", "counts")
+            for path in checkpoint.glob(f"{name}.safetensors")
+        )
     )
+
+
+def _lost(directory: Path) -> bool:
+    """Whether a run that is not trained has no checkpoint, which comes with its settings."""
+    noted = directory / _CHECKPOINT / _FINGERPRINT
+    begun = (directory / "settings.json").exists() and not (directory / "events.json").exists()
+    return begun and not noted.exists()
 
 
 def _set_aside(directory: Path, aside: Path) -> None:
@@ -320,6 +363,13 @@ def _resting_on(plan: Plan, tuning: Mapping[str, Any]) -> Plan:
     return plan.resting_on(list(map(str, tuning["public"])), list(map(str, tuning["voided_by"])))
 
 
+def _same_method(directory: Path, method: Method) -> None:
+    with reading(directory, "settings.json"):
+        before = read_json(directory / "settings.json")
+        then = {**before["settings"], "method": before["method"]}
+    _same(directory, then, _plain({**method.get_params(), "method": method.name}))
+
+
 def _same_settings(directory: Path, asked: dict[str, Any]) -> None:
     with reading(directory, "settings.json"):
         before = read_json(directory / "settings.json")
@@ -327,6 +377,10 @@ def _same_settings(directory: Path, asked: dict[str, Any]) -> None:
         then |= _drawn(Source(**before["data"]))
     now = {**asked["settings"], **asked["facts"], "method": asked["method"]}
     now |= _drawn(Source(**asked["data"]))
+    _same(directory, then, now)
+
+
+def _same(directory: Path, then: Mapping[str, Any], now: Mapping[str, Any]) -> None:
     for name in sorted(then.keys() | now.keys()):
         if then.get(name) != now.get(name):
             raise InvalidInputError(
@@ -381,6 +435,8 @@ def _finish(
         sums = safetensors.torch.save({"sums": cache.contiguous()})
         write_file(directory / CACHE, sums)
         hashes["cache_sha256"] = hashlib.sha256(sums).hexdigest()
+    if (charged := noted_in(directory)) is not None:
+        hashes["reservation"] = charged["reservation"]  # a copy without ledger.json tells, too
     write_events(directory, method, hashes)
     if spending is not None:  # now it is known, and no step can follow; before the run is finished
         spending.settle(method.charges_)
@@ -393,7 +449,10 @@ def _finish(
 
 
 def write_events(directory: Path, method: Method, hashes: Mapping[str, str]) -> None:
-    """Every charge of a method, with the hashes of the files it paid for."""
+    """Every charge of a method, with the hashes of the files it paid for.
+
+    Among them is the id of the reservation, if the run was charged to a ledger.
+    """
     write_json(
         directory / "events.json",
         {

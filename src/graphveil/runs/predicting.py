@@ -54,7 +54,11 @@ def predict(
                 probabilities = method.predict_proba(graph, mode=mode, epsilon=epsilon)
                 if method.certificate_ != before:
                     events = read_json(directory / "events.json")
-                    hashes = {key: each for key, each in events.items() if key.endswith("_sha256")}
+                    hashes = {
+                        key: each
+                        for key, each in events.items()
+                        if key.endswith("_sha256") or key == "reservation"
+                    }
                     write_events(directory, method, hashes)
                     write_certificate(directory, method.certificate_)
             if spending is not None:

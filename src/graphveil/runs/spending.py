@@ -12,7 +12,7 @@ import hashlib
 import math
 import secrets
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -114,8 +114,7 @@ class Spending:
                 f"What is charged to a ledger must have a proven epsilon. {plan.void_because[0]}: "
                 "train without --ledger, or with settings that are proven."
             )
-        units: Any = getattr(method, "_units", lambda facts: facts.num_nodes)
-        _check_delta(account, units(plan.facts))
+        _check_delta(account, _units(method, plan.facts))
         self.ledger.reserve(
             self.id,
             self.account,
@@ -132,8 +131,11 @@ class Spending:
     ) -> None:
         """Reserve a noisy prediction of a trained method; again when its data is at hand."""
         seen: dict[str, Any] = {}
+        facts = method.plan_.facts
         if data is not None:
+            facts = replace(facts, num_nodes=num_records(data))
             seen["fingerprint"] = salted_hash(data, self.ledger.read().salt)
+        _check_delta(self._account(), _units(method, facts))
         self.ledger.reserve(
             self.id,
             self.account,
@@ -183,6 +185,7 @@ def begun(
                     f"The run in {directory} was begun without a ledger. Got the account "
                     f"{account!r} instead; leave it out, or start anew with --force and --ledger."
                 )
+            refuse_uncharged(directory, kept_beside(directory))
             return None
         if released or (directory / "settings.json").exists():
             raise InvalidInputError(
@@ -197,6 +200,7 @@ def begun(
             f"{account!r} instead; leave --account out, or start anew with --force."
         )
     place = Path(noted["ledger"] if ledger is None else ledger)
+    _check_there(place, directory)
     found = Spending(
         ledger=Ledger(place),
         account=noted["account"],
@@ -215,6 +219,24 @@ def begun(
     if ledger is not None:
         _write(directory, place, found.account, found.id)
     return found
+
+
+def kept_beside(directory: Path) -> Path:
+    """Where a run that is being replaced is kept until the new one is finished."""
+    return directory.absolute().with_name(f".{directory.absolute().name}.replaced")
+
+
+def refuse_uncharged(directory: Path, before: Path | None = None) -> None:
+    """Refuse to replace the run in ``before``, or in ``directory``, without the ledger it has."""
+    before = directory if before is None else before
+    noted = noted_in(before)
+    trained = (before / "events.json").exists()
+    if noted is not None or (trained and _reserved_by(before) is not None):
+        whose = "a ledger" if noted is None else f"{noted['account']!r} of {noted['ledger']}"
+        raise InvalidInputError(
+            f"The run in {directory} is charged to {whose}, and must not be replaced by one that "
+            "is not; name the ledger with --ledger, or choose another directory."
+        )
 
 
 def noted_in(directory: Path) -> dict[str, str] | None:
@@ -259,20 +281,53 @@ def for_prediction(
     directory: Path, ledger: str | Path | None, account: str | None
 ) -> Spending | None:
     """A new spending for a noisy prediction of a finished run; None if nothing is charged."""
-    noted = noted_in(directory)
+    noted, reserved = noted_in(directory), _reserved_by(directory)
     if noted is None and ledger is None:
+        if reserved is not None:
+            raise InvalidInputError(
+                f"The run in {directory} was charged to a ledger, and so is what is predicted "
+                "through noise; name the ledger with --ledger."
+            )
         if account is not None:
             raise InvalidInputError(f"The account {account!r} needs a ledger; name it by --ledger.")
         return None
     place = Path(noted["ledger"] if ledger is None and noted is not None else ledger or "")
-    name = account or (None if noted is None else noted["account"])
+    ids = {id for id in (noted and noted["reservation"], reserved) if id}
+    if ids:
+        _check_there(place, directory)
+    book = Ledger(place).read()
+    known = [book.reservation(id) for id in ids]
+    if None in known:
+        raise InvalidInputError(
+            f"The ledger {place} does not know what the run in {directory} reserved; name the "
+            "right one with --ledger."
+        )
+    own = next((each.account for each in known if each is not None), None)
     return Spending(
         ledger=Ledger(place),
-        account=Ledger(place).read().account(name).name,
+        account=book.account(account or own).name,
         id=secrets.token_hex(8),
         run=str(directory.absolute()),
         purpose="a noisy prediction",
     )
+
+
+def _reserved_by(directory: Path) -> str | None:
+    """The reservation that a trained run was charged under, which a copy of it has, too."""
+    with reading(directory, "events.json"):
+        found = read_json(directory / "events.json").get("reservation")
+        if not (found is None or isinstance(found, str)):
+            raise TypeError(f"'reservation' cannot be {found!r}")
+        return found
+
+
+def _check_there(place: Path, directory: Path) -> None:
+    """Where the ledger of a run is not, no other may be made in its place."""
+    if not place.is_file():
+        raise InvalidInputError(
+            f"There is no ledger {place}, which the run in {directory} is charged to; was it "
+            "moved? Name it with --ledger."
+        )
 
 
 def _noted(directory: Path, purpose: str, ledger: Path, account: str) -> Spending:
@@ -320,6 +375,11 @@ def _check_first(method: Method, account: Account) -> None:
             f"{account.delta:g} for its lifetime. Got a run of epsilon {asked:g} instead; at most "
             f"--epsilon {account.epsilon:g} would fit."
         )
+
+
+def _units(method: Method, facts: Facts) -> int:
+    units: Any = getattr(method, "_units", lambda facts: facts.num_nodes)
+    return int(units(facts))
 
 
 def _check_delta(account: Account, units: int) -> None:
