@@ -1,10 +1,12 @@
 """graphveil tune: settings chosen by trials that are charged."""
 
 import json
+import re
 
 import pytest
 
 from graphveil import runs
+from graphveil.data.catalog import CATALOG
 from graphveil.methods.late_graph import DPMLP
 from graphveil.tuning import trials
 
@@ -78,16 +80,44 @@ def test_public_ways_say_so_on_the_certificate(answer, graph, save, tmp_path):
     assert "DECLARED PUBLIC" in text
     assert "RepeatAndSelect" in text  # the trainings are charged all the same
     assert found["trial_epsilon"] < 6
+    unit = text[text.index("UNIT") : text.index("EPSILON")]
+    assert "Not protected: the validation nodes, their labels" in unit
+    assert "the chosen settings and their score on the public validation records, to " in text
     public = save("public.npz")
     found = answer(f"{BASE} --data {graph} --out {tmp_path / 'b'} --public-data {public}")
     text = (tmp_path / "b" / "certificate.txt").read_text()
     assert f"TUNED on {public}, declared public" in text
     assert "RepeatAndSelect" not in text
+    assert "model weights, to anybody" in text
     assert found["trial_epsilon"] == 6
     fixed = answer(f"{BASE} --data {graph} --out {tmp_path / 'c'} --fixed")
     text = (tmp_path / "c" / "certificate.txt").read_text()
     assert "3 trainings, each with its noisy score" in text
     assert fixed["epsilon"] <= 6
+
+
+def test_a_certificate_does_not_contradict_itself(answer, run, graph, tmp_path):
+    answer(f"{BASE} --data {graph} --out {tmp_path / 'tuned'}")
+    certificate = runs.read(tmp_path / "tuned").certificate_
+    public = "\n".join(certificate.public)
+    assert "these settings were chosen by looking at the data" in public
+    assert "hyper-parameters, steps and caps that were not varied, chosen without" in public
+    assert "caps, chosen without" not in public
+    # What is released does not void it; any other score does.
+    assert "noisy validation score" in certificate.released
+    assert "any other score on private validation data" in "\n".join(certificate.voided_by)
+    assert "statistics, scores" not in "\n".join(certificate.voided_by)
+    assert run(f"report {tmp_path / 'tuned'} --out {tmp_path / 'page.html'}")[0] == 0
+    text = (tmp_path / "page.html").read_text()
+    assert f"{certificate.released}, to anybody" in text
+    assert "caps, chosen without" not in text
+
+
+def test_the_names_in_the_help_are_in_the_catalog(run):
+    _, text, _ = run("tune --help")
+    named = re.findall(r"--(?:public-)?data ([a-z][a-z-]*) ", text)
+    assert len(named) >= 3
+    assert set(named) <= set(CATALOG)
 
 
 def test_a_file_says_it_all(answer, graph, tmp_path):
@@ -123,6 +153,12 @@ def test_a_file_says_it_all(answer, graph, tmp_path):
     ("mlp --epsilon 2 --trials 3 --vary learning_rate=0.1,0.2", 2, "private method"),
     ("dp-mlp --epsilon 2 --trials 3 --vary learning_rate=0.1,0.2 --sampler optuna", 3, "--fixed"),
     ("late-graph --epsilon 2 --trials 3 --vary teleport=0.1,0.2", 3, "--public-validation"),
+    (
+        "dp-mlp --epsilon 2 --trials 3 --vary averaged=0.1,0.2 --data social --out {}/run "
+        "--public-data synthetic",
+        2,
+        "'--public-data': it must be a path or one of",
+    ),
     (
         "dp-mlp --epsilon 2 --trials 3 --vary averaged=0.1,0.2 --data x --public-data x",
         2,

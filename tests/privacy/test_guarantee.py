@@ -9,6 +9,10 @@ from graphveil._errors import InvalidInputError, UnprovenError
 from graphveil.privacy import accounting
 from graphveil.privacy.events import GumbelTopKDpEvent, SampledGaussianDpEvent, repeated
 from graphveil.privacy.guarantee import (
+    ALWAYS_PUBLIC,
+    ALWAYS_VOIDED_BY,
+    DECLARED_PUBLIC,
+    TUNED,
     UNITS,
     Certificate,
     Charge,
@@ -172,3 +176,30 @@ def test_a_delta_that_allows_publishing_a_row_is_refused(units):
         check_delta(1 / units, units)
     assert caught.value.exit_code == 3
     assert f"{default_delta(units):g} is the default" in str(caught.value)
+
+
+def test_settings_that_were_tuned_change_what_stands_on_every_certificate():
+    usual, tuned = full_certificate(), full_certificate(public=[f"{TUNED}by 3 trials"])
+    assert usual.public[:3] == ALWAYS_PUBLIC
+    assert usual.voided_by == ALWAYS_VOIDED_BY
+    assert "that were not varied" in tuned.public[2]
+    assert "any other score" in tuned.voided_by[1]
+    assert (tuned.public[:2], tuned.voided_by[2]) == (ALWAYS_PUBLIC[:2], ALWAYS_VOIDED_BY[2])
+    assert "split: " not in str(usual)  # which reads like the value of an option
+
+
+def test_units_that_were_declared_public_are_named_beside_the_unit():
+    line = f"the validation nodes: {DECLARED_PUBLIC}, and not protected"
+    certificate = full_certificate(public=[line])
+    assert certificate.unprotected == (line,)
+    text = str(certificate)
+    assert text.index(f"Not protected: {line}.") < text.index("EPSILON")
+    assert full_certificate().unprotected == ()
+
+
+def test_parts_are_said_to_cost_less_together_only_where_they_do():
+    assert "cost less" in "".join(full_certificate().notes)
+    free = Charge(paid_for="a look at public data", event=dpa.NoOpDpEvent())
+    alone = certify([CHARGES[0], free], unit="node", delta=1e-5, released="model weights")
+    assert "by itself: epsilon" in "".join(alone.notes)
+    assert "cost less" not in "".join(alone.notes)

@@ -6,6 +6,7 @@ import os
 import random
 import subprocess
 import sys
+from dataclasses import replace
 
 import dp_accounting as dpa
 import pytest
@@ -13,9 +14,10 @@ from dp_accounting import dp_event
 from report_html import assert_only_our_own, parse
 
 from graphveil import cli
+from graphveil.privacy import composing
 from graphveil.privacy.accounting import account
-from graphveil.privacy.events import composed, one_of, repeated
-from graphveil.privacy.guarantee import Certificate, round_up
+from graphveil.privacy.events import GumbelTopKDpEvent, composed, one_of, repeated
+from graphveil.privacy.guarantee import DECLARED_PUBLIC, Certificate, Charge, certify, round_up
 from graphveil.report import evidence, page, words
 
 OPEN = ("mlp", "gnn")
@@ -298,7 +300,81 @@ def test_what_all_runs_cost_together_is_composed_not_added(read, rendered):
     assert said.one("strong").text == round_up(together)
     assert f"add up to {round_up(sum(run.epsilon for run in runs))}" in said.text
     assert together < sum(run.epsilon for run in runs)
+    assert "together they cost less" in said.text
     assert not parse(rendered("one", "void")).all("p", class_="together")
+
+
+def priced(run, path, *events):
+    """The same run, had it been charged for these events."""
+    delta = run.certificate.guarantee.delta
+    charges = [Charge(paid_for=f"part {number}", event=each) for number, each in enumerate(events)]
+    certificate = certify(charges, unit="node", delta=delta, released="model weights")
+    alone = tuple(account(each, delta).epsilon for each in events)
+    return replace(run, path=path, certificate=certificate, alone=alone)
+
+
+def test_runs_on_a_secret_sample_and_runs_with_rdp_alone_are_composed_too(read):
+    gaussian = dpa.GaussianDpEvent(2.0)
+    plain = priced(read("one"), "plain", gaussian)
+    others = (
+        dpa.PoissonSampledDpEvent(
+            0.5, composed(gaussian, GumbelTopKDpEvent(noise_multiplier=6.0, k=2))
+        ),
+        dp_event.RepeatAndSelectDpEvent(dpa.GaussianDpEvent(9.0), 3.0, 0.0),
+    )
+    for event in others:
+        other = priced(read("one"), "other", event)
+        said = parse(page.render([plain, other])).one("p", class_="together")
+        delta = plain.certificate.guarantee.delta
+        together = composing.together([gaussian, event], delta).epsilon
+        assert said.one("strong").text == round_up(together)
+        assert together < plain.epsilon + other.epsilon
+
+
+def test_nobody_is_told_that_it_costs_less_where_it_does_not(read):
+    def stated(path, epsilon):  # less than what was charged would cost
+        run = priced(read("one"), path, dpa.GaussianDpEvent(1.0), dpa.GaussianDpEvent(1.0))
+        guarantee = replace(run.certificate.guarantee, epsilon=epsilon)
+        certificate = replace(run.certificate, guarantee=guarantee)
+        return replace(run, certificate=certificate, alone=(epsilon / 2, epsilon / 2))
+
+    text = page.render([stated("a", 0.5), stated("b", 0.5)])
+    assert "add up to 1." in text
+    assert "cost less" not in text
+    assert "Parts do not add up" not in text
+    assert "themselves they would cost 0.5 in all, together they cost 0.5" in text
+
+
+def test_promises_under_different_public_degrees_are_not_composed(read):
+    def under(path, degree):
+        run = read("eight")
+        guarantee = replace(run.certificate.guarantee, relation="remove")
+        certificate = replace(run.certificate, guarantee=guarantee)
+        settings = {**run.settings, "relation": "remove", "public_degree": degree}
+        return replace(run, path=path, certificate=certificate, settings=settings)
+
+    tree = parse(page.render([under("a", 5), under("b", 1000)]))
+    assert not tree.all("p", class_="together")
+    said = [group.text for group in tree.all("section", class_="group")]
+    assert len(said) == 2
+    assert "at most 5 lists" in said[0]
+    assert "at most 1,000 lists" in said[1]
+    assert parse(page.render([under("a", 5), under("b", 5)])).one("p", class_="together")
+
+
+def test_records_that_were_declared_public_are_named_first_and_set_a_run_apart(read):
+    line = f"the validation nodes and their labels: {DECLARED_PUBLIC}, and not protected"
+    run = read("one")
+    certificate = replace(run.certificate, public=(*run.certificate.public, line))
+    declared = replace(run, path="declared", certificate=certificate)
+    text = page.render([declared])
+    shown = parse(text).one("strong", class_="unprotected").text
+    assert shown == f"Not protected: {line}."
+    assert text.index("What is protected") < text.index(line) < text.index("Two worlds")
+    tree = parse(page.render([run, declared]))
+    assert not tree.all("p", class_="together")  # the promises are not the same one's
+    assert sum("Not protected" in each.text for each in tree.all("section", class_="group")) == 1
+    assert not parse(page.render([run])).all("strong", class_="unprotected")
 
 
 def test_one_private_run_comes_first_whatever_the_order(rendered):

@@ -170,6 +170,8 @@ def test_a_run_is_read_back_with_its_certificate(tuning, data, facts, tmp_path):
     assert "seconds" not in metrics
     assert len({path.stat().st_mtime for path in (tmp_path / "run").iterdir()}) == 1
     assert not any(letter.isdigit() for letter in (tmp_path / "run" / "log.txt").read_text())
+    released = "model weights, the chosen settings and their noisy validation score"
+    assert back.certificate_.released == released
     # Were certificate.json written anew, it would say the same.
     back._certify()
     assert back.certificate_ == method.certificate_

@@ -107,7 +107,7 @@ def tune(
     \b
     graphveil tune dp-mlp --data social --epsilon 2 --trials 10 \\
         --vary learning_rate=0.002..0.2 --vary max_grad_norm=0.1..2 --out runs/tuned
-    graphveil tune dp-mlp --data social --epsilon 2 --trials 20 --public-data synthetic \\
+    graphveil tune dp-mlp --data pubmed --epsilon 2 --trials 20 --public-data social \\
         --vary learning_rate=0.002..0.2 --out runs/tuned
     """
     asked = merged(config, {"method": method, **given}, sets, _KINDS)
@@ -248,7 +248,11 @@ def _openly(
     if expected is not None:
         tuning.made(tuning.first).plan(expected)
     apart = replace(source, data=tuning.public_data, split=None)
-    public = apart.arrange(apart.load())
+    try:
+        public = apart.arrange(apart.load())
+    except InvalidInputError as error:
+        said = str(error).replace("The 'data' parameter", "it")
+        raise InvalidInputError(f"'--public-data': {said}") from error
     winner = search_openly(tuning, public.training, track=bar(f"tuning {tuning.method}"))
     method = tuning.made(winner.candidate)
     progress = bar(f"training {tuning.method}")

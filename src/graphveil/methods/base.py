@@ -30,6 +30,7 @@ from graphveil.graph.checks import checked, num_classes_of, num_records, record_
 from graphveil.methods.training import seeded_weights
 from graphveil.privacy.guarantee import Certificate, Charge, Claimed, certify
 
+ALSO_RELEASED = "RELEASED, TOO: "
 Progress = Callable[[Iterable[int]], Iterable[int]]
 
 
@@ -124,9 +125,18 @@ class Plan:
         )
 
     def resting_on(self, public: Sequence[str], voided_by: Sequence[str] = ()) -> Plan:
-        """The same plan, whose certificate names more that it takes as public and is voided by."""
+        """The same plan, whose certificate names more that it takes as public and is voided by.
+
+        A line of ``public`` that begins with ALSO_RELEASED names more that it releases instead.
+        """
+        more = [line for line in public if line.startswith(ALSO_RELEASED)]
         return replace(
-            self, public=(*self.public, *public), voided_by=(*self.voided_by, *voided_by)
+            self,
+            released=", ".join(
+                [self.released, *(line.removeprefix(ALSO_RELEASED) for line in more)]
+            ),
+            public=(*self.public, *(line for line in public if line not in more)),
+            voided_by=(*self.voided_by, *voided_by),
         )
 
     @property

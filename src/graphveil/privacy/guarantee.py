@@ -174,6 +174,11 @@ class Certificate:
         """All charges as one event."""
         return _events.composed(*(charge.event for charge in self.charges))
 
+    @property
+    def unprotected(self) -> tuple[str, ...]:
+        """Units, among those of the data, that somebody declared public: nothing holds for them."""
+        return tuple(line for line in self.public if DECLARED_PUBLIC in line)
+
     def __str__(self) -> str:
         return "\n\n".join(
             "\n".join([title.upper(), *(f"  {line}" for line in lines)])
@@ -230,6 +235,7 @@ class Certificate:
                     f"Leaves out {unit.leaves_out}."
                     if self.guarantee.relation == "withhold"
                     else "Rests on the public degree bound named below.",
+                    *(f"Not protected: {line}." for line in self.unprotected),
                 ],
             ),
             ("Epsilon", self._epsilon_lines()),
@@ -264,7 +270,7 @@ class Certificate:
 
 ALWAYS_PUBLIC = (
     "the number of units, the feature dimension and the number of classes",
-    "which ids are in which split (split: given), and which are unlabelled",
+    "which ids are in which split, however it was made, and which are unlabelled",
     "hyper-parameters, steps and caps, chosen without looking at the private data",
 )
 ALWAYS_VOIDED_BY = (
@@ -274,6 +280,16 @@ ALWAYS_VOIDED_BY = (
     "settings were chosen by comparing runs on the same private data without charging for it",
 )
 
+# Words that sentences about what is public begin with or hold, and that change others.
+TUNED = "TUNED "  # settings were chosen by trials
+DECLARED_PUBLIC = "DECLARED PUBLIC"  # units of the data itself, by somebody's word
+_IF_TUNED = {
+    ALWAYS_PUBLIC[2]: "hyper-parameters, steps and caps that were not varied, chosen without "
+    "looking at the private data",
+    ALWAYS_VOIDED_BY[1]: "anything read off the private data but what is released was shown: "
+    "losses, gradient norms, batch sizes, degree statistics, any other score on private "
+    "validation data",
+}
 
 _MOST_PARTS = 8  # of a certificate that says what each would cost by itself
 
@@ -314,12 +330,17 @@ def certify(
     reasons = tuple(reason for reason in void_because if reason)
     alone: tuple[str, ...] = ()
     if 1 < len(charges) <= _MOST_PARTS:
+        parts = [account(charge.event, delta).epsilon for charge in charges]
+        less = " (parts do not add up: together they cost less)"
         alone = tuple(
-            f"{charge.paid_for}, by itself: epsilon "
-            f"{round_up(account(charge.event, delta).epsilon)} (parts do not add up: together they "
-            "cost less)"
-            for charge in charges
+            f"{charge.paid_for}, by itself: epsilon {round_up(part)}"
+            f"{less if priced.epsilon < sum(parts) else ''}"
+            for charge, part in zip(charges, parts, strict=True)
         )
+    always = {
+        line: _IF_TUNED.get(line, line) if any(each.startswith(TUNED) for each in public) else line
+        for line in (*ALWAYS_PUBLIC, *ALWAYS_VOIDED_BY)
+    }
     return Certificate(
         guarantee=Guarantee(
             unit=unit,
@@ -332,9 +353,9 @@ def certify(
         pld=priced.pld,
         rdp=priced.rdp,
         charges=tuple(charges),
-        public=(*ALWAYS_PUBLIC, *public),
+        public=(*(always[line] for line in ALWAYS_PUBLIC), *public),
         inference=tuple(inference),
-        voided_by=(*ALWAYS_VOIDED_BY, *voided_by),
+        voided_by=(*(always[line] for line in ALWAYS_VOIDED_BY), *voided_by),
         void_because=reasons,
         notes=(*priced.notes, *alone),
         claim=claim,

@@ -79,6 +79,13 @@ class Evidence:
         return CATALOG.get(self.data.partition(":")[0])
 
     @property
+    def promise(self) -> tuple[Any, ...]:
+        """Runs that agree in this promise the same to the same: their epsilons may be composed."""
+        guarantee = self.certificate.guarantee
+        degree = self.settings.get("public_degree") if guarantee.relation == "remove" else None
+        return (guarantee.unit, guarantee.relation, degree, self.certificate.unprotected)
+
+    @property
     def tests(self) -> int:
         """How many labelled test records there were."""
         return sum(self.metrics["class_count"])

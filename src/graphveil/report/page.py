@@ -18,8 +18,7 @@ from markupsafe import Markup
 
 from graphveil import __version__
 from graphveil.methods import METHODS
-from graphveil.privacy.accounting import account
-from graphveil.privacy.events import composed
+from graphveil.privacy.composing import together
 from graphveil.privacy.guarantee import RELATIONS, UNITS, round_up
 from graphveil.report import svg, words
 from graphveil.report.evidence import Evidence
@@ -112,6 +111,7 @@ def _run(run: Evidence, anchor: str, baselines: Sequence[Evidence]) -> dict[str,
         "delta": f"{guarantee.delta:g}",
         "delta_words": words.one_in(guarantee.delta),
         "protects": unit.protects,
+        "unprotected": certificate.unprotected,
         "leaves_out": _left_out(run),
         "worlds": words.WORLDS[guarantee.unit]
         if guarantee.relation == "withhold"
@@ -129,6 +129,7 @@ def _run(run: Evidence, anchor: str, baselines: Sequence[Evidence]) -> dict[str,
             run.epsilon,
         ),
         "alone_sum": round_up(sum(run.alone)) if len(run.alone) > 1 else None,
+        "cheaper": run.epsilon is not None and run.epsilon < sum(run.alone),
         **_utility(anchor, run, baselines),
         "audit": _audit(run),
         "contradicted": run.epsilon is not None
@@ -371,7 +372,7 @@ def _labels(members: Sequence[Evidence]) -> dict[str, str]:
 
 
 def _groups(evidence: Sequence[Evidence]) -> list[dict[str, Any]]:
-    """Runs that may stand in one table: the same data, unit and relation; open ones in each."""
+    """Runs that may stand in one table: the same data and promise; open ones in each."""
     private = [run for run in evidence if run.status != "open"]
     keys = dict.fromkeys(_key(run) for run in private)
     groups: list[dict[str, Any]] = []
@@ -392,8 +393,7 @@ def _groups(evidence: Sequence[Evidence]) -> list[dict[str, Any]]:
 
 
 def _key(run: Evidence) -> tuple[Any, ...]:
-    guarantee = run.certificate.guarantee
-    return (*run.trained_alike, guarantee.unit, guarantee.relation)
+    return (*run.trained_alike, *run.promise)
 
 
 def _group(
@@ -421,6 +421,8 @@ def _group(
         "leaves_out": UNITS[guarantee.unit].leaves_out
         if guarantee.relation == "withhold"
         else None,
+        "degree": first.promise[2],
+        "unprotected": first.certificate.unprotected,
         "rows": [_row(run, 1 + list(evidence).index(run), labels[run.path]) for run in rows],
         "plot": svg.curve(f"{key}-curve", series) if drawn > 1 else None,
         "legend": _legend(series),
@@ -487,11 +489,13 @@ def _together(private: Sequence[Evidence]) -> dict[str, Any] | None:
     if len(held) < 2:
         return None
     delta = max(run.certificate.guarantee.delta for run in held)
-    priced = account(composed(*(run.certificate.event for run in held)), delta)
+    priced = together([run.certificate.event for run in held], delta)
+    added = sum(run.epsilon or 0.0 for run in held)
     return {
         "count": len(held),
         "unbounded": len(private) - len(held),
         "epsilon": round_up(priced.epsilon),
         "delta": f"{delta:g}",
-        "sum": round_up(sum(run.epsilon or 0.0 for run in held)),
+        "sum": round_up(added),
+        "less": priced.epsilon < added,
     }

@@ -27,11 +27,12 @@ from graphveil import _validate
 from graphveil._errors import BudgetError, InvalidInputError, UnprovenError
 from graphveil.mechanisms import Gaussian
 from graphveil.methods import METHODS, Facts, Plan
+from graphveil.methods.base import ALSO_RELEASED
 from graphveil.methods.private import PrivateMethod
 from graphveil.privacy.accounting import calibrate
 from graphveil.privacy.accounting import epsilon as price
 from graphveil.privacy.events import composed, one_of, repeated
-from graphveil.privacy.guarantee import Charge
+from graphveil.privacy.guarantee import DECLARED_PUBLIC, TUNED, Charge
 from graphveil.tuning.candidates import Between, Values
 from graphveil.tuning.counting import LAWS, MEANS
 from graphveil.tuning.scores import UNSEEN, sensitivity
@@ -177,24 +178,33 @@ class Tuning:
         tried = ", ".join(f"{key} = {values.plain()}" for key, values in self.vary.items())
         if self.scores == "public-data":
             return (
-                f"TUNED on {self.public_data}, declared public: settings were chosen there ({tried}"
-                "), where nothing is charged; the private data was used once, for the last run",
+                f"{TUNED}on {self.public_data}, declared public: settings were chosen there "
+                f"({tried}), where nothing is charged; the private data was used once, for the "
+                "last run",
             )
         number = f"{self.trials:g} trials" if self.counted else (
             f"a secret number of trials, {self.trials:g} on average ({self.law} law)"
         )  # fmt: skip
         lines = [
-            f"TUNED by {number}, drawn from {tried}: these settings were chosen by looking at the "
-            "data, and every look is charged"
+            f"{TUNED}by {number}, drawn from {tried}: these settings were chosen by looking at the "
+            "data, and every look is charged",
+            f"{ALSO_RELEASED}{self._also_released()}",
         ]
         if self.scores == "private":
             return (*lines, f"how many validation {record} there are and who they are")
         read = " and the edges among them" if record == "nodes" else ""
         return (
             *lines,
-            f"the validation {record}, their labels{read}, which scored the trials: DECLARED "
-            f"PUBLIC, and not protected; training on the other {record} is charged",
+            f"the validation {record}, their labels{read}, which scored the trials: "
+            f"{DECLARED_PUBLIC}, and not protected; training on the other {record} is charged",
         )
+
+    def _also_released(self) -> str:
+        if self.scores == "public-validation":
+            return "the chosen settings and their score on the public validation records"
+        # An edge may move no score, which then has no noise; the charge says so.
+        edge = "edge" in str(getattr(self.made(self.first), "unit", ""))
+        return f"the chosen settings and their {'' if edge else 'noisy '}validation score"
 
     def _voided_by(self) -> tuple[str, ...]:
         if self.scores == "public-data":
