@@ -1,6 +1,7 @@
 """The page of plans: every figure on it is a plan's, the first one what `graphveil plan` says."""
 
 import json
+import sys
 
 import pytest
 from report_html import assert_only_our_own
@@ -185,3 +186,14 @@ def test_a_page_that_is_there_is_kept_without_force(run, tmp_path):
 def test_the_page_says_that_nothing_is_interpolated(page):
     tree, _, _ = page("gap", "--set unit=edge")
     assert "nothing in between is guessed" in tree.text
+
+
+def test_a_terminal_sees_that_plans_are_being_made(run, few, tmp_path, monkeypatch):
+    few("epsilon")
+    command = f"plan gap {SIZES} --epsilon 4 --set unit=edge --html {tmp_path}/"
+    assert "planning" not in run(f"{command}quiet.html")[2]
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    code, _, err = run(f"{command}seen.html")
+    assert code == 0
+    assert "planning" in err
+    assert (tmp_path / "seen.html").read_bytes() == (tmp_path / "quiet.html").read_bytes()

@@ -59,13 +59,12 @@ def grid(
             "Take a private method."
         )
     asked = method.plan(facts)  # settings that are refused are refused here
-    axes = [axis for axis in _axes(method) if _matters(method, facts, axis, asked)]
+    tracked = (lambda each: each) if track is None else track
+    axes = [axis for axis in tracked(_axes(method)) if _matters(method, facts, axis, asked)]
     places = list(itertools.product(*(range(len(axis.values)) for axis in axes)))
     # Epsilon changes fastest: plans that share the rest share much of what the accountant computes.
     places.sort(key=lambda place: (*place[1:], place[0]))
-    found = [
-        _point(method, facts, axes, place) for place in (places if track is None else track(places))
-    ]
+    found = [_point(method, facts, axes, place) for place in tracked(places)]
     return axes, sorted(found, key=lambda point: point.place)
 
 

@@ -52,8 +52,9 @@ def tune(
     follow, and so no entry tells how long they took.
 
     Until the search has ended the directory says what was asked, and nothing of what was tried: a
-    search that was killed is not gone on with, and stays charged. No metric, line or date of a file
-    says how long it took. (Whoever watched the process or the disk knows, all the same.)
+    search that was killed is not gone on with, and stays charged. No metric or line, and no date in
+    a copy of the directory, says how long it took. (Whoever watched the process knows all the same,
+    and so does the disk it was written to: no program may set a file's ctime.)
 
     *Guarantee*: that of the method found.
     """
