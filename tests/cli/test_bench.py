@@ -45,6 +45,7 @@ def test_a_table_is_measured_once(answer, run, table, tmp_path):
     assert (code, err) == (0, "")
     assert "linear" in out
     assert "itself a release" in out
+    assert "Each epsilon is for one node, at delta" in " ".join(out.split())
 
 
 def test_published_figures_stand_beside_and_a_miss_ends_with_4(run, table, graph):
@@ -52,6 +53,7 @@ def test_published_figures_stand_beside_and_a_miss_ends_with_4(run, table, graph
     code, out, err = run(f"bench {table(runs)} --only linear")
     assert (code, err) == (0, "")
     assert "[99.5]" in out.replace("\n", "").replace(" ", "")
+    assert "what was published." in " ".join(out.split())
     missed = RUNS.replace('"mlp"\n', f'"mlp"\nat_least = {{ "{graph}" = 1.0 }}\n', 1)
     code, out, err = run(f"bench {table(missed)} --only linear")
     assert code == 4

@@ -8,7 +8,7 @@ from nn_cases import CLASSES, FEATURES, random_graph
 from torch import nn
 from torch_geometric import nn as pyg
 
-from graphveil._errors import InvalidInputError
+from graphveil._errors import InvalidInputError, UnprovenError
 from graphveil.nn import GraphClassifier, InstanceNorm
 from graphveil.nn.batched import pooled
 
@@ -137,7 +137,6 @@ def test_only_the_sum_convolution_sees_density():
         ({"hidden_channels": [4, 5], "num_layers": 3}, "one width for each of the 3 layers"),
         ({"hidden_channels": [4, 0]}, "'hidden_channels'"),
         ({"pool": "attention"}, "'pool'"),
-        ({"norm": "batch"}, "'norm'"),
         ({"normalisation": "random-walk"}, "'normalisation'"),
         ({"head_layers": 0}, "'head_layers'"),
         ({"conv": "gat", "heads": 3}, "3 heads"),
@@ -146,6 +145,11 @@ def test_only_the_sum_convolution_sees_density():
 def test_what_makes_no_sense_is_refused(options, words):
     with pytest.raises(InvalidInputError, match=words):
         GraphClassifier(FEATURES, out_channels=2, **{"hidden_channels": 4, **options})
+
+
+def test_batch_norm_is_refused_by_name_with_the_reason():
+    with pytest.raises(UnprovenError, match="BatchNorm and its like mix the graphs"):
+        GraphClassifier(FEATURES, 4, 2, norm="batch")
 
 
 def test_edges_between_graphs_are_refused():

@@ -103,7 +103,13 @@ def bench(
     columns, lines = _shown(table, found)
     several = "s" if table.seeds != 1 else ""
     title = f"{table.title}: {table.metric.replace('_', ' ')}, {table.seeds} seed{several}"
-    notes = [f"In brackets, what was published: {table.source}."] if _published(table) else []
+    notes = _promised(found)
+    if _published(table):
+        notes.append(
+            f"In brackets, what was published{f': {table.source}' if table.source else ''}."
+        )
+    if plot is not None:
+        notes.append(f"Drawn in {plot}.")
     refused = {f"{row.label}: {row.refused}" for column in found for row in column if row.refused}
     show_table(result, as_json, title, columns, lines, [*notes, *sorted(refused), benches.CAUTION])
     if missed:
@@ -154,6 +160,26 @@ def _shown(table: Table, found: list[list[Row]]) -> tuple[list[str], list[list[s
         ]
         lines.append([rows[0].label, proven, *([claimed] if claims else []), *cells])
     return columns, lines
+
+
+def _promised(found: list[list[Row]]) -> list[str]:
+    """To whom the epsilons are promised and at what delta; a line where that is one and the same."""
+    rows = [row for column in found for row in column if row.private and row.mean is not None]
+    kinds = sorted({(row.unit, row.delta) for row in rows}, key=str)
+    if len(kinds) == 1:
+        ((unit, delta),) = kinds
+        notes = [f"Each epsilon is for one {unit}, at delta {delta:g}."]
+    else:
+        notes = [
+            f"For one {unit}, at delta {delta:g}: "
+            + ", ".join(
+                dict.fromkeys(row.label for row in rows if (row.unit, row.delta) == (unit, delta))
+            )
+            + "."
+            for unit, delta in kinds
+        ]
+    void = dict.fromkeys(f"{row.label}: {reason}" for row in rows for reason in row.void_because)
+    return [*notes, *(f"No epsilon holds for {each}" for each in void)]
 
 
 def _worst(values: Any) -> str:

@@ -131,6 +131,7 @@ class PrivateStep:
         self._sample_rate, self._noise_multiplier = sample_rate, noise_multiplier
         self._fixed_batch = fixed_batch
         self.max_steps, self.target = max_steps, target
+        self.beside: dpa.DpEvent = dpa.NoOpDpEvent()  # what else the target pays for
         self.one_step: dpa.DpEvent = (
             _event(sample_rate, noise_multiplier, removed, altered, len(examples), fixed_batch)
             if noise_multiplier > 0 and not isinstance(clipped.clipping, Off)
@@ -373,7 +374,7 @@ class PrivateStep:
         target_epsilon, target_delta = self.target
 
         def fits(steps: int) -> bool:
-            whole = composed(self._earlier, repeated(self.one_step, steps))
+            whole = composed(self.beside, self._earlier, repeated(self.one_step, steps))
             return epsilon(whole, target_delta) <= target_epsilon
 
         if fits(self.max_steps):

@@ -22,7 +22,7 @@ from torch_geometric.data import Data
 from torch_geometric.utils import coalesce, remove_self_loops
 
 from graphveil import _validate
-from graphveil._errors import InvalidInputError
+from graphveil._errors import InvalidInputError, UnprovenError
 from graphveil._files import write_file
 from graphveil.data.graphs import GEOMETRIES, collated, with_degree, with_edge_geometry
 from graphveil.grads.clipped import Losses
@@ -256,8 +256,12 @@ class GraphDPSGD(SteppedMethod, GraphMethod):
     def _check_settings(self) -> None:
         super()._check_settings()
         _validate.number("weights_share", self.weights_share, "(0, 1)")
-        if self._counts_classes:
-            _validate.choice("class_weights", self.class_weights, ("noisy",))
+        if self._counts_classes and self.class_weights != "noisy":
+            raise UnprovenError(
+                "The 'class_weights' parameter must be public numbers, one for each class, or "
+                f"'noisy', which counts classes for a share of the budget. Got "
+                f"{self.class_weights!r} instead; counts read off private labels are a release."
+            )
 
     # --- class weights -----------------------------------------------------------------------
 
@@ -316,21 +320,30 @@ class GraphDPSGD(SteppedMethod, GraphMethod):
     def _release_first(
         self, data: Data, directory: str | Path | None, rng: SecretStream
     ) -> list[Charge]:
-        if not self._counts_classes:
-            self.class_weights_ = _weights(self.class_weights, self.plan_.facts)
-            return []
-        counter = self._counter(self.plan_.delta)
         kept = None if directory is None else Path(directory) / "counts.safetensors"
         if kept is not None and kept.exists():
-            noisy = safetensors.torch.load(kept.read_bytes())["counts"]
-        else:
+            # Released by an earlier attempt, perhaps under other settings: its price is its own.
+            found = safetensors.torch.load(kept.read_bytes())
+            noisy, noise = found["counts"], float(found["noise_multiplier"])
+            counter = Gaussian(noise_multiplier=noise, sensitivity=1.0)
+        elif self._counts_classes:
+            counter = self._counter(self.plan_.delta)
             counts = torch.bincount(data.y[data.train_mask], minlength=self.plan_.facts.num_classes)
             noisy = counter.release(counts.double(), rng)
             if kept is not None:
-                write_file(kept, safetensors.torch.save({"counts": noisy}))
-        # Rare classes weigh up to ten times as much as the largest.
-        share = (noisy / noisy.max().clamp_min(1.0)).clamp(0.1, 1.0)
-        self.class_weights_ = (share.min() / share).float()
+                kept.parent.mkdir(parents=True, exist_ok=True)
+                noise = torch.tensor(counter.noise_multiplier, dtype=torch.float64)
+                saved = {"counts": noisy, "noise_multiplier": noise}
+                write_file(kept, safetensors.torch.save(saved))
+        else:
+            self.class_weights_ = _weights(self.class_weights, self.plan_.facts)
+            return []
+        if self._counts_classes:
+            # Rare classes weigh up to ten times as much as the largest.
+            share = (noisy / noisy.max().clamp_min(1.0)).clamp(0.1, 1.0)
+            self.class_weights_ = (share.min() / share).float()
+        else:
+            self.class_weights_ = _weights(self.class_weights, self.plan_.facts)
         return [Charge(paid_for=_COUNTS, event=counter.event())]
 
     def _terms(self, data: Data) -> Graphs:

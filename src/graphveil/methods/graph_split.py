@@ -240,7 +240,13 @@ class GraphSplit(SteppedNodeMethod):
             )
         epsilon = _validate.number("epsilon", self.epsilon, "(0, inf)")
         _validate.integer("steps", self.steps, "[1, 1e9]")
-        _validate.number("sample_rate", self.sample_rate, "(0, 1]")
+        rate = _validate.number("sample_rate", self.sample_rate, "(0, 1]")
+        if abs(round(1 / rate) * rate - 1) > 1e-6:
+            raise InvalidInputError(
+                "The 'sample_rate' parameter must be one over a whole number where paper=True, as "
+                f"the paper's claim is for one group in so many. Got {rate:g} instead; try "
+                f"{1 / round(1 / rate):g}, or leave out 'paper'."
+            )
 
         def excess(noise: float) -> float:
             return self._claimed(noise, delta).claimed_epsilon - epsilon

@@ -27,7 +27,7 @@ from graphveil.grads.step import PrivateStep
 from graphveil.methods.base import Facts, Method, Plan, Progress, signal_to_noise
 from graphveil.methods.training import CLIPPINGS, OPTIMIZERS, Average, make_optimizer
 from graphveil.privacy.accounting import calibrate
-from graphveil.privacy.events import SampledGaussianDpEvent, repeated
+from graphveil.privacy.events import SampledGaussianDpEvent, composed, repeated
 from graphveil.privacy.guarantee import Charge, check_delta, default_delta
 from graphveil.rng import SecretStream, secret
 
@@ -294,6 +294,7 @@ class SteppedMethod(PrivateMethod):
         charges = self._release_first(data, directory, rng)
         noise, influence = self.plan_.details["noise_multiplier"], self._influence(facts)
         step = self._make_step(network, self._terms(data), noise, influence, rng, self._losses)
+        step.beside = composed(*(charge.event for charge in charges))
         spent = self._trained(
             network, step, target=self._target, directory=directory, progress=progress
         )

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from graphveil import _validate
-from graphveil._errors import InvalidInputError
+from graphveil._errors import InvalidInputError, UnprovenError
 from graphveil.grads.layers import Affine
 from graphveil.grads.rows import ragged
 from graphveil.graph.messages import NORMALISATIONS, normalised
@@ -87,8 +87,12 @@ class GraphClassifier(nn.Module):
         super().__init__()
         self.pool = _validate.choice("pool", pool, ("mean", "max", "sum"))
         self.scale = _validate.number("scale", scale, "(0, inf)")
-        if norm is not None:
-            _validate.choice("norm", norm, ("instance",))
+        if norm is not None and norm != "instance":
+            raise UnprovenError(
+                "The 'norm' parameter must be 'instance', over the nodes of one graph, or none. Got "
+                f"{norm!r} instead; BatchNorm and its like mix the graphs of a batch, so that one "
+                "graph would move the loss of all others."
+            )
         how = normalisation or ("none" if conv == "sum" else "symmetric")
         self.normalisation = _validate.choice("normalisation", how, NORMALISATIONS)
         _validate.integer("head_layers", head_layers, "[1, inf)")
