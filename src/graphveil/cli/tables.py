@@ -131,8 +131,8 @@ def _check_plot(plot: str, table: Table, force: bool) -> None:
     plots.needed()
     if table.across is None:
         raise InvalidInputError(
-            "A plot needs something to go over. The description must say across = 'epsilon', 'data', "
-            "'train_share' or a setting that it varies."
+            "A plot needs something to go over. The description must say across = 'epsilon', "
+            "'data', 'train_share' or a setting that it varies."
         )
     if Path(plot).suffix not in plots.ENDINGS:
         raise InvalidInputError(
@@ -163,7 +163,7 @@ def _shown(table: Table, found: list[list[Row]]) -> tuple[list[str], list[list[s
 
 
 def _promised(found: list[list[Row]]) -> list[str]:
-    """To whom the epsilons are promised and at what delta; a line where that is one and the same."""
+    """For which unit and at what delta the epsilons are; one line where all are alike."""
     rows = [row for column in found for row in column if row.private and row.mean is not None]
     kinds = sorted({(row.unit, row.delta) for row in rows}, key=str)
     if len(kinds) == 1:
