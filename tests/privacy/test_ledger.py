@@ -6,11 +6,13 @@ import os
 import sqlite3
 import subprocess
 import sys
+from pathlib import Path
 
 import dp_accounting as dpa
 import pytest
 
 from graphveil._errors import BudgetError, InvalidInputError, UnprovenError
+from graphveil.privacy._wal import damaged
 from graphveil.privacy.accounting import account
 from graphveil.privacy.book import Promise, canonical, chained
 from graphveil.privacy.events import composed, repeated
@@ -111,7 +113,18 @@ def test_what_settles_to_more_is_written_and_shown(ledger):
     ledger.settle("one", charges(0.5))
     assert people(ledger).spent() > people(ledger).epsilon
     assert people(ledger).left() == 0.0
-    ledger.verify()  # the reservations were within the budget; what happened is not hidden
+    with pytest.raises(BudgetError, match=r"'people'.*overdrawn: since entry 4") as refused:
+        ledger.verify()  # the reservations were within the budget; what happened is not hidden
+    assert "epsilon 3" not in one_line(refused).split("of 3 is")[0]
+
+
+def test_an_overdraft_does_not_hide_an_earlier_forged_reservation(used):
+    used.settle("two", charges(0.5))
+    with pytest.raises(BudgetError, match="overdrawn"):
+        used.verify()
+    rewritten(used.path, with_less_budget)
+    with pytest.raises(InvalidInputError, match="reserves more than"):
+        used.verify()
 
 
 def test_a_second_reservation_under_one_id_replaces_the_first(ledger):
@@ -156,12 +169,13 @@ def test_another_unit_relation_or_data_is_refused(ledger):
     removal = Promise(unit="node", relation="remove", public_degree=9)
     for wrong, word in (
         ({"promise": GRAPH}, "graph"),
-        ({"promise": removal}, "public degree 9"),
         ({"fingerprint": "xyz"}, "other data"),
     ):
         with pytest.raises(InvalidInputError, match=word) as refused:
             reserve(ledger, "two", 9.0, **wrong)
         assert "ledger open" in one_line(refused)
+    with pytest.raises(InvalidInputError, match=r"public degree 9.*settings that protect the same"):
+        reserve(ledger, "two", 9.0, promise=removal)  # of the same unit: no second account helps
     reserve(ledger, "two", 9.0, fingerprint="abc")
 
 
@@ -177,6 +191,12 @@ def test_the_same_data_has_one_account_for_each_unit(ledger):
     reserve(ledger, "one", 9.0, fingerprint="abc")
     with pytest.raises(InvalidInputError, match="--account people"):
         reserve(ledger, "two", 9.0, name="others", fingerprint="abc")
+    for other in (
+        Promise(unit="node", relation="remove"),
+        Promise(unit="node", relation="remove", public_degree=9),
+    ):
+        with pytest.raises(InvalidInputError, match="--account people"):
+            reserve(ledger, "two", 9.0, name="others", promise=other, fingerprint="abc")
     edge = Promise(unit="edge-undirected")
     reserve(ledger, "three", 9.0, name="edges", promise=edge, fingerprint="abc")
 
@@ -317,6 +337,76 @@ def test_entries_that_cannot_be_are_one_clear_line(used, change, word):
     with pytest.raises(InvalidInputError, match=word) as refused:
         used.verify()
     assert str(used.path) in one_line(refused)
+
+
+def left_behind(ledger, folder):
+    """A copy as a kill leaves it: its last three entries are in the log beside it only."""
+    with contextlib.closing(sqlite3.connect(ledger.path, isolation_level=None)) as reader:
+        reader.execute("BEGIN")
+        reader.execute("SELECT count(*) FROM entries").fetchone()
+        for number in range(3):
+            reserve(ledger, f"new{number}", 90.0)
+        folder.mkdir()
+        for end in ("", "-wal"):
+            (folder / f"x{end}").write_bytes(Path(f"{ledger.path}{end}").read_bytes())
+    return Ledger(folder / "x")
+
+
+def test_entries_in_the_log_beside_are_read_and_moved_to_the_file(used, tmp_path):
+    entries = len(used.read().entries)
+    copy = left_behind(used, tmp_path / "copy")
+    assert (tmp_path / "copy" / "x-wal").stat().st_size > 3 * 4096
+    assert len(copy.verify().entries) == entries + 3
+    with contextlib.closing(sqlite3.connect(used.path, isolation_level=None)) as other:
+        other.execute("SELECT count(*) FROM entries").fetchone()  # open, and not reading
+        reserve(used, "last", 90.0)
+        assert Path(f"{used.path}-wal").stat().st_size == 0
+
+
+@pytest.mark.parametrize("start", range(5))
+def test_a_flipped_bit_in_the_log_beside_is_noticed(used, start, tmp_path, monkeypatch):
+    monkeypatch.setattr("graphveil.privacy._wal._PAUSE", 0.0)
+    copy = left_behind(used, tmp_path / "copy")
+    log = tmp_path / "copy" / "x-wal"
+    file, whole = copy.path.read_bytes(), log.read_bytes()
+    frame = 24 + 4096
+    heads = [32 + frame * number + at for number in range(3) for at in range(24)]
+    places = [*range(32), *heads, *range(32, len(whole), 997), len(whole) - 1][start::5]
+    for place in places:
+        for end in ("-wal", "-shm"):
+            Path(f"{copy.path}{end}").unlink(missing_ok=True)
+        changed = bytearray(whole)
+        changed[place] ^= 1 << place % 8
+        copy.path.write_bytes(file)
+        log.write_bytes(changed)
+        with pytest.raises(InvalidInputError, match="x-wal is damaged") as refused:
+            copy.read()
+        assert "does not hold" in one_line(refused)
+        assert log.read_bytes() == changed  # it is left to be looked at
+
+
+def test_a_log_that_a_kill_cut_short_is_no_damage(used, tmp_path):
+    """An entry is there or not; those before it are."""
+    entries = len(used.read().entries)
+    copy = left_behind(used, tmp_path / "copy")
+    log, whole = tmp_path / "copy" / "x-wal", (tmp_path / "copy" / "x-wal").read_bytes()
+    file, counts = copy.path.read_bytes(), []
+    for size in range(0, len(whole) + 1, 500):
+        Path(f"{copy.path}-shm").unlink(missing_ok=True)
+        copy.path.write_bytes(file)
+        log.write_bytes(whole[:size])
+        counts.append(len(copy.read().entries) - entries)
+    assert counts == sorted(counts)
+    assert (counts[0], counts[-1]) == (0, 2)
+    earlier = bytearray(whole)  # frames of an older log behind the end: other salts, both
+    frames = range(32, len(whole), 24 + 4096)
+    earlier[frames[-1] + 8 : frames[-1] + 16] = b"12345678"
+    assert not damaged_after(log, earlier)
+
+
+def damaged_after(log, content):
+    log.write_bytes(content)
+    return damaged(log)
 
 
 def test_a_cut_off_end_is_noticed_by_a_head_or_a_count_noted_before(used):

@@ -69,7 +69,8 @@ def show_(path: str, account: str | None, as_json: bool) -> None:
 
     book = Ledger(path).read()
     accounts = list(book.accounts.values()) if account is None else [book.account(account)]
-    priced = [_priced(each) for each in accounts]
+    dates = _dates(book)
+    priced = [_priced(each, dates) for each in accounts]
     rows: list[tuple[str, str]] = []
     for each, cost in zip(accounts, priced, strict=True):
         rows += [*_account_rows(each, cost), ("", "")]
@@ -77,7 +78,15 @@ def show_(path: str, account: str | None, as_json: bool) -> None:
     show(result, as_json, f"Ledger {path}", [*rows, *_chain_rows(book)])
 
 
-def _priced(account: Account) -> dict[str, Any]:
+def _dates(book: Book) -> dict[str, str]:
+    """When each reservation was first made."""
+    bodies = [json.loads(text) for text, _ in reversed(book.entries)]
+    return {each["id"]: each.get("at", "") for each in bodies if each["kind"] == "reserve"}
+
+
+def _priced(account: Account, dates: dict[str, str]) -> dict[str, Any]:
+    from graphveil.privacy.composing import together
+
     promise, seen, spent = account.promise, account.seen, account.spent()
     return {
         "account": account.name,
@@ -90,7 +99,17 @@ def _priced(account: Account) -> dict[str, Any]:
         "sum_of_epsilons": account.plain_sum(),
         "left": account.left(),
         "overdrawn": spent > account.epsilon,
-        "runs": len(account.charged),
+        "charges": [
+            {
+                "id": each.id,
+                "at": dates[each.id],
+                "purpose": each.purpose,
+                "run": each.run,
+                "epsilon": together([each.event], account.delta).epsilon,
+                "settled": each.settled is not None,
+            }
+            for each in account.charged
+        ],
         "open": [
             {"id": each.id, "purpose": each.purpose, "run": each.run} for each in account.waiting
         ],
@@ -105,7 +124,8 @@ def _account_rows(account: Account, cost: dict[str, Any]) -> list[tuple[str, str
     unit = cost["unit"] or "whatever the first run protects"
     unit += "" if cost["relation"] is None else f" ({cost['relation']})"
     spent = f"epsilon {figure(cost['spent'])}, by composition"
-    alone = f"{cost['runs']} run{'' if cost['runs'] == 1 else 's'}, each priced by itself"
+    count = len(cost["charges"])
+    alone = f"{count} charge{'' if count == 1 else 's'}, each priced by itself"
     rows = [
         ("account", account.name),
         ("budget", f"epsilon {account.epsilon:g} at delta {account.delta:g}"),
@@ -115,6 +135,10 @@ def _account_rows(account: Account, cost: dict[str, Any]) -> list[tuple[str, str
         ("unit", unit),
         ("data", "bound: others are refused" if cost["bound_to_data"] else "none seen yet"),
     ]
+    for each in cost["charges"]:
+        price = f"epsilon {figure(each['epsilon'])} by itself"
+        where = f", in {each['run']}" if each["run"] else ""
+        rows.append(("charge", f"{each['at'][:10]}  {price}, {each['purpose']}{where}"))
     for each in account.waiting:
         rows.append(("not settled", f"{each.purpose}, in {each.run or 'an unknown place'}"))
     return rows

@@ -399,6 +399,7 @@ def predict(
         _check_another_graph(data, runs.trained_on(run))
     if mode is None:
         _check_same_graph(data, run)
+    charged: dict[str, str] = {}
     method, probabilities = runs.predict(
         run,
         lambda: load(data, root),
@@ -406,6 +407,7 @@ def predict(
         epsilon=epsilon,
         ledger=ledger,
         account=account,
+        on_charge=charged.update,
     )
     mode = mode or method.modes[0]
     chances, classes = probabilities.max(1)
@@ -429,6 +431,7 @@ def predict(
         **_cost(method.certificate_),
         "seen_by": seen_by,
         "out": out,
+        "ledger": charged or None,
     }
     if out is not None:
         runs.write_text(out, _csv(columns, table))
@@ -437,10 +440,13 @@ def predict(
     else:
         click.echo(_csv(columns, table), nl=False)
         say(seen_by)
+        for label, value in ledger_rows(charged or None):
+            say(f"{label} {value}")
         return
     rows = [
         (f"{method.record}s", f"{len(table):,}"),
         *_cost_rows(method.certificate_),
+        *ledger_rows(charged or None),
         ("who may see it", seen_by),
         ("written to", str(out)),
     ]

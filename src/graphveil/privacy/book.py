@@ -206,9 +206,11 @@ class Book:
                 f"protects {asked.promise} instead; {elsewhere}."
             )
         if account.promise not in (None, asked.promise):
+            same = account.promise is not None and account.promise.unit == asked.promise.unit
+            way = "take settings that protect the same" if same else elsewhere
             raise InvalidInputError(
                 f"The account {account.name!r} protects {account.promise}. Got a run that protects "
-                f"{asked.promise} instead, and the two do not add up; {elsewhere}."
+                f"{asked.promise} instead, and the two do not add up; {way}."
             )
         if asked.fingerprint is None:
             return
@@ -218,8 +220,10 @@ class Book:
                 f"labels or their order differ); take the data it has seen, or {elsewhere}."
             )
         for other in self.accounts.values():
-            same = other.seen is not None and other.seen.fingerprint == asked.fingerprint
-            if other.name != account.name and same and other.promise == asked.promise:
+            if other.name == account.name or other.seen is None:
+                continue
+            same = other.seen.fingerprint == asked.fingerprint
+            if same and other.seen.promise.unit == asked.promise.unit:
                 raise InvalidInputError(
                     f"This data has an account already, {other.name!r}, for the same unit: two "
                     f"budgets would add up. Charge it with --account {other.name}."

@@ -31,6 +31,7 @@ from pathlib import Path
 from typing import Any
 
 from graphveil._errors import BudgetError, InvalidInputError, UnprovenError
+from graphveil.privacy._wal import damaged
 from graphveil.privacy.book import (
     FORMAT,
     NOTHING,
@@ -49,6 +50,7 @@ from graphveil.privacy.guarantee import Charge, round_up
 
 _APPLICATION = 0x67766C67  # in the header of the file: what kind of SQLite file it is
 _PATIENCE = 60.0  # seconds that a writer waits for others, each of which takes milliseconds
+_SHORTLY = 100  # milliseconds that a writer waits to tidy up
 _SCHEMA = (
     "CREATE TABLE entries (seq INTEGER PRIMARY KEY, body TEXT, previous TEXT, hash TEXT)",
     "CREATE TRIGGER no_update BEFORE UPDATE ON entries BEGIN SELECT RAISE(ABORT, 'fixed'); END",
@@ -65,7 +67,7 @@ class Ledger:
     *Guarantee*: an entry that was written is never changed or lost, not by a crash either; two
     processes cannot both spend what is left. An account's events, reserved ones included, cost at
     most its epsilon at its delta, for the unit and relation of the account; should a run settle to
-    more than it reserved, that is written down all the same, and shown.
+    more than it reserved, that is written down all the same, shown, and no ``verify`` passes.
     """
 
     def __init__(self, path: str | Path) -> None:
@@ -194,21 +196,32 @@ class Ledger:
         return book
 
     def _check_history(self, book: Book) -> None:
-        """Price every account again as it was after each of its reservations."""
+        """Price every account again as it was after each of its entries."""
         now, moments = Book(accounts={}, salt="", entries=()), []
         for number, (text, _) in enumerate(book.entries, 1):
             body = json.loads(text)
             now = now.after(body)
-            if body["kind"] == "reserve":
-                moments.append((number, now.accounts[body["account"]]))
+            found = now.reservation(body["id"]) if "id" in body else None
+            if found is not None:
+                moments.append((number, body["kind"], now.accounts[found.account]))
         priced: dict[str, Counter[str]] = {}
-        for number, account in reversed(moments):
+        overdrawn: str | None = None
+        for number, kind, account in reversed(moments):
             events = Counter(json.dumps(to_json(event)) for event in account.events())
             if account.name in priced and events <= priced[account.name]:
                 continue  # fewer events cost no more than those that were priced
-            if account.spent() > account.epsilon * (1 + 1e-6):
+            if account.spent() <= account.epsilon * (1 + 1e-6):
+                priced[account.name] = events
+            elif kind == "reserve":
                 raise self._broken(f"entry {number} reserves more than {account.name!r} had left")
-            priced[account.name] = events
+            else:
+                overdrawn = (
+                    f"The account {account.name!r} of {self.path} is overdrawn: since entry "
+                    f"{number}, which settles, epsilon {round_up(account.spent())} of "
+                    f"{account.epsilon:g} is spent. The file holds; charge nothing more to it."
+                )
+        if overdrawn is not None:
+            raise BudgetError(overdrawn)
 
     def export(self) -> str:
         """The ledger as JSON, from which :meth:`restore` makes one."""
@@ -271,6 +284,7 @@ class Ledger:
                     row = (len(after.entries), text, book.head, digest)
                     connection.execute("INSERT INTO entries VALUES (?, ?, ?, ?)", row)
                     connection.execute("COMMIT")
+                    _tidied(connection)
                     return after
 
     def _folded(self, connection: sqlite3.Connection) -> Book:
@@ -287,6 +301,9 @@ class Ledger:
             raise InvalidInputError(
                 f"There is no ledger {self.path}; make one with 'graphveil ledger open'."
             )
+        log = self.path.with_name(f"{self.path.name}-wal")
+        if damaged(log):  # before SQLite sees it, which takes it for ended there
+            raise self._broken(f"{log.name} is damaged, and its newest entries would be lost")
         with contextlib.ExitStack() as opened:
             try:
                 connection = self._connected(write, create)
@@ -324,6 +341,13 @@ class Ledger:
         return InvalidInputError(
             f"The ledger {self.path} does not hold: {why}; go back to a copy or an export of it."
         )
+
+
+def _tidied(connection: sqlite3.Connection) -> None:
+    """Move what was written from the log to the file, unless others read: it is safe in both."""
+    with contextlib.suppress(sqlite3.OperationalError):
+        connection.execute(f"PRAGMA busy_timeout = {_SHORTLY}")
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
 
 
 def _opened(place: str) -> sqlite3.Connection:

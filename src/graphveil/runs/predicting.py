@@ -25,12 +25,14 @@ def predict(
     epsilon: float | None = None,
     ledger: str | Path | None = None,
     account: str | None = None,
+    on_charge: Callable[[dict[str, str]], None] | None = None,
 ) -> tuple[Method, Tensor]:
     """A run's method and its class probabilities; a charge is on disk before they are returned.
 
     Without a ``mode``, what the method does on the graph it was trained on. ``data`` may be a
     function that loads it. A noisy prediction of a run that was charged to a ledger is charged to
-    the same account, unless another is named: reserved before data is loaded.
+    the same account, unless another is named: reserved before data is loaded. ``on_charge`` is told
+    which ``ledger``, ``account`` and ``reservation`` it was, if it was one.
 
     *Guarantee*: what the mode promises stands on the run's certificate afterwards.
     """
@@ -63,6 +65,8 @@ def predict(
                     write_certificate(directory, method.certificate_)
             if spending is not None:
                 log(directory, f"noisy prediction, settled {spending.id}")
+                if on_charge is not None:
+                    on_charge(spending.place())
     except FileNotFoundError:
         raise InvalidInputError(f"There is no run in {directory}; check the path.") from None
     except OSError as error:

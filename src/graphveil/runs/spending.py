@@ -29,7 +29,7 @@ from graphveil._errors import (
     UnprovenError,
 )
 from graphveil.graph.checks import num_classes_of, num_records, record_of
-from graphveil.methods import Facts, Method, Plan
+from graphveil.methods import METHODS, Facts, Method, Plan
 from graphveil.methods.node import PrivateNodeMethod
 from graphveil.privacy.book import Account, Promise, Reservation, charges_to_json
 from graphveil.privacy.guarantee import Charge, default_delta
@@ -60,6 +60,7 @@ class Spending:
         if self.reservation() is not None:
             return  # by an earlier attempt, which was killed before it released anything
         account = self._account()
+        _check_unit(method, account)
         facts = source.expected(None if account.seen is None else known_facts(account.seen))
         if facts is None:
             _check_first(method, account)
@@ -164,6 +165,10 @@ class Spending:
         except GraphveilError:
             return False
         return True
+
+    def place(self) -> dict[str, str]:
+        """Where it is charged, as ledger.json says it."""
+        return _place(self.ledger.path, self.account, self.id)
 
     def reservation(self) -> Reservation | None:
         """What the ledger says of it."""
@@ -343,8 +348,11 @@ def _noted(directory: Path, purpose: str, ledger: Path, account: str) -> Spendin
 
 
 def _write(directory: Path, ledger: Path, account: str, id: str) -> None:
-    content = {"ledger": str(ledger.absolute()), "account": account, "reservation": id}
-    write_json(directory / LEDGER, {"format": 1, **content})
+    write_json(directory / LEDGER, {"format": 1, **_place(ledger, account, id)})
+
+
+def _place(ledger: Path, account: str, id: str) -> dict[str, str]:
+    return {"ledger": str(ledger.absolute()), "account": account, "reservation": id}
 
 
 # --- what is known, and what would fit ------------------------------------------------------------
@@ -377,6 +385,26 @@ def _check_first(method: Method, account: Account) -> None:
         )
 
 
+def _check_unit(method: Method, account: Account) -> None:
+    """Refuse a method for another kind of unit; before a plan, which would refuse something else.
+
+    Whether edges are directed is not known yet, and left to the ledger.
+    """
+    unit = account.unit if account.promise is None else account.promise.unit
+    if METHODS[method.name].record == "graph":
+        asked = "graph"
+    elif isinstance(method, Method):
+        asked = getattr(method, "unit", "node")
+    else:  # a search, which has many settings; nodes or edges are not graphs
+        asked = "node" if unit == "graph" else unit
+    if unit is not None and unit.partition("-")[0] != str(asked).partition("-")[0]:
+        raise InvalidInputError(
+            f"The account {account.name!r} is for the unit {unit!r}. Got the method "
+            f"'{method.name}', which protects one {asked}, instead; charge another account, which "
+            "'graphveil ledger open' makes."
+        )
+
+
 def _units(method: Method, facts: Facts) -> int:
     units: Any = getattr(method, "_units", lambda facts: facts.num_nodes)
     return int(units(facts))
@@ -405,7 +433,7 @@ def _offer(method: Method, facts: Facts, fits: Fits, left: float) -> str:
 
 
 def _largest(asked: float, left: float, could_have: Callable[[float], bool]) -> str:
-    """The largest epsilon that could be had, to two digits; it is below ``asked``, near ``left``.
+    """The largest epsilon that could be had, but for a hundredth; below ``asked``, near ``left``.
 
     A plan may take a second, and few are needed: the price of a run is much like a Gaussian's.
     """
@@ -416,11 +444,11 @@ def _largest(asked: float, left: float, could_have: Callable[[float], bool]) -> 
         return f"With these settings not even --epsilon {_LEAST_OFFER:g} would fit."
     while high < asked and could_have(high):
         low, high = high, min(asked, 1.5 * high)
-    while high > 1.1 * low:
+    while high > 1.01 * low:
         middle = (low + high) / 2
         low, high = (middle, high) if could_have(middle) else (low, middle)
-    unit = 10.0 ** (math.floor(math.log10(low)) - 1)
-    return f"With these settings --epsilon {math.floor(low / unit) * unit:.2g} would fit."
+    unit = 10.0 ** (math.floor(math.log10(low)) - 3)
+    return f"With these settings --epsilon {math.floor(low / unit) * unit:.4g} would fit."
 
 
 # --- fingerprints ---------------------------------------------------------------------------------

@@ -27,6 +27,11 @@ def charged(run, ledger, graph, tmp_path):
     return tmp_path / "run"
 
 
+def unwrapped(text):
+    """Without the line breaks of a narrow terminal, and where they are put."""
+    return "".join(text.split())
+
+
 def entries(ledger):
     from graphveil.privacy.ledger import Ledger
 
@@ -50,17 +55,23 @@ def test_show_gives_both_sums_and_what_is_left(run, answer, ledger, graph, charg
     (people,) = found["accounts"]
     assert people["spent"] < people["sum_of_epsilons"]
     assert 0 < people["left"] < 4
-    assert (people["runs"], people["open"], people["unit"]) == (2, [], "node")
+    assert (people["open"], people["unit"]) == ([], "node")
+    first, second = people["charges"]
+    assert first["purpose"] == "training, late-graph"
+    assert (second["run"], second["settled"]) == (str(tmp_path / "second"), True)
+    assert first["epsilon"] + second["epsilon"] == people["sum_of_epsilons"]
     assert people["bound_to_data"]
     assert found["entries"] == len(entries(ledger))
     code, out, _ = run(f"ledger show {ledger}")
     assert code == 0
-    for word in ("people", "epsilon 4 at delta 0.0001", "by composition", "plain sum", "left",
-                 found["head"], "node (withhold)"):  # fmt: skip
+    listed = f"{second['at'][:10]} epsilon 1 by itself, training, dp-mlp, in {tmp_path}"
+    assert unwrapped(listed) in unwrapped(out)
+    for word in ("people", "2 charges", "epsilon 4 at delta 0.0001", "by composition", "plain sum",
+                 "left", found["head"], "node (withhold)"):  # fmt: skip
         assert word in out, word
 
 
-def test_show_names_what_was_not_settled_and_an_overdraft(run, answer, ledger):
+def test_show_names_what_was_not_settled_and_an_overdraft(run, answer, refused, ledger):
     import dp_accounting as dpa
 
     from graphveil.privacy.book import Promise
@@ -78,6 +89,7 @@ def test_show_names_what_was_not_settled_and_an_overdraft(run, answer, ledger):
     code, out, _ = run(f"ledger show {ledger}")
     assert code == 0
     assert "OVERDRAWN" in out
+    assert "is overdrawn" in refused(f"ledger verify {ledger}", 3)
 
 
 def test_verify_notices_a_flipped_byte_and_a_cut_off_end(run, answer, refused, ledger, charged):
@@ -143,7 +155,7 @@ def test_data_that_is_not_there_costs_nothing(refused, answer, ledger, charged, 
 
 
 def test_a_noisy_prediction_is_charged_and_can_be_refused(
-    answer, refused, ledger, graph, charged, tmp_path
+    run, answer, refused, ledger, graph, charged, tmp_path
 ):
     before = answer(f"ledger show {ledger}")["accounts"][0]["spent"]
     noisy = f"predict {charged} --mode noisy --out {tmp_path / 'classes.csv'} --force"
@@ -151,9 +163,20 @@ def test_a_noisy_prediction_is_charged_and_can_be_refused(
     answer(f"{noisy} --data {graph} --epsilon 1")
     assert before < answer(f"ledger show {ledger}")["accounts"][0]["spent"]
     shutil.move(ledger, tmp_path / "moved.ledger")
-    assert "There is no ledger" in refused(f"{noisy} --data {graph} --epsilon 1")
-    answer(f"{noisy} --data {graph} --epsilon 1 --ledger {tmp_path / 'moved.ledger'}")
-    assert answer(f"ledger show {tmp_path / 'moved.ledger'}")["accounts"][0]["runs"] == 3
+    said = refused(f"{noisy} --data {graph} --epsilon 1")
+    assert "There is no ledger" in said
+    assert "was it moved? Name it with --ledger" in said
+    found = answer(f"{noisy} --data {graph} --epsilon 1 --ledger {tmp_path / 'moved.ledger'}")
+    assert found["ledger"]["account"] == "people"
+    assert found["ledger"]["ledger"] == str(tmp_path / "moved.ledger")
+    spoken = f"{noisy} --data {graph} --epsilon 0.1 --ledger {tmp_path / 'moved.ledger'}"
+    words = f"account 'people' of {tmp_path / 'moved.ledger'}"
+    assert unwrapped(words) in unwrapped(run(spoken)[1])
+    shown = spoken.replace(f"--out {tmp_path / 'classes.csv'} --force", "")
+    assert f"charged to {words}" in run(shown)[2]
+    assert answer(f"ledger show {tmp_path / 'moved.ledger'}")["accounts"][0]["charges"][2][
+        "purpose"
+    ] == ("a noisy prediction")
     plain = noisy.replace("--mode noisy", "--mode visible")
     assert "Only the mode" in refused(f"{plain} --data {graph} --ledger {ledger}")
 
