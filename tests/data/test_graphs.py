@@ -247,6 +247,12 @@ def test_features_refuse_one_graph_of_many_people_and_missing_places():
     assert "'scale'" in refused(with_edge_geometry, flat, scale=0)
 
 
+def test_a_missing_table_of_graphs_is_named(tmp_path):
+    (tmp_path / "nodes.csv").write_text("graph,id,a\ng0,1,0.5\ng0,2,1\n")
+    (tmp_path / "edges.csv").write_text("graph,source,target\ng0,1,2\n")
+    assert "graphs.csv" in refused(load, str(tmp_path))
+
+
 # --- Sets by name ---------------------------------------------------------------------------------
 
 

@@ -258,6 +258,12 @@ def test_lists_and_data_sets_are_taken(name):
     assert "reads its own graph" in str(method.plan_.inference) or name == "graph-gnn"
 
 
+@pytest.mark.parametrize("name", ["graph-dpsgd", "graph-gnn"])
+def test_a_list_that_nobody_has_split_is_refused_with_the_way_out(name):
+    with pytest.raises(InvalidInputError, match=r"split\(collated\(graphs\)\)"):
+        METHODS[name](**QUICK).fit(separated(DATA))
+
+
 @pytest.mark.parametrize("loss", ["softmax", "binary"])
 @pytest.mark.parametrize("name", ["graph-dpsgd", "graph-gnn"])
 def test_both_losses_learn(name, loss):

@@ -93,7 +93,7 @@ def test_hard_cases_are_a_table_and_bars(tmp_path):
     for words in ("social", "1,037", "0.4 %", "private (3 runs)", "open (1 run)", "red (1,003)"):
         assert f"<!-- {words} -->" in text, words
     assert f"<!-- {'b' * 23}… (40) -->" in text
-    assert "<!-- class (test nodes) -->" in text
+    assert "<!-- class (test records) -->" in text
     assert "<!-- only private wrong -->" in text
     numbered = plots.hard_cases(found, tmp_path / "b.svg").read_text()
     assert "<!-- 1 (40) -->" in numbered
@@ -106,7 +106,7 @@ def test_hard_cases_without_classes_or_with_many(tmp_path):
     bare = HardCases(both=1, only_private=2, only_open=3, neither=4)
     text = plots.hard_cases(bare, tmp_path / "a.svg").read_text()
     assert "40.0 %" in text
-    assert "class (test nodes)" not in text
+    assert "class (test records)" not in text
     many = plots.hard_cases(of_classes(*range(10, 50)), tmp_path / "b.svg").read_text()
     assert "the 25 largest of 40" in many
     assert "<!-- 39 (49) -->" in many

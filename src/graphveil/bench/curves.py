@@ -87,11 +87,9 @@ def _curve(
         found.append((step, loss, float((chances.argmax(1) == y).float().mean())))
 
     def watched(steps: Iterable[int]) -> Iterator[int]:
-        taken = 0
         look(0)
-        for step in steps if progress is None else progress(steps):
+        for taken, step in enumerate(steps if progress is None else progress(steps), 1):
             yield step
-            taken += 1
             if taken % every == 0:
                 look(taken)
 

@@ -69,7 +69,7 @@ def tsne(
         said.append({"run": run, "method": method.name, "epsilon": guarantee.epsilon})
     plots.neighbourhoods(panels, out, most=nodes)
     result = {"out": out, "runs": said, "note": trained.OUTSIDE}
-    rows = [(panel[0], f"{min(len(panel[1]), nodes):,} test nodes") for panel in panels]
+    rows = [(panel[0], f"{min(len(panel[1]), nodes):,} test records") for panel in panels]
     show(result, as_json, "t-SNE", [*rows, ("written to", out), ("note", trained.OUTSIDE)])
 
 
@@ -165,8 +165,8 @@ def hard_cases(
     show_table(
         result,
         as_json,
-        f"Hard cases among the test nodes of {data}",
-        ["", "nodes", "both", "only private", "only open", "neither"],
+        f"Hard cases among the test records of {data}",
+        ["", "records", "both", "only private", "only open", "neither"],
         [[name, f"{each.nodes:,}", *_cells(each)] for name, each in rows],
         [
             f"Private: {sides[0]}, {_number_of(runs)}. Open: {sides[1]}, {_number_of(against)}."
@@ -281,7 +281,7 @@ def _said(found: HardCases) -> list[str]:
     if found.over_expected is not None:
         said.append(
             f"Jaccard overlap {found.jaccard:.3f}. Were errors independent, "
-            f"{found.expected_both:.1f} nodes would be hard for both: there are "
+            f"{found.expected_both:.1f} records would be hard for both: there are "
             f"{found.over_expected:.2f} times as many."
         )
     return [" ".join(said)] if said else []

@@ -95,6 +95,11 @@ def _read_tables(folder: Path, undirected: bool) -> Data:
     if len(nodes) == 0:
         raise InvalidInputError(f"{nodes_path} has no rows; give each node one.")
 
+    if "graph" in nodes and pd.to_numeric(nodes["graph"], errors="coerce").isna().any():
+        raise InvalidInputError(
+            f"{nodes_path} has a column 'graph' of names, so that {folder} must hold a table of "
+            "graphs. Got none instead; add graphs.csv with a column 'id'."
+        )
     data = Data(x=torch.from_numpy(_features(nodes_path, nodes)))
     data.edge_index = _edge_index(nodes_path, nodes["id"], edges_path, edges)
     if undirected:
@@ -125,7 +130,7 @@ def _table_path(folder: Path, stem: str) -> Path:
         got = "both" if found else "neither"
         raise InvalidInputError(
             f"The directory {folder} must hold either {stem}.csv or {stem}.parquet. Got {got} "
-            "instead; see graphveil.data.files for the columns."
+            "instead; docs/data.md says what columns it has."
         )
     return found[0]
 

@@ -131,7 +131,7 @@ class ClippedSum:
             self._next_test *= 10
         self._made += 1
         self.seen = 0
-        # In float64: a term that is left out must not shift the rounding of a hundred thousand others.
+        # In float64: leaving one term out must not shift the rounding of very many others.
         total = {name: zeros.double() for name, zeros in self.zeros().items()}
         for batch in batches:
             if _empty(batch):

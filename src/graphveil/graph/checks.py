@@ -218,7 +218,12 @@ def _masks(data: Data, count: int, kind: str, *, required: bool) -> None:
 
 
 def _labels(data: Data, count: int, num_classes: int | None, kind: str, *, required: bool) -> None:
-    y = _tensor(data, "y", f"a long tensor ({kind}s,)", f"give every training {kind} a label")
+    y = _tensor(
+        data,
+        "y",
+        f"a long tensor ({kind}s,)",
+        f"give every training {kind} a label (in a table, the column 'label')",
+    )
     if y.dtype != torch.long:
         way_out = "number the classes from 0 and convert with y.long()"
         raise _refusal("y", "a long tensor", str(y.dtype), way_out)

@@ -26,7 +26,7 @@ from graphveil._errors import InvalidInputError, UnprovenError
 from graphveil._files import write_file
 from graphveil.data.graphs import GEOMETRIES, collated, with_degree, with_edge_geometry
 from graphveil.grads.clipped import Losses
-from graphveil.graph.checks import checked
+from graphveil.graph.checks import MASKS, checked
 from graphveil.mechanisms import Gaussian
 from graphveil.methods.base import Facts, Method, Plan, Progress
 from graphveil.methods.private import SteppedMethod
@@ -315,7 +315,8 @@ class GraphDPSGD(SteppedMethod, GraphMethod):
         rng: SecretStream | None = None,
     ) -> Self:
         """Train on many graphs: a ``Data`` with a ``batch``, or a list or data set of ``Data``."""
-        return super().fit(self._taken(data), directory=directory, progress=progress, rng=rng)
+        data = _split_before(self._taken(data))
+        return super().fit(data, directory=directory, progress=progress, rng=rng)
 
     def _release_first(
         self, data: Data, directory: str | Path | None, rng: SecretStream
@@ -408,7 +409,7 @@ class GraphBaseline(GraphMethod):
         self, data: Any, *, directory: str | Path | None = None, progress: Progress | None = None
     ) -> Self:
         """Batches of graphs; the weights that do best on the validation graphs."""
-        data = self._taken(data)
+        data = _split_before(self._taken(data))
         self._started(self.plan(Facts.of(data)))
         network, graphs = self._made(self.plan_.facts), self._graphs(data)
         weights = _weights(self.class_weights, self.plan_.facts)
@@ -440,6 +441,17 @@ class GraphBaseline(GraphMethod):
             return 1.0
         place = done * self.cycles % 1
         return 0.1 + 0.9 * (1 - abs(2 * place - 1))
+
+
+def _split_before(data: Data) -> Data:
+    """Refuse graphs of which nobody has said who is trained on, with the way from a list."""
+    if any(mask not in data for mask in MASKS):
+        raise InvalidInputError(
+            "The graphs must be split: their 'train_mask', 'val_mask' and 'test_mask' must be "
+            "there. Got none, or not all, instead; fit split(collated(graphs)), with "
+            "graphveil.split and graphveil.data.graphs.collated."
+        )
+    return data
 
 
 def _weights(class_weights: Any, facts: Facts) -> Tensor | None:

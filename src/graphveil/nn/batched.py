@@ -90,8 +90,8 @@ class GraphClassifier(nn.Module):
         if norm is not None and norm != "instance":
             raise UnprovenError(
                 "The 'norm' parameter must be 'instance', over the nodes of one graph, or none. "
-                f"Got {norm!r} instead; BatchNorm and its like mix the graphs of a batch, so that one "
-                "graph would move the loss of all others."
+                f"Got {norm!r} instead; BatchNorm and its like mix the graphs of a batch, so that "
+                "one graph would move the loss of all others."
             )
         how = normalisation or ("none" if conv == "sum" else "symmetric")
         self.normalisation = _validate.choice("normalisation", how, NORMALISATIONS)

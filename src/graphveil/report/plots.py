@@ -283,8 +283,8 @@ def hard_cases(
     )
     axes.set_ylim(len(shown) - 0.4, -0.6)
     rest = "" if len(shown) == len(order) else f", the {len(shown)} largest of {len(order):,}"
-    axes.set_ylabel(f"class (test nodes){rest}")
-    axes.set_xlabel("wrong, share of the class's test nodes (%)")
+    axes.set_ylabel(f"class (test records){rest}")
+    axes.set_xlabel("wrong, share of the class's test records (%)")
     axes.set_xlim(0, max(1.0, 1.05 * max(left)))
     axes.grid(axis="x", alpha=0.3)
     axes.set_axisbelow(True)
