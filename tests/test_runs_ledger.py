@@ -30,7 +30,7 @@ from graphveil.methods import (
 from graphveil.privacy.accounting import account
 from graphveil.privacy.events import composed
 from graphveil.privacy.ledger import Ledger
-from graphveil.runs.spending import promise_of, salted_hash
+from graphveil.runs.spending import _largest, promise_of, salted_hash
 
 DATA = social_network(num_nodes=60, num_classes=3, num_features=5, seed=1)
 KNOWN = {}
@@ -222,9 +222,44 @@ def test_an_inductive_split_is_the_same_data(tmp_path, source, ledger):
     assert len(people(ledger).charged) == 2
 
 
+@pytest.mark.parametrize(
+    ("unit", "made"),
+    [
+        ("node", lambda: METHODS["graph-dpsgd"](epsilon=1.0)),
+        ("node", lambda: method(kind=GAP, unit="edge", delta=1e-9)),
+        ("graph", lambda: method()),
+        ("edge-undirected", lambda: method()),
+    ],
+)
+def test_a_method_for_another_unit_is_told_so_and_nothing_else(
+    tmp_path, source, ledger, unit, made
+):
+    ledger.open("given", 10.0, DELTA, unit=unit)
+    for known in (source, runs.Source(data="social")):  # sizes are not known, or are
+        with pytest.raises(InvalidInputError, match=f"is for the unit '{unit}'"):
+            train(tmp_path / "run", known, ledger, made(), account="given")
+    assert Given.read == 0
+
+
+def test_what_is_offered_is_the_largest_but_for_a_hundredth():
+    for limit in (0.0123, 0.777, 1.0099, 3.4567, 42.0):
+        for left in (0.8 * limit, limit, 1.3 * limit):
+            asked = []
+
+            def could_have(epsilon, limit=limit, asked=asked):
+                asked.append(epsilon)
+                return epsilon <= limit
+
+            said = _largest(2 * limit, left, could_have)
+            offered = float(said.split("--epsilon ")[1].split(" ")[0])
+            assert 0.988 * limit <= offered <= limit
+            assert len(asked) <= 12
+    assert "not even --epsilon 0.01" in _largest(1.0, 0.5, lambda epsilon: epsilon < 0.01)
+
+
 def test_another_unit_is_refused(tmp_path, source, ledger):
     train(tmp_path / "first", source, ledger)
-    with pytest.raises(InvalidInputError, match="edge-undirected"):
+    with pytest.raises(InvalidInputError, match=r"unit 'node'.*protects one edge"):
         train(tmp_path / "run", source, ledger, method(kind=DPGNN, unit="edge"))
     assert not people(ledger).waiting
 

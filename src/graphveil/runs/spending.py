@@ -438,10 +438,11 @@ def _largest(asked: float, left: float, could_have: Callable[[float], bool]) -> 
     A plan may take a second, and few are needed: the price of a run is much like a Gaussian's.
     """
     low, high = 0.95 * min(asked, left), min(asked, 1.05 * left)
-    while low >= _LEAST_OFFER and not could_have(low):
-        low, high = low / 2, low
-    if low < _LEAST_OFFER:
-        return f"With these settings not even --epsilon {_LEAST_OFFER:g} would fit."
+    low = max(low, _LEAST_OFFER)
+    while not could_have(low):
+        if low == _LEAST_OFFER:
+            return f"With these settings not even --epsilon {_LEAST_OFFER:g} would fit."
+        low, high = max(low / 2, _LEAST_OFFER), low
     while high < asked and could_have(high):
         low, high = high, min(asked, 1.5 * high)
     while high > 1.01 * low:
