@@ -5,6 +5,7 @@ They need matplotlib, the extra ``report``. The ending of the path is the format
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -148,8 +149,9 @@ def over_table(
         ticks, graphs = graphs, [""]
     if not ticks:
         raise InvalidInputError(f"A plot needs two values or more of {across!r}. Got none instead.")
-    figure = Figure(figsize=(1.5 + 4.2 * len(graphs), 4.4), layout="constrained")
-    figure.suptitle(title)
+    width = 1.5 + 4.2 * len(graphs)
+    figure = Figure(figsize=(width, 4.4), layout="constrained")
+    figure.suptitle(textwrap.fill(title, round(10 * width)))
     for number, (name, axes) in enumerate(
         zip(graphs, figure.subplots(1, len(graphs), sharey=True, squeeze=False)[0], strict=True)
     ):
