@@ -13,12 +13,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from torch.nn import functional as F
 
 from graphveil import _validate
 from graphveil._errors import InvalidInputError
-from graphveil.methods import Method
+from graphveil.methods import Facts, Method
 from graphveil.methods.base import Progress
 from graphveil.methods.private import PrivateMethod, SteppedMethod
 from graphveil.runs import Arranged
@@ -70,7 +71,7 @@ def _curve(
         raise InvalidInputError("The 'test_mask' must hold a labelled record. Got none instead.")
     made, networks = method._made, []
 
-    def kept(facts: object) -> object:
+    def kept(facts: Facts) -> Any:
         networks.append(made(facts))
         return networks[-1]
 
@@ -97,6 +98,6 @@ def _curve(
     try:
         method.fit(arranged.training, progress=watched)
     finally:
-        del method._made  # type: ignore[method-assign]
+        del method._made
     steps, losses, accuracies = zip(*found, strict=True)
     return Curve(label=label, steps=steps, loss=losses, accuracy=accuracies)

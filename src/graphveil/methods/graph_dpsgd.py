@@ -325,8 +325,8 @@ class GraphDPSGD(SteppedMethod, GraphMethod):
         if kept is not None and kept.exists():
             # Released by an earlier attempt, perhaps under other settings: its price is its own.
             found = safetensors.torch.load(kept.read_bytes())
-            noisy, noise = found["counts"], float(found["noise_multiplier"])
-            counter = Gaussian(noise_multiplier=noise, sensitivity=1.0)
+            noisy = found["counts"]
+            counter = Gaussian(noise_multiplier=float(found["noise_multiplier"]), sensitivity=1.0)
         elif self._counts_classes:
             counter = self._counter(self.plan_.delta)
             counts = torch.bincount(data.y[data.train_mask], minlength=self.plan_.facts.num_classes)
@@ -334,7 +334,7 @@ class GraphDPSGD(SteppedMethod, GraphMethod):
             if kept is not None:
                 kept.parent.mkdir(parents=True, exist_ok=True)
                 noise = torch.tensor(counter.noise_multiplier, dtype=torch.float64)
-                saved = {"counts": noisy, "noise_multiplier": noise}
+                saved: dict[str, Tensor] = {"counts": noisy, "noise_multiplier": noise}
                 write_file(kept, safetensors.torch.save(saved))
         else:
             self.class_weights_ = _weights(self.class_weights, self.plan_.facts)
