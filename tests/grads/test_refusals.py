@@ -7,9 +7,9 @@ from torch import nn
 from torch.nn import functional as F
 
 from graphveil._errors import InvalidInputError, RefusedError, UnprovenError
-from graphveil.grads import ClippedSum, Flat, Off, ragged
+from graphveil.grads import ClippedSum, Flat, Off, make_private, ragged
 from graphveil.grads.layers import HeadDot
-from graphveil.grads.step import cross_entropy
+from graphveil.grads.step import TensorExamples, cross_entropy
 
 X = torch.linspace(-2, 2, 24).view(6, 4).sin() * 3
 
@@ -137,7 +137,9 @@ def test_the_weights_that_a_recurrent_layer_lists_are_no_memory():
     ClippedSum(module, losses, Flat(1.0))([X.view(2, 3, 4)])
 
 
-def test_what_a_module_makes_once_may_be_kept():
+def test_what_a_module_makes_once_may_be_kept_if_no_example_was_there():
+    """From the first batch it could be anything: a table of places, or the mean of the batch."""
+
     class Lazy(nn.Module):
         def __init__(self):
             super().__init__()
@@ -148,7 +150,11 @@ def test_what_a_module_makes_once_may_be_kept():
                 self.place = torch.linspace(0, 1, x.shape[1])
             return self.lin(x + self.place)
 
-    ClippedSum(Lazy(), squares, Flat(1.0))([X, X[:3]])
+    with pytest.raises(UnprovenError, match="'place'"):
+        ClippedSum(Lazy(), squares, Flat(1.0))([X, X[:3]])
+    module = Lazy()
+    module(torch.zeros(1, 4))
+    ClippedSum(module, squares, Flat(1.0))([X, X[:3]])
 
 
 # --- losses that depend on other examples ---------------------------------------------------------
@@ -583,3 +589,33 @@ def test_what_a_module_remembers_of_its_first_larger_batch_is_refused(sizes, kee
         clipped([(x[:size], y[:size])])
     with pytest.raises(UnprovenError):
         clipped([(x[:larger], y[:larger])])
+
+
+def test_what_is_made_from_the_first_batch_and_kept_is_refused():
+    class Lazy(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.lin, self.centre = nn.Linear(3, 2), None
+
+        def forward(self, x):
+            if self.centre is None:
+                self.centre = x.detach().mean(0)
+            return self.lin(x - self.centre)
+
+    x, y = torch.randn(5, 3), torch.tensor([0, 1, 0, 1, 1])
+    with pytest.raises(UnprovenError, match="centre"):
+        ClippedSum(Lazy(), cross_entropy, Flat(1.0))([(x, y)])
+
+
+def test_one_loss_for_several_examples_is_refused():
+    def shared(module, batch):
+        return cross_entropy(module, (batch[0].mean(0, keepdim=True), batch[1][:1]))
+
+    module = nn.Linear(3, 2)
+    step = make_private(
+        module, torch.optim.SGD(module.parameters(), lr=0.1),
+        TensorExamples(torch.randn(40, 3), torch.arange(40) % 2),
+        losses=shared, noise_multiplier=1.0, removed=1, altered=0, sample_rate=0.5, steps=5,
+    )  # fmt: skip
+    with pytest.raises(UnprovenError, match="loss of its own"):
+        step()

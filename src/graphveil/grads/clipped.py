@@ -15,7 +15,7 @@ parameters used behind the engine's back.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
@@ -289,17 +289,17 @@ class ClippedSum:
 
     def _test(self, batch: Batch) -> None:
         """Refuse a module whose losses mix examples or whose gradients escape the book-keeping."""
-        kept = {name: tensors for name, tensors in _kept(self.module).items() if tensors}
+        kept = _kept(self.module)
         with torch.random.fork_rng(devices=[]):
             if self.by_example:  # vmap shows each example alone: nothing mixes but by a memory
-                self._test_attributes(lambda: self._sum_by_example(batch))
+                self._sum_by_example(batch)
+                self._test_kept(kept)
                 self.seen, self._tested = 0, True
                 return
             before = self._buffers()
             conclusive, count = self._test_gradients(batch)
             self._test_memory(before)
-            self._test_kept(kept, of=kept)
-            self._test_attributes(lambda: self._forward(batch))
+            self._test_kept(kept)
             # A weight that starts at zero hides what is behind it. Not every module can run there.
             with suppress(RuntimeError), _elsewhere(self.module):
                 self._test_gradients(batch)
@@ -317,25 +317,17 @@ class ClippedSum:
         self._test_company(batch, losses.detach())
         return conclusive, count
 
-    def _test_attributes(self, run: Callable[[], Any]) -> None:
-        """A tensor that a module keeps outside its buffers must be the same after a second run."""
-        run()  # what is made once and for all is made here
-        before = _kept(self.module)
-        run()
-        self._test_kept(before)
-
-    def _test_kept(self, before: dict[str, Any], of: Container[str] | None = None) -> None:
-        """Refuse tensors outside the buffers, those ``of`` some names, that were not so before."""
+    def _test_kept(self, before: dict[str, Any]) -> None:
+        """A tensor that a module keeps outside its buffers must be what it was before a batch."""
         for name, tensors in _kept(self.module).items():
-            if of is not None and name not in of:
-                continue
             old = before.get(name, [])
             if len(old) != len(tensors) or any(
                 x is not y or v != w for (x, v), (y, w) in zip(old, tensors, strict=True)
             ):
                 raise UnprovenError(
                     f"The attribute '{name}' changes when the module sees a batch: it keeps a "
-                    "memory of the examples, without noise. Use a local variable instead."
+                    "memory of the examples, without noise. Make it in __init__ or by a run on public "
+                    "values, or use a local variable."
                 )
 
     def _test_memory(self, before: dict[str, tuple[Tensor, int]]) -> None:

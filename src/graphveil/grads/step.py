@@ -211,6 +211,11 @@ class PrivateStep:
                 "The batches had more losses than there were examples drawn, so that one example "
                 "counts more than once. Yield every drawn example once, with one loss."
             )
+        if isinstance(self.examples, TensorExamples) and self.clipped.seen < len(drawn):
+            raise UnprovenError(
+                "There were fewer losses than examples drawn: a loss that several examples share "
+                "is altered, not removed, by one of them. Give every example a loss of its own."
+            )
         expected = self.sample_rate * len(self.examples)
         for name, parameter in self.module.named_parameters():
             # Whatever stood here before, in frozen parameters too, has no noise.
