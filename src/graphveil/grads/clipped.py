@@ -326,8 +326,8 @@ class ClippedSum:
             ):
                 raise UnprovenError(
                     f"The attribute '{name}' changes when the module sees a batch: it keeps a "
-                    "memory of the examples, without noise. Make it in __init__ or by a run on public "
-                    "values, or use a local variable."
+                    "memory of the examples, without noise. Make it in __init__ or by a run on "
+                    "public values, or use a local variable."
                 )
 
     def _test_memory(self, before: dict[str, tuple[Tensor, int]]) -> None:
