@@ -130,8 +130,9 @@ def test_the_model_and_the_stream_of_torch_stay_as_they_were(explainer):
     wanted = [parameter.requires_grad for parameter in method.network_.parameters()]
     assert True in wanted
     assert False in wanted
+    graphs = some_graphs()
     stream = torch.get_rng_state()
-    explain(method, some_graphs(), [0, 3], explainer=explainer, epochs=3)
+    explain(method, graphs, [0, 3], explainer=explainer, epochs=3)
     assert torch.equal(torch.get_rng_state(), stream)
     assert [parameter.requires_grad for parameter in method.network_.parameters()] == wanted
     assert all(parameter.grad is None for parameter in method.network_.parameters())

@@ -1,6 +1,7 @@
 """Headless Chromium, driven over a pipe by its DevTools protocol: no driver, no package needed."""
 
 import base64
+import fcntl
 import itertools
 import json
 import os
@@ -43,8 +44,8 @@ class Chromium:
         self._read, to_write = os.pipe()
 
         def plumb():  # the protocol is spoken on descriptors 3 and 4
-            # First out of the way, in case one of them is 3 or 4 itself.
-            read, write = os.dup2(to_read, 20), os.dup2(to_write, 21)
+            # First out of the way: one of them may be 3 or 4 itself, and any other number too.
+            read, write = (fcntl.fcntl(end, fcntl.F_DUPFD, 100) for end in (to_read, to_write))
             os.dup2(read, 3)
             os.dup2(write, 4)
 
