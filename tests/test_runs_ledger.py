@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+import prices
 from graphveil import runs
 from graphveil._errors import BudgetError, InvalidInputError, RefusedError, UnprovenError
 from graphveil.data.synthetic import social_network
@@ -33,7 +34,6 @@ from graphveil.privacy.ledger import Ledger
 from graphveil.runs.spending import _largest, promise_of, salted_hash
 
 DATA = social_network(num_nodes=60, num_classes=3, num_features=5, seed=1)
-KNOWN = {}
 DELTA = 1e-4
 
 
@@ -61,15 +61,7 @@ def crash(*_, **__):
 @pytest.fixture(autouse=True)
 def source(monkeypatch):
     """Data in memory; a plan's noise is sought once."""
-    calibrate = private.calibrate
-
-    def remembered(make_event, **settings):
-        key = repr((make_event(1.0), make_event(2.0), settings))
-        if key not in KNOWN:
-            KNOWN[key] = calibrate(make_event, **settings)
-        return KNOWN[key]
-
-    monkeypatch.setattr(private, "calibrate", remembered)
+    monkeypatch.setattr(private, "calibrate", prices.calibrate)
     monkeypatch.setattr(Given, "data_now", DATA)
     monkeypatch.setattr(Given, "read", 0)
     return Given(data="memory")

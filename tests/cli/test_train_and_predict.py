@@ -12,8 +12,9 @@ import pytest
 
 from graphveil.cli.comparing import DEFAULT_METHODS
 from graphveil.cli.training import METHOD_NAMES
+from graphveil.grads.step import PrivateStep
 from graphveil.methods import METHODS
-from graphveil.runs import FILES
+from graphveil.runs import FILES, LOSSES
 
 # Whole batches: their noise is found ten times faster than that of sampled ones.
 QUICK = "--epsilon 8 --set steps=3 --set sample_rate=1"
@@ -329,6 +330,47 @@ def test_a_killed_run_goes_on_and_counts_every_step(refused, answer, graph, tmp_
     charge = json.loads((out / "certificate.json").read_text())["charges"][0]["event"]
     assert charge["count"] == 300
     assert result["epsilon"] <= 8
+
+
+@pytest.mark.parametrize("method", ["dp-gnn", "late-graph", "gap", "dpar", "dp-mlp", "mlp", "gnn"])
+def test_losses_are_written_where_they_are_asked_for(run, refused, graph, tmp_path, method):
+    settings = "--set steps=3" if method in ("mlp", "gnn") else QUICK
+    line = f"train {method} --data {graph} {settings}"
+    assert run(f"{line} --out {tmp_path / 'without'}")[0] == 0
+    assert not (tmp_path / "without" / LOSSES).exists()
+    out = tmp_path / "with"
+    code, shown, _ = run(f"{line} --out {out} --private-losses")
+    assert code == 0
+    assert LOSSES in shown
+    head, *losses = map(json.loads, (out / LOSSES).read_text().splitlines())
+    assert "no certificate" in head["private"]
+    assert len(losses) >= 3
+    assert all(0 < each["loss"] < 10 for each in losses)
+    for name in FILES:  # nothing else repeats them
+        assert str(losses[0]["loss"]) not in (out / name).read_bytes().decode(errors="replace")
+    assert "is finished" in refused(line + f" --out {out}")  # it is still a run
+    assert run(f"predict {out} --data {graph}")[0] == 0
+    assert run(f"{line} --out {out} --force")[0] == 0
+    assert not (out / LOSSES).exists()
+
+
+def test_losses_of_a_run_that_goes_on_stand_below_those_before(run, graph, tmp_path, monkeypatch):
+    line = f"train dp-mlp --data {graph} --epsilon 8 --set steps=30 --set sample_rate=1"
+    line += f" --out {tmp_path / 'run'} --private-losses"
+    taken = PrivateStep.__call__
+
+    def stopped(step):
+        taken(step)
+        if step.taken == 13:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(PrivateStep, "__call__", stopped)
+        assert run(line)[0] == 130
+    assert run(f"{line} --resume")[0] == 0
+    _, *losses = (tmp_path / "run" / LOSSES).read_text().splitlines()
+    assert len(losses) == 30
+    assert all(set(json.loads(each)) == {"loss"} for each in losses)
 
 
 def test_other_data_cannot_finish_a_run(refused, save, arrays, tmp_path, monkeypatch, run):

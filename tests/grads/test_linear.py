@@ -40,10 +40,13 @@ def layer():
 def test_it_is_the_sum_of_the_engine(rows, layer, clipping, drawn):
     x, y = rows
     drawn = torch.tensor(list(drawn))
-    ours = LinearSum(layer, clipping)(SparseExamples(sparse.csr_array(x), y).batches(drawn))
+    linear = LinearSum(layer, clipping)
+    ours = linear(SparseExamples(sparse.csr_array(x), y).batches(drawn))
     engine = ClippedSum(layer, cross_entropy, clipping)
     theirs = engine(TensorExamples(x, y).batches(drawn))
     assert ours.keys() == theirs.keys()
+    assert linear.seen == engine.seen
+    assert linear.loss == pytest.approx(engine.loss, rel=1e-5)
     for name, value in theirs.items():
         torch.testing.assert_close(ours[name], value, rtol=2e-5, atol=2e-6)
 

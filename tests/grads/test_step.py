@@ -48,6 +48,28 @@ def test_a_step_moves_by_the_clipped_sum_over_the_expected_batch_size(seed):
     assert coins.sum() != 0.3 * COUNT  # or the test could not tell the divisors apart
 
 
+@pytest.mark.parametrize("by_example", [False, True])
+def test_who_asks_is_told_the_loss_of_every_batch(by_example):
+    step = private(sample_rate=1.0)
+    step.clipped.by_example = by_example
+    wanted, told = [], []
+    step.on_loss = told.append
+    x, y = data()
+    for _ in range(3):
+        wanted.append(F.cross_entropy(step.module(x), y).item())
+        step()
+    np.testing.assert_allclose(told, wanted, rtol=1e-6)
+    assert len(set(told)) == 3
+
+
+def test_the_loss_of_nobody_is_no_number():
+    step, told = private(sample_rate=1e-9), []
+    step.on_loss = told.append
+    step()
+    assert len(told) == 1
+    assert math.isnan(told[0])
+
+
 def test_batches_are_fresh_at_every_step():
     step = private(noise_multiplier=1e-7)
     moves = []

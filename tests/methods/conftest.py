@@ -3,10 +3,8 @@
 import pytest
 import torch
 
-from graphveil.methods import dpar_plan, gap_plan, node, private
-from graphveil.privacy import guarantee
-
-_PRICES = {}
+import prices
+from graphveil.methods import dpar_plan, gap_plan, graph_dpsgd, node, private
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -20,23 +18,6 @@ def one_thread():
 
 @pytest.fixture(autouse=True, scope="session")
 def prices_are_remembered():
-    """Hundreds of fits here cost the same: each noise is sought, and each event priced, once."""
-    calibrate, account = node.calibrate, guarantee.account
-
-    def remembered_noise(make_event, **settings):
-        key = repr((make_event(1.0), make_event(2.0), settings))
-        if key not in _PRICES:
-            _PRICES[key] = calibrate(make_event, **settings)
-        return _PRICES[key]
-
-    def remembered_price(event, delta):
-        key = repr((event, delta))
-        if key not in _PRICES:
-            _PRICES[key] = account(event, delta)
-        return _PRICES[key]
-
-    with pytest.MonkeyPatch.context() as patch:
-        for module in (private, node, gap_plan, dpar_plan):
-            patch.setattr(module, "calibrate", remembered_noise)
-        patch.setattr(guarantee, "account", remembered_price)
+    """Hundreds of fits here cost the same."""
+    with prices.remembered(private, node, gap_plan, dpar_plan, graph_dpsgd):
         yield

@@ -17,7 +17,7 @@ from graphveil._errors import BudgetError, GraphveilError, InvalidInputError, Un
 from graphveil.grads.step import PrivateStep
 from graphveil.graph.aggregation import Sent
 from graphveil.graph.rooted import rooted
-from graphveil.methods import GAP, Facts, gap, gap_plan, node
+from graphveil.methods import GAP, Facts, gap, gap_plan
 from graphveil.methods.node import rooted_losses
 from graphveil.nn.hops import AttentionTerms, Encoder, PairAttention
 from graphveil.privacy.accounting import epsilon
@@ -31,23 +31,11 @@ FACTS = Facts.of(DATA)
 MESSAGES = ("encoding", "label", "evidence")
 WEIGHTINGS = ("none", "similarity", "attention")
 SIGMOID = 1 / (1 + math.exp(-1))
-_PRICES = {}
 
 
 @pytest.fixture(autouse=True, scope="module")
-def quick_and_priced_once():
-    """Heads of a few steps; the noise for the same parts is sought once."""
-    calibrate = gap_plan.calibrate
-
-    def remembered(make_event, **settings):
-        key = repr((make_event(1.0), make_event(2.0), settings))
-        if key not in _PRICES:
-            _PRICES[key] = calibrate(make_event, **settings)
-        return _PRICES[key]
-
+def quick_heads():
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(node, "calibrate", remembered)
-        patch.setattr(gap_plan, "calibrate", remembered)
         patch.setattr(gap, "_HEAD_STEPS", 5)
         yield
 

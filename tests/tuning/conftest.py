@@ -4,9 +4,9 @@ import pytest
 import torch
 from tuning_cases import QUICK, VARY, drawn_graph
 
+import prices
 from graphveil.graph.splits import split
 from graphveil.methods import Facts, dpar_plan, gap_plan, private
-from graphveil.privacy import guarantee
 from graphveil.tuning import Tuning, plan, values_of
 
 
@@ -20,26 +20,9 @@ def one_thread():
 
 @pytest.fixture(autouse=True, scope="session")
 def prices_are_remembered():
-    """Many runs here cost the same: each noise is sought, and each event priced, once."""
-    known, calibrate, account = {}, private.calibrate, guarantee.account
-
-    def remembered_noise(make_event, **settings):
-        key = repr((make_event(1.0), make_event(2.0), settings))
-        if key not in known:
-            known[key] = calibrate(make_event, **settings)
-        return known[key]
-
-    def remembered_price(event, delta):
-        key = repr((event, delta))
-        if key not in known:
-            known[key] = account(event, delta)
-        return known[key]
-
-    with pytest.MonkeyPatch.context() as patch:
-        for module in (private, gap_plan, dpar_plan, plan):
-            patch.setattr(module, "calibrate", remembered_noise)
-        patch.setattr(guarantee, "account", remembered_price)
-        patch.setattr(plan, "price", lambda event, delta: remembered_price(event, delta).epsilon)
+    """Many runs here cost the same."""
+    with prices.remembered(private, gap_plan, dpar_plan, plan) as patch:
+        patch.setattr(plan, "price", lambda event, delta: prices.account(event, delta).epsilon)
         yield
 
 

@@ -253,6 +253,9 @@ def test_a_killed_search_leaves_no_trace_and_is_not_gone_on_with(
     assert not any(repr(method.learning_rate) in content for method in fits)
     with pytest.raises(InvalidInputError, match="--force"):
         run()
+    for refused in (runs.check, runs.read):
+        with pytest.raises(InvalidInputError, match="cannot go on: start anew with --force"):
+            refused(directory)
     with pytest.raises(InvalidInputError, match="cannot go on"):
         runs.train(made.made({}), arranged(data), directory, source, resume=True)
     run(force=True)

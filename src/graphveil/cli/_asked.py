@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 OWN_OPTIONS = ("epsilon", "delta", "seed")
 CONFIG_KEYS = (
     "method", "data", "root", "epsilon", "delta", "seed", "split", "out", "ledger", "account",
-    "settings",
+    "private_losses", "settings",
 )  # fmt: skip
 
 _KINDS: dict[str, tuple[tuple[type, ...], str]] = {
@@ -166,6 +166,7 @@ def _read_config(path: Path, more: Kinds) -> dict[str, Any]:
         "epsilon": (int, float),
         "delta": (int, float),
         "seed": int,
+        "private_losses": bool,
         "settings": dict,
         **more,
     }

@@ -256,6 +256,12 @@ def _drawn(details: Any) -> str:
 @account_option
 @force_option
 @click.option("--resume", is_flag=True, help="Go on with a run that was killed.")
+@click.option(
+    "--private-losses",
+    is_flag=True,
+    default=None,
+    help="Write the loss of every step, for your eyes only.",
+)
 @json_option
 def train(
     method: str | None,
@@ -307,6 +313,7 @@ def train(
         ledger=ledger,
         account=account,
         progress=bar(f"training {kind.name}"),
+        private_losses=bool(asked.get("private_losses")),
     )
     certificate = settings.certificate_
     result = {
@@ -330,6 +337,8 @@ def train(
         ("written to", f"{asked['out']}: certificate.txt says what is promised, and to whom"),
         ("note", f"The accuracy was {metrics['note']}."),
     ]
+    if asked.get("private_losses"):
+        rows.append(("for you only", f"{runs.LOSSES}: no certificate covers it; do not share it"))
     show(result, as_json, f"{kind.name} on {source.data}", rows)
 
 

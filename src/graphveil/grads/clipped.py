@@ -22,7 +22,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.func import functional_call, grad, vmap
+from torch.func import functional_call, grad_and_value, vmap
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.parameter import is_lazy
 
@@ -87,7 +87,8 @@ class ClippedSum:
 
     def __init__(self, module: nn.Module, losses: Losses, clipping: Clipping) -> None:
         self.module, self.losses, self.clipping = module, losses, clipping
-        self.seen = 0  # examples in the last sum; private
+        # Examples in the last sum, and what their losses add up to; both are private.
+        self.seen, self.loss = 0, 0.0
         self._made, self._next_test = 0, 10
         self._read_module()
 
@@ -130,7 +131,7 @@ class ClippedSum:
             self._tested = self._tested_alone = False
             self._next_test *= 10
         self._made += 1
-        self.seen = 0
+        self.seen, self.loss = 0, 0.0
         # In float64: leaving one term out must not shift the rounding of very many others.
         total = {name: zeros.double() for name, zeros in self.zeros().items()}
         for batch in batches:
@@ -144,21 +145,26 @@ class ClippedSum:
             add = self._sum_by_example if self.by_example else self._sum_by_book
             for name, value in add(batch).items():
                 total[name] += value
-            if waiting is not None and (seen := self.seen) - waiting[2] > 1:
+            if waiting is not None and self.seen - waiting[2] > 1:
+                noted = self.seen, self.loss
                 self._test_memory(waiting[0])
                 self._test_kept(waiting[1])
                 self._test(batch)
-                self.seen = seen
+                self.seen, self.loss = noted
         return total
 
     def _buffers(self) -> dict[str, tuple[Tensor, int]]:
         return {name: (value, value._version) for name, value in self.module.named_buffers()}
 
+    def _note(self, losses: Tensor) -> None:
+        self.seen += len(losses)
+        self.loss += float(losses.detach().double().sum())
+
     # --- book-keeping ---------------------------------------------------------------------------
 
     def _sum_by_book(self, batch: Batch) -> dict[str, Tensor]:
         losses, uses = self._forward(batch)
-        self.seen += len(losses)
+        self._note(losses)
         calls = self._calls(losses.sum(), uses, len(losses))
         with torch.no_grad():
             rules = self._rules(calls, len(losses))
@@ -246,22 +252,21 @@ class ClippedSum:
             return functional_call(model, (values, fixed, buffers), inputs).squeeze(0)
 
         examples = self._as_tensors(batch)
-        self.seen += len(examples[0])
         size = sum(value.numel() for value in parameters.values())
         at_once = max(1, min(256, _VMAP_ELEMENTS // size))
         total = self.zeros()
         for start in range(0, len(examples[0]), at_once):
             part = tuple(x[start : start + at_once] for x in examples)
             try:
-                found = vmap(grad(loss), in_dims=(None, 0), randomness="different")(
-                    parameters, part
-                )
+                each = vmap(grad_and_value(loss), in_dims=(None, 0), randomness="different")
+                found, losses = each(parameters, part)
             except RuntimeError as error:
                 raise UnprovenError(
                     f"{self._unruled} has no gradient rule here and cannot be run one example at a "
                     f"time ({str(error).splitlines()[0]}). Build it from nn.Linear and "
                     "graphveil.grads.layers, or freeze its parameters."
                 ) from error
+            self._note(losses)
             gradients = {name.removeprefix("module."): value for name, value in found.items()}
             blocks: dict[str, dict[str, Tensor]] = {}
             for name, value in gradients.items():
@@ -294,7 +299,7 @@ class ClippedSum:
             if self.by_example:  # vmap shows each example alone: nothing mixes but by a memory
                 self._sum_by_example(batch)
                 self._test_kept(kept)
-                self.seen, self._tested = 0, True
+                self.seen, self.loss, self._tested = 0, 0.0, True
                 return
             before = self._buffers()
             conclusive, count = self._test_gradients(batch)

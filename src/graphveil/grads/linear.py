@@ -73,12 +73,15 @@ class LinearSum(ClippedSum):
         self, batches: Iterable[tuple[sparse.csr_array, Tensor, Tensor]]
     ) -> dict[str, Tensor]:
         """The clipped sum over all examples of all ``batches``, by parameter name; float64."""
-        total, self.seen = {name: zeros.double() for name, zeros in self.zeros().items()}, 0
+        total = {name: zeros.double() for name, zeros in self.zeros().items()}
+        self.seen, self.loss = 0, 0.0
         weight, bias = self.layer.weight.double(), self.layer.bias.double()
         within = f"{self.block}." if self.block else ""
         for rows, squares, labels in batches:
-            self.seen += len(labels)
-            found = (torch.from_numpy(rows @ weight.t().contiguous().numpy()) + bias).softmax(1)
+            logits = torch.from_numpy(rows @ weight.t().contiguous().numpy()) + bias
+            known = labels.clamp_min(-1)  # those without a label add nothing
+            self._note(F.cross_entropy(logits, known, reduction="none", ignore_index=-1))
+            found = logits.softmax(1)
             residual = found - F.one_hot(labels.clamp_min(0), found.shape[1])
             residual *= (labels >= 0).unsqueeze(1)
             # A norm is never read too small: rounding makes it larger, if anything.

@@ -138,6 +138,8 @@ class PrivateStep:
             else dpa.NonPrivateDpEvent()
         )
         self.taken = 0
+        # Is told the mean loss of every batch, which has no noise and stands in no event: private.
+        self.on_loss: Callable[[float], None] | None = None
         self._earlier: dpa.DpEvent = dpa.NoOpDpEvent()
         self._journal: Journal | None = None
         # What the steps are charged for, if whoever made this has more to say than the event does.
@@ -224,6 +226,9 @@ class PrivateStep:
         self.optimizer.step()
         for parameter in self.module.parameters():
             parameter.grad = None
+        if self.on_loss is not None:
+            seen = self.clipped.seen
+            self.on_loss(self.clipped.loss / seen if seen else math.nan)
 
     def _draw(self) -> Tensor:
         """Every example by a coin of its own, or a uniform choice of a fixed number of them."""

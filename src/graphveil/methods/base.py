@@ -157,6 +157,11 @@ class Method(BaseEstimator, ABC):
     learning_rate: float = 0.02
     seed: int = 0
 
+    # Told the training loss of every step, in the open: private, and outside every certificate.
+    on_loss: Callable[[float], None] | None = field(
+        default=None, init=False, repr=False, compare=False
+    )
+
     # Set by fit.
     plan_: Plan = field(init=False, repr=False, compare=False)
     certificate_: Certificate = field(init=False, repr=False, compare=False)

@@ -91,6 +91,7 @@ class MLPBaseline(NodeMethod):
                 data.train_mask.nonzero().flatten(),
                 (data.val_mask & (data.y >= 0)).nonzero().flatten(),
                 steps=self.steps,
+                on_loss=self.on_loss,
                 progress=progress,
             )
         self.network_ = network.eval()

@@ -201,6 +201,7 @@ class GAP(PlannedGAP):
                 seen.nonzero().flatten(),
                 (data.val_mask & (data.y >= 0)).nonzero().flatten(),
                 by_loss=True,
+                on_loss=self.on_loss,
                 **how,
             )
 

@@ -428,6 +428,7 @@ class GraphBaseline(GraphMethod):
                 rate=self._rate,
                 loss=lambda logits, y: _loss(logits, y, self.loss, weights).mean(),
                 classes=lambda logits: self._probabilities(logits).argmax(1),
+                on_loss=self.on_loss,
                 progress=progress,
             )
         self.network_ = network.eval()

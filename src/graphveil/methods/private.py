@@ -154,6 +154,7 @@ class PrivateMethod(Method):
             **self._step_settings(network, terms),
         )
         step.promise = "; ".join(self._promised())
+        step.on_loss = self.on_loss
         return step
 
     def _promised(self) -> list[str]:

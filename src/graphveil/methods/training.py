@@ -87,6 +87,7 @@ def fit_open(
     classes: Callable[[Tensor], Tensor] = lambda logits: logits.argmax(1),
     every: int = 5,
     by_loss: bool = False,
+    on_loss: Callable[[float], None] | None = None,
     progress: Callable[[Iterable[int]], Iterable[int]] | None = None,
 ) -> float:
     """Train without privacy; keep the weights that do best on the nodes ``chosen``, if any.
@@ -110,8 +111,11 @@ def fit_open(
             ids, queue = queue[:batch_size], queue[batch_size:]
         module.train()
         optimizer.zero_grad()
-        loss(logits(ids), y[ids]).backward()
+        paid = loss(logits(ids), y[ids])
+        paid.backward()
         optimizer.step()
+        if on_loss is not None:
+            on_loss(float(paid.detach()))
         if len(chosen) and taken % every == every - 1:
             module.eval()
             with torch.no_grad():

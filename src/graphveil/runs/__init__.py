@@ -2,19 +2,20 @@
 
 In the order in which they are written:
 
-==================  ==============================================================================
-log.txt             what happened when
-ledger.json         the account the run is charged to, and its reservation; before it is reserved
-settings.json       method, settings, data, split, seed and the public facts
-checkpoint/         while training: weights and the count of steps begun; removed last of all
-model.safetensors   the weights
-cache.safetensors   noisy sums that predictions read (gap); under the unit node, not to be published
-events.json         every charge, and the hash of the weights it paid for
-metrics.json        accuracy on the test nodes: read off labels, hence outside the certificate
-environment.json    versions
-certificate.txt     for people; so is certificate.md
-certificate.json    makes the run *finished*
-==================  ==============================================================================
+====================  ==============================================================================
+log.txt               what happened when
+ledger.json           the account the run is charged to, and its reservation; before it is reserved
+settings.json         method, settings, data, split, seed and the public facts
+private-losses.jsonl  the loss of every step, where asked for; private, covered by nothing
+checkpoint/           while training: weights and the count of steps begun; removed last of all
+model.safetensors     the weights
+cache.safetensors     noisy sums that predictions read (gap); under the unit node for nobody
+events.json           every charge, and the hash of the weights it paid for
+metrics.json          accuracy on the test nodes: read off labels, hence outside the certificate
+environment.json      versions
+certificate.txt       for people; so is certificate.md
+certificate.json      makes the run *finished*
+====================  ==============================================================================
 
 Each file is written whole or not at all. Whenever a run is killed, either the checkpoint or the
 weights with their charges are on disk, and :func:`train` goes on from there; no step begun is ever
@@ -23,6 +24,7 @@ forgotten. Charges are read from events.json: it is written before every certifi
 
 from graphveil.runs.directory import (
     FILES,
+    LOSSES,
     arranged,
     check,
     class_names,
@@ -42,6 +44,7 @@ from graphveil.runs.tuned import check_tuning, tune
 
 __all__ = [
     "FILES",
+    "LOSSES",
     "METRICS",
     "OUTSIDE",
     "Arranged",

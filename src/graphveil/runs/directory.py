@@ -5,11 +5,12 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import math
 import os
 import platform
 import shutil
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -54,6 +55,8 @@ FILES = (
 )
 CACHE = "cache.safetensors"  # of methods that have one
 AUDIT = "audit.json"  # of runs that were attacked, see docs/report.md
+LOSSES = "private-losses.jsonl"  # of runs that were asked for them
+_PRIVATE = "training losses, read off records without noise; no certificate covers them"
 _CHECKPOINT, _FINGERPRINT = "checkpoint", "data.sha256"
 
 
@@ -68,7 +71,7 @@ def state(directory: str | Path) -> str:
         found = {path.name for path in directory.iterdir()}
     except OSError as error:
         raise unusable(directory, error) from error
-    written = (*FILES, CACHE, LEDGER, AUDIT)
+    written = (*FILES, CACHE, LEDGER, AUDIT, LOSSES)
     ours = {*written, _CHECKPOINT, *(partial_name(name) for name in written)}
     if foreign := sorted(found - ours):
         raise InvalidInputError(
@@ -101,8 +104,7 @@ def check(directory: str | Path, *, resume: bool = False, force: bool = False) -
         )
     if found == "unfinished" and not (resume or force):
         raise InvalidInputError(
-            f"The run in {directory} was begun and not finished; go on with --resume, or start "
-            "anew with --force."
+            f"The run in {directory} was begun and not finished; {_way_on(directory)}."
         )
     if found == "unfinished" and resume and _begun_tuning(directory):
         raise InvalidInputError(
@@ -135,6 +137,7 @@ def train(
     account: str | None = None,
     progress: Progress | None = None,
     tuning: Mapping[str, Any] | None = None,
+    private_losses: bool = False,
 ) -> dict[str, Any]:
     """Fit ``method`` into ``directory``, and return its metrics.
 
@@ -145,6 +148,9 @@ def train(
 
     With a ``ledger`` the run is charged to an ``account`` of it: reserved before data is loaded,
     settled when it is trained. Data must then come from ``source``.
+
+    With ``private_losses`` the training loss of every step is written down, in the open: the file
+    stays with whoever holds the data, and is covered by no certificate.
 
     *Guarantee*: that of the method. The certificate counts every step ever begun; so does the
     ledger, at every moment.
@@ -177,7 +183,8 @@ def train(
                 asked = _settings(method, source, arranged, tuning)
                 if not _restored(method, arranged.training, directory, asked):
                     fitting = True
-                    _fit(method, arranged.training, directory, asked, progress)
+                    with _written(method, directory, private_losses):
+                        _fit(method, arranged.training, directory, asked, progress)
             except (Exception, KeyboardInterrupt) as error:
                 _stopped(directory, error)
                 # What is charged is not asked of the disk, where somebody may have removed it.
@@ -262,6 +269,27 @@ def _fit(
     if asked["tuning"] is not None:
         method.plan_ = _resting_on(method.plan_, asked["tuning"])
         method._certify()
+
+
+@contextlib.contextmanager
+def _written(method: Method, directory: Path, wanted: bool) -> Iterator[None]:
+    """Write the loss of every step to a file of its own, if it is wanted."""
+    if not wanted:
+        yield
+        return
+    log(directory, f"writes {LOSSES}, which are private")
+    with (directory / LOSSES).open("a", buffering=1) as file:
+        if not file.tell():
+            file.write(json.dumps({"private": _PRIVATE}) + "\n")
+
+        def note(loss: float) -> None:
+            file.write(json.dumps({"loss": loss if math.isfinite(loss) else None}) + "\n")
+
+        method.on_loss = note
+        try:
+            yield
+        finally:
+            method.on_loss = None
 
 
 def _begun(directory: Path) -> bool:
@@ -356,6 +384,14 @@ def _begun_tuning(directory: Path) -> bool:
     """Whether trials on the private data were begun here; nothing of them is kept."""
     found = _tuning(directory) if (directory / "settings.json").exists() else None
     return found is not None and found.get("scores") != "public-data"
+
+
+def _way_on(directory: Path) -> str:
+    """What can be done about a run that was begun and not finished."""
+    anew = "start anew with --force"
+    if _begun_tuning(directory):
+        return f"a tuning run cannot go on: {anew}"
+    return f"go on with --resume, or {anew}"
 
 
 def _resting_on(plan: Plan, tuning: Mapping[str, Any]) -> Plan:
@@ -496,7 +532,8 @@ def read(directory: str | Path) -> Method:
     if (found := state(directory)) != "finished":
         raise InvalidInputError(
             f"There is no finished run in {directory}; "
-            + ("go on with --resume." if found == "unfinished" else "check the path.")
+            + (_way_on(directory) if found == "unfinished" else "check the path")
+            + "."
         )
     with reading(directory, "settings.json"):
         saved = read_json(directory / "settings.json")
