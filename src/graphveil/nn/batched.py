@@ -18,6 +18,7 @@ from graphveil.grads.layers import Affine
 from graphveil.grads.rows import ragged
 from graphveil.graph.messages import NORMALISATIONS, normalised
 from graphveil.nn.convs import make_conv
+from graphveil.nn.kinks import largest
 from graphveil.nn.mlp import MLP, Activated
 
 
@@ -41,11 +42,9 @@ class InstanceNorm(nn.Module):
 
 def pooled(x: Tensor, batch: Tensor, num_graphs: int, how: str) -> Tensor:
     """``sum``, ``mean`` or ``max`` over each graph's nodes; zeros for a graph without nodes."""
-    zeros = x.new_zeros(num_graphs, x.shape[1])
     if how == "max":
-        places = batch.unsqueeze(1).expand_as(x)
-        return zeros.scatter_reduce(0, places, x, "amax", include_self=False)
-    total = zeros.index_add(0, batch, x)
+        return largest(x, batch, num_graphs)
+    total = x.new_zeros(num_graphs, x.shape[1]).index_add(0, batch, x)
     if how == "sum":
         return total
     return total / torch.bincount(batch, minlength=num_graphs).clamp_min(1).unsqueeze(1)

@@ -15,12 +15,12 @@ from abc import ABC, abstractmethod
 from typing import Any, final
 
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from graphveil import _validate
 from graphveil._errors import InvalidInputError
 from graphveil.grads.layers import Affine, HeadDot, SelfWeight
 from graphveil.graph.messages import Neighbourhoods
+from graphveil.nn.kinks import leaky_relu
 from graphveil.nn.mlp import MLP
 
 
@@ -48,7 +48,9 @@ class GCN(Conv):
 class SAGE(Conv):
     """``W mean_j(h_j) + b + V h_i``; with ``aggregation="max"`` the largest, channel by channel.
 
-    Weights are not used. A node that no message reaches has zeros in the place of the mean.
+    Weights are not used. A node that no message reaches has zeros in the place of the mean. The
+    gradient of the largest jumps where messages tie (see :mod:`graphveil.nn.kinks`); no method here
+    trains with it.
     """
 
     def __init__(self, in_channels: int, out_channels: int, aggregation: str = "mean") -> None:
@@ -147,7 +149,7 @@ class GAT(Conv):
             scores = via.products(self._split(self.lin_key(h)), query) / self.channels**0.5
         else:
             receivers = self.att_receiver(via.apart(values)[0])
-            scores = F.leaky_relu(via.pairs(self.att_sender(values), receivers), 0.2)
+            scores = leaky_relu(via.pairs(self.att_sender(values), receivers), 0.2)
         out = via.attend(scores, values)
         out = out.flatten(-2) if self.concat else out.mean(-2)
         return out if self.attention == "dot" else self.bias(out)

@@ -15,14 +15,15 @@ from torch.nn import functional as F
 
 from graphveil import _validate
 from graphveil._errors import InvalidInputError
+from graphveil.nn.kinks import leaky_relu, relu
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "tanh": torch.tanh,  # bounded: what clips least in private training
-    "relu": F.relu,
+    "relu": relu,
     "elu": F.elu,
     "selu": F.selu,
     "gelu": F.gelu,
-    "leaky_relu": F.leaky_relu,
+    "leaky_relu": leaky_relu,
     "softplus": F.softplus,
 }
 NORMS = ("layer",)

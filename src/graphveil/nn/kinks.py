@@ -1,0 +1,63 @@
+r"""Functions with a kink, given gradients without a jump.
+
+A gradient that jumps makes a private sum fragile. The last bits of a matrix product depend on how
+many rows it has, so on who else was drawn; at a jump, one unit's absence could flip the gradients
+of others, each by twice the clipping bound. Here values are the usual ones, to the last bit, and
+gradients change gradually over a hundredth of a unit: the last bits of what goes in move the last
+bits of what comes out. Any vector may be clipped and noised, so this costs no privacy.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+WIDTH = 1e-2  # over which a gradient goes from one side of a kink to the other
+
+
+class _Bent(torch.autograd.Function):
+    """leaky_relu; its slope goes from ``slope`` at 0 to 1 at ``WIDTH``."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(x: Tensor, slope: float) -> Tensor:
+        return F.leaky_relu(x, slope)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, float], output: Tensor) -> None:
+        x, ctx.slope = inputs
+        ctx.save_for_backward(x)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
+        (x,) = ctx.saved_tensors
+        return grad * (x / WIDTH).clamp(0.0, 1.0).mul(1.0 - ctx.slope).add(ctx.slope), None
+
+
+def leaky_relu(x: Tensor, slope: float = 0.01) -> Tensor:
+    """``x`` above 0, ``slope`` times it below."""
+    return _Bent.apply(x, slope)
+
+
+def relu(x: Tensor) -> Tensor:
+    """``x`` above 0, 0 below."""
+    return leaky_relu(x, 0.0)
+
+
+def largest(x: Tensor, owner: Tensor, count: int) -> Tensor:
+    """The largest of each owner's rows, channel by channel; zeros for an owner without rows.
+
+    The gradient goes to all rows that are nearly as large, the nearer the more.
+    """
+    zeros = x.new_zeros(count, x.shape[1])
+    rows = x.detach()
+    top = zeros.scatter_reduce(0, owner.unsqueeze(1).expand_as(x), rows, "amax", include_self=False)
+    width = WIDTH * (1.0 + top.abs())
+    near = (rows - (top - width)[owner]).clamp_min(0.0)
+    share = near / zeros.index_add(0, owner, near)[owner]
+    mixed = zeros.index_add(0, owner, share * x)
+    return top + (mixed - mixed.detach())
