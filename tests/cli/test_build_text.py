@@ -35,6 +35,32 @@ def test_from_texts_to_a_trained_model(docs, answer, out):
     assert trained["data"] == out
 
 
+@pytest.mark.parametrize("split", ["transductive", "inductive"])
+@pytest.mark.parametrize("out", ["graph.npz", "graph.pt", "graph"])
+def test_a_certificate_repeats_what_a_graph_rests_on(docs, answer, run, out, split):
+    (docs / "public.csv").write_text("id,text\n1,the cat and the bank\n2,a dog\n")
+    answer("data build vocabulary --documents public.csv --dimension 4 --out words.csv")
+    built = answer(f"{BUILD} --features tfidf --vocabulary words.csv --min-class 2 --out {out}")
+    assert sum("vocabulary" in line for line in built["public"]) == 1
+    quick = "--epsilon 8 --delta 1e-3 --set steps=2 --set sample_rate=1"
+    answer(f"train dp-gnn --data {out} {quick} --split {split} --out run")
+    certificate = json.loads((docs / "run" / "certificate.json").read_text())
+    assert certificate["public"][-len(built["public"]) :] == built["public"]
+    assert built["public"][0] in (docs / "run" / "certificate.txt").read_text().replace("\n", " ")
+    assert run("report run --out page.html")[0] == 0  # which makes the certificate anew
+    assert run(f"predict run --data {out} --mode noisy --epsilon 1")[0] == 0  # and this more
+    again = json.loads((docs / "run" / "certificate.json").read_text())
+    assert again["public"] == certificate["public"]
+
+
+def test_what_a_graph_rests_on_must_be_lines(docs, answer, refused):
+    answer(f"{BUILD} --features hash --min-class 2 --out graph")
+    (docs / "graph" / "public.txt").write_text("fine\n" + 600 * "x")
+    assert "'public'" in refused("train mlp --data graph --set steps=2 --out run")
+    (docs / "graph" / "public.txt").write_bytes(b"\xff\xfe")
+    assert "public.txt" in refused("train mlp --data graph --set steps=2 --out run")
+
+
 def test_a_vocabulary_leak_is_refused_with_the_safe_choices(docs, refused, answer, run):
     message = refused(f"{BUILD} --features tfidf --out graph.npz", code=3)
     for word in ("release", "public text", "hash", "vectors", "sentence"):

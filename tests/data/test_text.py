@@ -129,7 +129,7 @@ def test_packed_tables_other_columns_and_no_labels(put):
     paths = put("docs.csv.gz", documents), put("links.csv.gz", "source,target\nDoe,Åsa\n")
     data = text.build(*paths, id="name", text="body")
     assert data.ids == ["Doe", "Åsa"]
-    assert sorted(data.keys()) == ["edge_index", "ids", "x"]
+    assert sorted(data.keys()) == ["edge_index", "ids", "public", "x"]
 
 
 def test_the_column_label_is_taken_unless_it_is_something_else(built):

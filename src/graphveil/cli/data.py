@@ -140,7 +140,7 @@ def build_text(
         "class_names": built.class_names if "y" in built else None,
         "messages": built.edge_index.shape[1],
         "labelled": int((built.y >= 0).sum()) if "y" in built else None,
-        "public": _public(features, "y" in built, min_class),
+        "public": built.public,
     }
     rows = [
         ("documents", _text(result["num_nodes"])),
@@ -152,22 +152,6 @@ def build_text(
         *(("public", each) for each in result["public"]),
     ]
     show(result, as_json, f"A graph of {documents}", [row for row in rows if row[1]])
-
-
-def _public(features: str, labels: bool, min_class: int) -> list[str]:
-    """What a certificate for this graph takes as public."""
-    found = ["The documents' ids, in their order."]
-    if labels:
-        found.append("The list of class names, and who has no label.")
-    if min_class:
-        found.append(
-            f"Which classes have at least {min_class} documents, and whose documents were left out "
-            "with the others: read off the labels."
-        )
-    files = {"tfidf": "vocabulary", "vectors": "file of vectors", "sentence": "model"}
-    if features in files:
-        found.append(f"The {files[features]}: it must not have been made from these documents.")
-    return found
 
 
 @build.command("vocabulary")

@@ -12,10 +12,12 @@ feature and holds numbers. Whole numbers as labels are class numbers from 0; any
 name, and the sorted names are the classes (``data.class_names``: the list counts as public). An
 empty label means unlabelled, an empty split neither trained on nor tested. Each line of ``edges``
 is a friendship unless ``undirected=False``; then messages go from ``source`` to ``target`` only.
+Beside the tables there may be a ``public.txt``: a line for each thing that they rest on and that
+counts as public (``data.public``), which certificates repeat.
 
 **A .npz** with the arrays ``x`` and ``edge_index``, perhaps ``y``, ``train_mask``, ``val_mask``,
 ``test_mask``, ``edge_attr``, ``pos`` and ``num_classes``: named and shaped as in PyG, taken as they
-are.
+are. ``public`` is the lines of ``public.txt``.
 
 **A .pt** written by ``torch.save(data, path)``, with the same names, taken as they are.
 
@@ -46,7 +48,9 @@ from graphveil.graph.checks import MASKS, checked
 _TEXT = ("id", "label", "split", "source", "target")  # read as written: "01" is not "1"
 _PARTS = ("train", "val", "test")
 _OF_GRAPHS = ("batch", "num_graphs", "pos")
-_NAMES = ("x", "edge_index", "y", *MASKS, "edge_attr", "num_classes", "class_names", *_OF_GRAPHS)
+_LINES = ("class_names", "public")
+_NAMES = ("x", "edge_index", "y", *MASKS, "edge_attr", "num_classes", *_LINES, *_OF_GRAPHS)
+PUBLIC = "public.txt"  # what tables rest on, beside them
 
 
 def read(path: str | Path, *, undirected: bool = True) -> Data:
@@ -112,6 +116,11 @@ def _read_tables(folder: Path, undirected: bool) -> Data:
             data.class_names, data.num_classes = names, len(names)
     if "split" in nodes:
         _put_masks(data, nodes_path, nodes["split"])
+    if (lines := folder / PUBLIC).is_file():
+        try:
+            data.public = [line for line in lines.read_text().splitlines() if line.strip()]
+        except (OSError, UnicodeDecodeError) as error:
+            _unreadable(lines, error)
     return data
 
 
@@ -291,8 +300,8 @@ def _read_npz(path: Path) -> Data:
     for name, array in arrays.items():
         if name in ("num_classes", "num_graphs"):
             data[name] = array.item() if array.ndim == 0 else array.tolist()
-        elif name == "class_names":
-            data.class_names = [str(word) for word in array.tolist()]
+        elif name in _LINES:
+            data[name] = [str(line) for line in np.atleast_1d(array).tolist()]
         elif array.dtype.kind not in "biuf":
             raise InvalidInputError(f"{path}: {name!r} must hold numbers, got {array.dtype}.")
         else:

@@ -45,7 +45,7 @@ from torch_geometric.utils import coalesce
 from graphveil import _validate
 from graphveil._errors import InvalidInputError, UnprovenError
 from graphveil._files import partial_name, write_file
-from graphveil.data.files import _bad_cell, _check_columns, _edge_index, _unreadable
+from graphveil.data.files import PUBLIC, _bad_cell, _check_columns, _edge_index, _unreadable
 from graphveil.graph.checks import checked
 
 _OPTIONS = {"hash": "dimension", "tfidf": "vocabulary", "vectors": "vectors", "sentence": "model"}
@@ -96,7 +96,8 @@ def build(
     ``vocabulary``), ``vectors`` (needs ``vectors``) and ``sentence`` (needs ``model``). Each link
     goes both ways unless ``undirected=False``. A document without text has a row of zeros, one
     without label ``y=-1``. The result has ``x``, ``edge_index``, ``ids`` and, with labels, ``y``,
-    ``class_names`` (sorted; as numbers if all are) and ``num_classes``.
+    ``class_names`` (sorted; as numbers if all are) and ``num_classes``. Its ``public`` says what
+    it rests on; certificates repeat that.
 
     ``min_class`` leaves out the documents of classes with fewer documents than that, and their
     links. Unlabelled documents stay.
@@ -137,7 +138,27 @@ def build(
     if "label" in table and table["label"].notna().any():
         y, names = _classes(table["label"])
         data.y, data.class_names, data.num_classes = torch.from_numpy(y), names, len(names)
+    data.public = _public(features, "y" in data, min_class)
     return checked(data, labels=False, masks=False)
+
+
+def _public(features: str, labels: bool, min_class: int) -> list[str]:
+    """What a certificate for this graph takes as public."""
+    found = ["the documents' ids, in their order"]
+    if labels:
+        found.append("the list of class names, and who has no label")
+    if min_class:
+        found.append(
+            f"which classes have at least {min_class} documents, and whose documents were left out "
+            "with the others: read off the labels"
+        )
+    if features != "hash":
+        files = {"tfidf": "vocabulary", "vectors": "file of vectors", "sentence": "model"}
+        found.append(
+            f"the {files[features]} by which texts were read: it must not have been made from "
+            "these documents"
+        )
+    return found
 
 
 def _check_options(features: str, **given: Any) -> None:
@@ -548,7 +569,7 @@ def check_place(path: str | Path, force: bool) -> None:
         raise InvalidInputError(
             f"{path} exists and is not written over; choose another name, or use --force."
         )
-    tables = {"nodes.csv", "edges.csv"}
+    tables = {"nodes.csv", "edges.csv", PUBLIC}
     other = path.is_file() if path.suffix == "" else path.is_dir()
     if other or (path.is_dir() and {each.name for each in path.iterdir()} - tables):
         raise InvalidInputError(
@@ -575,6 +596,8 @@ def _write_folder(path: Path, data: Data) -> None:
         new.mkdir()
         nodes.to_csv(new / "nodes.csv", index=False, float_format="%.9g")
         edges.to_csv(new / "edges.csv", index=False)
+        if "public" in data:
+            (new / PUBLIC).write_text("".join(f"{line}\n" for line in data.public))
         if path.exists():
             path.rename(Path(work) / "old")
         new.rename(path)

@@ -27,6 +27,22 @@ MASKS = ("train_mask", "val_mask", "test_mask")
 _CLASSES = "[1, 1e6]"
 
 
+def public_of(data: Data) -> tuple[str, ...]:
+    """What ``data`` says that its features and classes rest on, and that counts as public.
+
+    ``data.public`` is a list of lines, such as that the vocabulary of its texts was public.
+    Certificates of what is trained on it repeat them.
+    """
+    lines = getattr(data, "public", ())
+    if not isinstance(lines, (list, tuple)) or not all(
+        isinstance(line, str) and line.isprintable() and 0 < len(line) <= 500 for line in lines
+    ):
+        raise _refusal(
+            "public", "a list of lines of at most 500 characters", repr(lines)[:80], "write lines"
+        )
+    return tuple(lines)
+
+
 def checked(
     data: Data,
     *,

@@ -16,7 +16,7 @@ from graphveil.graph.checks import MASKS, num_records, record_of
 OF_NODES = ("x", "pos")
 OF_EDGES = ("edge_attr",)
 OF_GRAPHS = ("y", *MASKS, "graph_id")
-OF_THE_SET = ("num_classes", "class_names")
+OF_THE_SET = ("num_classes", "class_names", "public")
 
 
 def chosen(data: Data, which: Tensor) -> Data:

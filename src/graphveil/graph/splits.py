@@ -34,7 +34,7 @@ from graphveil.graph.sets import chosen
 from graphveil.rng import seeded
 
 # Attributes that speak of the whole graph. PyG takes a list as long as the graph for a node's own.
-_OF_THE_GRAPH = ("num_classes", "class_names")
+_OF_THE_GRAPH = ("num_classes", "class_names", "public")
 
 
 def split(data: Data, fractions: Sequence[float] = (0.75, 0.1, 0.15), seed: int = 0) -> Data:

@@ -26,7 +26,7 @@ from torch_geometric.utils import coalesce, is_undirected
 
 from graphveil import _validate
 from graphveil._errors import InvalidInputError
-from graphveil.graph.checks import checked, num_classes_of, num_records, record_of
+from graphveil.graph.checks import checked, num_classes_of, num_records, public_of, record_of
 from graphveil.methods.training import seeded_weights
 from graphveil.privacy.guarantee import Certificate, Charge, Claimed, certify
 
@@ -124,6 +124,10 @@ class Plan:
             claim=self.claim,
         )
 
+    def taking(self, public: Sequence[str]) -> Plan:
+        """The same plan, which takes more as public."""
+        return replace(self, public=(*self.public, *public))
+
     def resting_on(self, public: Sequence[str], voided_by: Sequence[str] = ()) -> Plan:
         """The same plan, whose certificate names more that it takes as public and is voided by.
 
@@ -198,11 +202,11 @@ class Method(BaseEstimator, ABC):
     def plan(self, facts: Facts) -> Plan:
         """What training on such a graph will run and cost. Touches no data."""
 
-    def _started(self, plan: Plan) -> None:
+    def _started(self, plan: Plan, data: Data) -> None:
         """Forget an earlier fit: were this one cut short, nothing of the two would mix."""
         for name in [name for name in vars(self) if name.endswith("_")]:
             delattr(self, name)
-        self.plan_ = plan
+        self.plan_ = plan.taking(public_of(data))
 
     @abstractmethod
     def fit(

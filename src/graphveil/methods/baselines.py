@@ -76,7 +76,7 @@ class MLPBaseline(NodeMethod):
         self, data: Data, *, directory: str | Path | None = None, progress: Progress | None = None
     ) -> Self:
         """The whole graph at every step; the weights that do best on the validation nodes."""
-        self._started(self.plan(Facts.of(data)))
+        self._started(self.plan(Facts.of(data)), data)
         x, read = self._prepared(data.x), self._read_in_training(data)
         messages = self._messages(data)
         network = self._made(self.plan_.facts)

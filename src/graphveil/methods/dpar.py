@@ -91,7 +91,7 @@ class DPAR(PlannedDPAR):
         variant = str(plan.settings["variant"])
         if place is not None:
             self._check_begun(place, variant)
-        self._started(plan)
+        self._started(plan, data)
         rng = secret() if rng is None else rng
         drawn = self._drawn(data, self._rows(facts, variant), rng)
         messages, charges = alone(len(data.x)), []

@@ -108,7 +108,7 @@ class GAP(PlannedGAP):
         facts = Facts.of(data)
         plan = self.plan(facts)
         self._check_edges(data.edge_index, plan.unit)
-        self._started(plan)
+        self._started(plan, data)
         rng = secret() if rng is None else rng
         network, x = self._made(facts), self._prepared(data.x)
         spent: dict[str, list[Any]] = {}

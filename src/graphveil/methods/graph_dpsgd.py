@@ -410,7 +410,7 @@ class GraphBaseline(GraphMethod):
     ) -> Self:
         """Batches of graphs; the weights that do best on the validation graphs."""
         data = _split_before(self._taken(data))
-        self._started(self.plan(Facts.of(data)))
+        self._started(self.plan(Facts.of(data)), data)
         network, graphs = self._made(self.plan_.facts), self._graphs(data)
         weights = _weights(self.class_weights, self.plan_.facts)
         with seeded_weights(self.seed):

@@ -289,7 +289,7 @@ class SteppedMethod(PrivateMethod):
         rng: SecretStream | None = None,
     ) -> Self:
         facts = Facts.of(data)
-        self._started(self.plan(facts))
+        self._started(self.plan(facts), data)
         rng = secret() if rng is None else rng
         network = self._made(facts)
         charges = self._release_first(data, directory, rng)

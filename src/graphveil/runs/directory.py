@@ -21,7 +21,7 @@ from torch_geometric.data import Data
 
 from graphveil._errors import InvalidInputError
 from graphveil._files import partial_name, sync, write_file
-from graphveil.graph.checks import MASKS
+from graphveil.graph.checks import MASKS, public_of
 from graphveil.methods import METHODS, Facts, Method
 from graphveil.methods.base import Plan, Progress
 from graphveil.methods.private import PrivateMethod
@@ -366,6 +366,7 @@ def _settings(
             "data": {**asdict(source), "split": arranged.split},
             "facts": facts,
             "class_names": getattr(arranged.training, "class_names", None),
+            "public": list(public_of(arranged.training)),
             "tuning": None if tuning is None else dict(tuning),
         }
     )
@@ -587,7 +588,9 @@ def _source(directory: Path) -> Source:
 
 def _restore(directory: Path, method: Method, facts: Facts) -> None:
     """Weights and charges into a method made from the settings, as `fit` would have left them."""
-    method.plan_ = method.plan(facts)
+    with reading(directory, "settings.json"):
+        public = [str(line) for line in read_json(directory / "settings.json").get("public", ())]
+    method.plan_ = method.plan(facts).taking(public)
     if (tuning := _tuning(directory)) is not None:
         with reading(directory, "settings.json"):
             method.plan_ = _resting_on(method.plan_, tuning)
