@@ -157,6 +157,13 @@ def test_a_refusal_before_the_first_step_leaves_an_old_run_as_it_was(copied, arr
     assert [path.name for path in copied.parent.iterdir()] == ["run"]
 
 
+def test_weights_that_left_the_numbers_are_measured_and_the_run_is_finished(arranged, tmp_path):
+    method = DPMLP(epsilon=8.0, steps=2, sample_rate=1.0, optimizer="sgd", learning_rate=1e38)
+    metrics = runs.train(method, arranged, tmp_path / "run", SOURCE)
+    assert metrics["test_roc_auc"] is None
+    assert runs.state(tmp_path / "run") == "finished"
+
+
 def test_a_forced_run_that_is_killed_keeps_the_old_one_beside(copied, arranged, monkeypatch):
     old = (copied / "certificate.json").read_bytes()
     for _ in range(2):

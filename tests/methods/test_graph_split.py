@@ -126,6 +126,35 @@ def test_the_bound_of_two_is_reached():
     assert float(moved.norm()) == pytest.approx(2 * bound, rel=1e-4)
 
 
+@pytest.mark.parametrize("train, charged", [(2, (0, 2)), (11, (0, 11)), (12, (1, 11))])
+def test_few_documents_in_large_groups_are_charged_for_all(train, charged):
+    """A node without a loss removes no term, and may alter all of them."""
+    data = graph(seed=3, nodes=12, edges=60)
+    first = torch.arange(12) < train
+    nobody = torch.zeros(12, dtype=torch.bool)
+    data = changed(data, train_mask=first, val_mask=nobody, test_mask=~first)
+    method = GraphSplit(splits=1, clip="document", hidden_channels=4, dropout=0.0)
+    assert method._influence(Facts.of(data)) == charged
+    network = method._made(Facts.of(data)).eval()
+
+    def each(data):
+        clipped = ClippedSum(network, method._losses, Flat(0.5))
+        terms = method._terms(data)
+        return {
+            int(root): torch.cat(
+                [v.flatten() for v in clipped(terms.batches(torch.tensor([place]))).values()]
+            )
+            for place, root in enumerate(terms.roots)
+        }
+
+    before, most = each(data), 0
+    for v in range(train, 12):  # no loss of its own
+        after = each(without(data, v))
+        most = max(most, sum(not torch.equal(before[u], after[u]) for u in before))
+    assert most == (train if train < 12 else 0)
+    assert most <= sum(charged)
+
+
 def test_a_document_reaches_the_terms_of_its_group_and_no_other():
     """clip="document": r = 1, a = members - 1, however deep the network is."""
     data = graph(seed=3, nodes=12, edges=30)

@@ -385,6 +385,18 @@ def test_a_flipped_bit_in_the_log_beside_is_noticed(used, start, tmp_path, monke
         assert log.read_bytes() == changed  # it is left to be looked at
 
 
+def test_a_damaged_log_is_noticed_through_a_link(used, tmp_path, monkeypatch):
+    monkeypatch.setattr("graphveil.privacy._wal._PAUSE", 0.0)
+    copy = left_behind(used, tmp_path / "copy")
+    (tmp_path / "link").symlink_to(copy.path)
+    log = tmp_path / "copy" / "x-wal"
+    changed = bytearray(log.read_bytes())
+    changed[100] ^= 1
+    log.write_bytes(changed)
+    with pytest.raises(InvalidInputError, match="x-wal is damaged"):
+        Ledger(tmp_path / "link").read()
+
+
 def test_a_log_that_a_kill_cut_short_is_no_damage(used, tmp_path):
     """An entry is there or not; those before it are."""
     entries = len(used.read().entries)

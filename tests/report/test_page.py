@@ -153,6 +153,14 @@ def test_settings_and_environment_are_all_there(trained, rendered):
     assert versions["python"] == environment["python"]
 
 
+def test_a_copy_of_a_charged_run_says_that_it_was_charged(copied):
+    directory, change = copied()
+    change("events.json", lambda content: content.update(reservation="r"))
+    text = parse(page.render([evidence.read(str(directory))])).text
+    assert "was charged to a ledger, which is not named here" in text
+    assert "No ledger was kept" not in text
+
+
 def test_the_ledger_that_counts_the_run_is_named(copied, rendered):
     assert "No ledger was kept" in parse(rendered("one")).text
     directory, _ = copied()
@@ -302,6 +310,18 @@ def test_what_all_runs_cost_together_is_composed_not_added(read, rendered):
     assert together < sum(run.epsilon for run in runs)
     assert "together they cost less" in said.text
     assert not parse(rendered("one", "void")).all("p", class_="together")
+
+
+def test_runs_on_the_same_people_are_counted_together_whatever_their_split(read):
+    one = read("one")
+    other = replace(read("eight"), source={**read("eight").source, "split": "inductive"})
+    tree = parse(page.render([one, other]))
+    delta = one.certificate.guarantee.delta
+    together = account(composed(one.certificate.event, other.certificate.event), delta).epsilon
+    said = tree.all("p", class_="together")
+    assert [each.one("strong").text for each in said] == [round_up(together)] * 2  # two tables
+    elsewhere = replace(other, source={**other.source, "data": "another"})
+    assert not parse(page.render([one, elsewhere])).all("p", class_="together")
 
 
 def priced(run, path, *events):

@@ -231,7 +231,7 @@ class GraphDPSGD(SteppedMethod, GraphMethod):
     which counts the graphs of each class with noise, for ``weights_share`` of the budget, and
     weighs rare classes more. Counts read in the open would be a release that nothing pays for.
 
-    *Guarantee*: the weights are (epsilon, delta)-private for one graph, withheld or removed: its
+    *Guarantee*: the weights are (epsilon, delta)-private for one graph that is withheld: its
     nodes, its edges and its label. Public: :class:`Facts`.
     """
 

@@ -123,8 +123,9 @@ class GraphSplit(SteppedNodeMethod):
             _validate.integer("splits", self.splits, f"[1, {facts.num_nodes}]")
         if self.clip == "group":
             return 0, 1
-        largest = -(-facts.num_nodes // self._groups(facts.num_nodes))
-        return 1, min(largest, facts.num_train) - 1
+        others = -(-facts.num_nodes // self._groups(facts.num_nodes)) - 1
+        # A node without a loss removes no term and may alter all there are.
+        return (1, others) if others < facts.num_train else (0, facts.num_train)
 
     def _groups(self, num_nodes: int) -> int:
         if self.splits is not None:

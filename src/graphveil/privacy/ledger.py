@@ -301,7 +301,7 @@ class Ledger:
             raise InvalidInputError(
                 f"There is no ledger {self.path}; make one with 'graphveil ledger open'."
             )
-        log = self.path.with_name(f"{self.path.name}-wal")
+        log = self._log()
         if damaged(log):  # before SQLite sees it, which takes it for ended there
             raise self._broken(f"{log.name} is damaged, and its newest entries would be lost")
         with contextlib.ExitStack() as opened:
@@ -316,6 +316,11 @@ class Ledger:
             except (sqlite3.Error, UnicodeDecodeError) as error:
                 raise self._broken(str(error)) from None
 
+    def _log(self) -> Path:
+        """Where SQLite keeps the newest entries: beside the file, not beside a link to it."""
+        file = self.path.resolve()
+        return file.with_name(f"{file.name}-wal")
+
     def _connected(self, write: bool, create: bool) -> sqlite3.Connection:
         place = f"file:{urllib.parse.quote(str(self.path.absolute()))}"
         try:
@@ -323,8 +328,8 @@ class Ledger:
             connection = _opened(f"{place}?mode={'rwc' if create else 'rw'}")
         except sqlite3.OperationalError:
             # Where nobody can write, reading needs no lock, which SQLite cannot make there.
-            beside = self.path.with_name(f"{self.path.name}-wal")
-            if write or (beside.exists() and beside.stat().st_size):
+            log = self._log()
+            if write or (log.exists() and log.stat().st_size):
                 raise
             connection = _opened(f"{place}?mode=ro&immutable=1")
         kind = connection.execute("PRAGMA application_id").fetchone()[0]

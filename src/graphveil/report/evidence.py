@@ -53,6 +53,7 @@ class Evidence:
     environment: Mapping[str, Any]
     audit: tuple[Attack, ...]
     account: str | None  # of the ledger that it was charged to
+    charged: bool  # to a ledger, which a copy of a run need not name
 
     @property
     def status(self) -> str:
@@ -145,6 +146,7 @@ def read(path: str) -> Evidence:
         environment=environment,
         audit=_audit(directory),
         account=None if charged is None else charged["account"],
+        charged=charged is not None or runs.was_charged(directory),
     )
 
 

@@ -426,7 +426,15 @@ def _group(
         "rows": [_row(run, 1 + list(evidence).index(run), labels[run.path]) for run in rows],
         "plot": svg.curve(f"{key}-curve", series) if drawn > 1 else None,
         "legend": _legend(series),
-        "together": _together(private),
+        "together": _together(
+            [
+                run
+                for run in evidence
+                if private
+                and run.status != "open"
+                and (run.data, run.promise) == (first.data, first.promise)
+            ]
+        ),
     }
 
 
@@ -484,7 +492,10 @@ def _legend(series: Sequence[svg.Series]) -> list[tuple[Markup, str]]:
 
 
 def _together(private: Sequence[Evidence]) -> dict[str, Any] | None:
-    """What all private runs of a group cost if all are released; those without a bound left out."""
+    """What private runs on one data set, which promise the same, cost if all are released.
+
+    Split and sizes may differ: the people are the same. Those without a bound are left out.
+    """
     held = [run for run in private if run.epsilon is not None]
     if len(held) < 2:
         return None

@@ -39,7 +39,7 @@ from graphveil.runs.files import write_text
 from graphveil.runs.metrics import METRICS, OUTSIDE, measure
 from graphveil.runs.predicting import predict
 from graphveil.runs.source import Arranged, Source
-from graphveil.runs.spending import charged_to
+from graphveil.runs.spending import charged_to, was_charged
 from graphveil.runs.tuned import check_tuning, tune
 
 __all__ = [
@@ -62,6 +62,7 @@ __all__ = [
     "train",
     "trained_on",
     "tune",
+    "was_charged",
     "write",
     "write_text",
 ]

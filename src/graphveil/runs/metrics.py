@@ -23,8 +23,8 @@ def measure(method: Method, testing: Data, mode: str | None) -> dict[str, Any]:
     counts every class alike, those that neither stand in the labels nor are predicted left out.
     ``f1``, ``sensitivity`` and ``specificity`` are those of class 1 where there are two classes;
     with more, ``f1`` is the micro one, and the others are None. ``roc_auc`` is the mean over
-    the classes, each against the rest; None where one has no test record. Reads labels: outside
-    every certificate.
+    the classes, each against the rest; None where one has no test record, or where weights
+    have left the numbers. Reads labels: outside every certificate.
     """
     wanted = testing.test_mask & (testing.y >= 0)
     chances, y = method.predict_proba(testing, mode=mode)[wanted], testing.y[wanted]
@@ -56,7 +56,7 @@ def scores(chances: Tensor, y: Tensor) -> dict[str, float | None]:
         for name, which in (("sensitivity", 1), ("specificity", 0)):
             if (true == which).any():
                 result[name] = float(recall_score(true, found, pos_label=which))
-    if len(np.unique(true)) == classes:
+    if len(np.unique(true)) == classes and bool(chances.isfinite().all()):
         each = [roc_auc_score(true == c, chances[:, c].numpy()) for c in range(classes)]
         result["roc_auc"] = float(each[1] if classes == 2 else np.mean(each))
     return result

@@ -263,6 +263,11 @@ def charged_to(directory: str | Path) -> dict[str, str] | None:
     return noted_in(Path(directory))
 
 
+def was_charged(directory: str | Path) -> bool:
+    """Whether a trained run was charged to a ledger, which a copy of it need not name."""
+    return _reserved_by(Path(directory)) is not None
+
+
 def abandoned(directory: Path) -> None:
     """Give back what a run reserved that goes before it released anything.
 
