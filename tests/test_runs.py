@@ -158,7 +158,8 @@ def test_a_refusal_before_the_first_step_leaves_an_old_run_as_it_was(copied, arr
 
 
 def test_weights_that_left_the_numbers_are_measured_and_the_run_is_finished(arranged, tmp_path):
-    method = DPMLP(epsilon=8.0, steps=2, sample_rate=1.0, optimizer="sgd", learning_rate=1e38)
+    far = {"optimizer": "sgd", "learning_rate": 1e38, "activation": "relu"}
+    method = DPMLP(epsilon=8.0, steps=3, sample_rate=1.0, **far)
     metrics = runs.train(method, arranged, tmp_path / "run", SOURCE)
     assert metrics["test_roc_auc"] is None
     assert runs.state(tmp_path / "run") == "finished"
