@@ -8,7 +8,7 @@ from scipy import optimize, stats
 from graphveil._errors import UnsupportedEventError
 from graphveil.privacy import _pld, accounting, composing
 from graphveil.privacy.accounting import account
-from graphveil.privacy.composing import as_one, beside, remaining, together
+from graphveil.privacy.composing import together
 from graphveil.privacy.events import (
     GumbelTopKDpEvent,
     SampledGaussianDpEvent,
@@ -104,29 +104,7 @@ def test_everything_at_once_grows_with_every_event():
     assert order == pytest.approx(prices[-1], rel=1e-6)
 
 
-@pytest.mark.parametrize("spent", [[STEPS], [NAMES, GAUSSIAN], [SAMPLE, STEPS]], ids=len)
-def test_what_is_left_fits_and_a_twentieth_more_does_not(spent):
-    budget = 1.3 * together(spent, DELTA).epsilon
-    left = remaining(spent, budget, DELTA)
-    assert 0 < left < budget
-    for share, fits in ((1.0, True), (1.05, False)):
-        noise = composing._gaussian_noise(share * left, DELTA)
-        whole = together([*spent, dpa.GaussianDpEvent(noise)], DELTA).epsilon
-        assert (whole <= budget * (1 + 1e-4)) is fits
-
-
-def test_nothing_is_left_of_a_spent_budget_and_all_of_an_untouched_one():
-    assert remaining([GAUSSIAN], account(GAUSSIAN, DELTA).epsilon, DELTA) == 0.0
-    assert remaining([], 3.0, DELTA) == 3.0
-
-
 def test_raw_data_has_no_price_together_either():
     assert together([GAUSSIAN, dpa.NonPrivateDpEvent()], DELTA).epsilon == np.inf
     sampled = dpa.PoissonSampledDpEvent(0.5, composed(dpa.NonPrivateDpEvent(), NAMES))
     assert together([GAUSSIAN, sampled], DELTA).epsilon == np.inf
-
-
-def test_others_as_one_event_are_never_cheaper():
-    one = as_one([STEPS, NAMES, SAMPLE], DELTA)
-    truth = together([STEPS, NAMES, SAMPLE, GAUSSIAN], DELTA).epsilon
-    assert truth * (1 - 1e-4) <= beside(one, [GAUSSIAN], DELTA) <= 1.02 * truth

@@ -87,7 +87,7 @@ def _dates(book: Book) -> dict[str, str]:
 def _priced(account: Account, dates: dict[str, str]) -> dict[str, Any]:
     from graphveil.privacy.composing import together
 
-    promise, seen, spent = account.promise, account.seen, account.spent()
+    promise, seen = account.promise, account.seen
     return {
         "account": account.name,
         "epsilon": account.epsilon,
@@ -95,10 +95,11 @@ def _priced(account: Account, dates: dict[str, str]) -> dict[str, Any]:
         "unit": account.unit if promise is None else promise.unit,
         "relation": None if promise is None else promise.relation,
         "public_degree": None if promise is None else promise.public_degree,
-        "spent": spent,
+        "spent": account.spent(),
+        "used": account.used,
         "sum_of_epsilons": account.plain_sum(),
         "left": account.left(),
-        "overdrawn": spent > account.epsilon,
+        "overdrawn": account.overdrawn,
         "charges": [
             {
                 "id": each.id,
@@ -119,17 +120,19 @@ def _priced(account: Account, dates: dict[str, str]) -> dict[str, Any]:
 
 
 def _account_rows(account: Account, cost: dict[str, Any]) -> list[tuple[str, str]]:
-    from graphveil.privacy.ledger import rounded_down
+    from graphveil.privacy.ledger import in_percent, rounded_down
 
     unit = cost["unit"] or "whatever the first run protects"
     unit += "" if cost["relation"] is None else f" ({cost['relation']})"
     spent = f"epsilon {figure(cost['spent'])}, by composition"
+    used = f"{in_percent(cost['used'])} of the budget, however runs were chosen by others' results"
     count = len(cost["charges"])
     alone = f"{count} charge{'' if count == 1 else 's'}, each priced by itself"
     rows = [
         ("account", account.name),
         ("budget", f"epsilon {account.epsilon:g} at delta {account.delta:g}"),
-        ("spent", spent + ("; OVERDRAWN" if cost["overdrawn"] else "")),
+        ("spent", spent),
+        ("used", used + ("; OVERDRAWN" if cost["overdrawn"] else "")),
         ("plain sum", f"epsilon {figure(cost['sum_of_epsilons'])}, of {alone}"),
         ("left", f"epsilon {rounded_down(cost['left'])}, for one Gaussian release"),
         ("unit", unit),

@@ -16,8 +16,9 @@ import dp_accounting as dpa
 
 from graphveil import _validate
 from graphveil._errors import InvalidInputError
-from graphveil.privacy.composing import remaining, together
+from graphveil.privacy.composing import together
 from graphveil.privacy.events import composed, from_json, to_json
+from graphveil.privacy.filters import Filter
 from graphveil.privacy.guarantee import RELATIONS, UNITS, Charge
 
 FORMAT = 1
@@ -107,12 +108,34 @@ class Account:
         return [each.event for each in self.charged if each.id != without]
 
     def spent(self, without: str | None = None) -> float:
-        """Epsilon of all events together, at the account's delta."""
+        """Epsilon of all events together, at the account's delta, had they been fixed at first."""
         return together(self.events(without), self.delta).epsilon
+
+    def share(self, events: Sequence[dpa.DpEvent]) -> float:
+        """How much of the budget the ``events`` of some runs take; above 1 they do not fit.
+
+        It holds if each run is chosen by looking at those before it. One run alone is not.
+        """
+        if len(events) < 2:
+            return together(events, self.delta).epsilon / self.epsilon
+        return Filter(epsilon=self.epsilon, delta=self.delta).used(events)
+
+    @property
+    def used(self) -> float:
+        """How much of the budget is taken; above 1 the account is overdrawn."""
+        return self.share(self.events())
+
+    @property
+    def overdrawn(self) -> bool:
+        """Whether more was settled than there was."""
+        return self.used > 1 + 1e-6
 
     def left(self, without: str | None = None) -> float:
         """Epsilon of the largest single Gaussian release that would still fit."""
-        return remaining(self.events(without), self.epsilon, self.delta)
+        others = self.events(without)
+        if not others:
+            return self.epsilon
+        return Filter(epsilon=self.epsilon, delta=self.delta).left(others)
 
     def plain_sum(self) -> float:
         """The sum of what every run costs by itself, for comparison."""

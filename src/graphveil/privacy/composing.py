@@ -22,13 +22,12 @@ from graphveil._errors import UnsupportedEventError
 from graphveil.privacy import _pld, accounting
 from graphveil.privacy._mixture import Array
 from graphveil.privacy._rdp import RdpAccountant
-from graphveil.privacy.accounting import Account, account, calibrate
+from graphveil.privacy.accounting import Account, account
 from graphveil.privacy.events import composed, from_json, repeated, to_json
 
 _POINTS = 128  # of a curve
 _BEYOND = 1e-3  # of delta: what the end of a curve leaves to infinity
 _LEAST = 1e-6  # length of a curve
-_HARDLY = 1e-3  # an epsilon that is not worth offering
 
 
 def together(events: Sequence[dpa.DpEvent], delta: float) -> Account:
@@ -60,57 +59,6 @@ def _together(events: str, delta: float) -> Account:
 
 
 _CURVES = "PLD: what has no loss distribution entered as its curve of (epsilon, delta)."
-
-
-def remaining(events: Sequence[dpa.DpEvent], epsilon: float, delta: float) -> float:
-    """The epsilon, at ``delta``, of the largest Gaussian release that fits beside ``events``.
-
-    Never too large, and within about a hundredth; 0 if hardly anything fits.
-    """
-    if not events:
-        return epsilon
-    if together(events, delta).epsilon >= epsilon:
-        return 0.0
-    spent = as_one(events, delta)
-
-    def fits(noise: float) -> bool:
-        return beside(spent, [dpa.GaussianDpEvent(noise)], delta) <= epsilon
-
-    low = high = _gaussian_noise(epsilon, delta)  # alone it would take all of the budget
-    while not fits(high):
-        low, high = high, 4 * high
-        if account(dpa.GaussianDpEvent(high), delta).epsilon < _HARDLY:
-            return 0.0
-    while high > 1.01 * low:
-        middle = float(np.sqrt(low * high))
-        low, high = (low, middle) if fits(middle) else (middle, high)
-    return account(dpa.GaussianDpEvent(high), delta).epsilon
-
-
-def beside(spent: dpa.DpEvent, events: Sequence[dpa.DpEvent], delta: float) -> float:
-    """The epsilon of ``events`` and of what :func:`as_one` made of others; inf if none is found."""
-    more = _with_curves(composed(*events), delta, _BEYOND * delta)
-    bound, _ = accounting._by_pld(composed(spent, more), delta, None)
-    return math.inf if bound is None else bound
-
-
-@lru_cache(maxsize=64)
-def _gaussian_noise(epsilon: float, delta: float) -> float:
-    return calibrate(dpa.GaussianDpEvent, epsilon=epsilon, delta=delta, safe=1e7, risky=1e-2)
-
-
-def as_one(events: Sequence[dpa.DpEvent], delta: float) -> dpa.DpEvent:
-    """One event that costs no less than ``events`` beside any others, and is quick to compose."""
-    return _as_one(json.dumps([to_json(event) for event in events]), delta)
-
-
-@lru_cache(maxsize=16)
-def _as_one(events: str, delta: float) -> dpa.DpEvent:
-    whole = composed(*map(from_json, json.loads(events)))
-    if isinstance(whole, dpa.NoOpDpEvent):
-        return whole
-    tail = _BEYOND * delta
-    return _curve_of(_with_curves(whole, delta, tail / 10), delta, tail)
 
 
 # --- curves ---------------------------------------------------------------------------------------

@@ -12,8 +12,9 @@ settle     what the run really released: from here on this is charged, and no mo
 =========  ======================================================================================
 
 An account is charged for all it ever settled, and for what is reserved and not settled. The price
-is that of all events together (:mod:`graphveil.privacy.composing`), not a sum of epsilons. Proofs
-and sharp edges: docs/guarantees/ledger.md.
+is that of all events together (:mod:`graphveil.privacy.composing`), not a sum of epsilons. What
+fits is decided by a filter (:mod:`graphveil.privacy.filters`), for runs are chosen by people who
+have seen others. Proofs and sharp edges: docs/guarantees/ledger.md.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ from graphveil.privacy.book import (
     charges_to_json,
     fold,
 )
-from graphveil.privacy.composing import as_one, beside, together
+from graphveil.privacy.composing import together
 from graphveil.privacy.events import composed, to_json
 from graphveil.privacy.guarantee import Charge, round_up
 
@@ -66,8 +67,9 @@ class Ledger:
 
     *Guarantee*: an entry that was written is never changed or lost, not by a crash either; two
     processes cannot both spend what is left. An account's events, reserved ones included, cost at
-    most its epsilon at its delta, for the unit and relation of the account; should a run settle to
-    more than it reserved, that is written down all the same, shown, and no ``verify`` passes.
+    most its epsilon at its delta, for the unit and relation of the account, however each run was
+    chosen by the results before it; should a run settle to more than it reserved, that is written
+    down all the same, shown, and no ``verify`` passes.
     """
 
     def __init__(self, path: str | Path) -> None:
@@ -144,22 +146,21 @@ class Ledger:
                 "What is charged to a ledger must have a proven epsilon. Got a run without one "
                 "instead; train without --ledger, or with a private method and proven settings."
             )
-        whole = together([*others, event], account.delta).epsilon
-        if whole <= account.epsilon:
+        whole = account.share([*others, event])
+        if whole <= 1:
             return
 
         def fits(offered: Sequence[Charge]) -> bool:
-            spent = as_one(others, account.delta)
-            events = [charge.event for charge in offered]
-            return beside(spent, events, account.delta) <= account.epsilon
+            return account.share([*others, composed(*(each.event for each in offered))]) <= 1
 
         left = account.left(id)
         hint = f" {would_fit(fits, left)}" if would_fit is not None else ""
         raise BudgetError(
             f"The account {account.name!r} has epsilon {account.epsilon:g} at delta "
-            f"{account.delta:g}, of which {round_up(account.spent(id))} is spent. This costs "
-            f"{round_up(alone)} by itself and would bring it to {round_up(whole)}; left is epsilon "
-            f"{rounded_down(left)} for one Gaussian release.{hint}"
+            f"{account.delta:g}, of which {round_up(account.spent(id))} is spent "
+            f"({in_percent(account.share(others))} of the budget). This costs epsilon "
+            f"{round_up(alone)} by itself and would bring it to {in_percent(whole)}; left is "
+            f"epsilon {rounded_down(left)} for one Gaussian release.{hint}"
         )
 
     def settle(self, id: str, charges: Sequence[Charge]) -> None:
@@ -210,15 +211,15 @@ class Ledger:
             events = Counter(json.dumps(to_json(event)) for event in account.events())
             if account.name in priced and events <= priced[account.name]:
                 continue  # fewer events cost no more than those that were priced
-            if account.spent() <= account.epsilon * (1 + 1e-6):
+            if not account.overdrawn:
                 priced[account.name] = events
             elif kind == "reserve":
                 raise self._broken(f"entry {number} reserves more than {account.name!r} had left")
             else:
                 overdrawn = (
                     f"The account {account.name!r} of {self.path} is overdrawn: since entry "
-                    f"{number}, which settles, epsilon {round_up(account.spent())} of "
-                    f"{account.epsilon:g} is spent. The file holds; charge nothing more to it."
+                    f"{number}, which settles, {in_percent(account.used)} of its epsilon "
+                    f"{account.epsilon:g} is used. The file holds; charge nothing more to it."
                 )
         if overdrawn is not None:
             raise BudgetError(overdrawn)
@@ -368,6 +369,11 @@ def _opened(place: str) -> sqlite3.Connection:
 def _first_row() -> Row:
     body = {"kind": "ledger", "format": FORMAT, "salt": secrets.token_hex(16)}
     return 1, canonical(body), NOTHING, chained(NOTHING, canonical(body))
+
+
+def in_percent(share: float) -> str:
+    """A share as a person reads it: never less than it is."""
+    return "more than all" if share > 100 else f"{math.ceil(1000 * share - 1e-6) / 10:g} %"
 
 
 def rounded_down(value: float) -> str:
