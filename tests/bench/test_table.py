@@ -178,7 +178,7 @@ def test_a_figure_below_what_is_demanded_is_named(described_as):
         return [[Row(method="mlp", private=False, scores={"accuracy": accuracies})]]
 
     assert table.missed(rows(0.8, 0.9)) == []
-    assert "must reach 0.8. Got 0.700" in table.missed(rows(0.7))[0]
+    assert "must reach 80. Got 70.0" in table.missed(rows(0.7))[0]
     assert "no figure" in table.missed(rows())[0]
 
 

@@ -104,6 +104,11 @@ def test_verify_notices_a_flipped_byte_and_a_cut_off_end(run, answer, refused, l
         assert "does not hold" in refused(f"ledger {command} {ledger}")
 
 
+def test_a_directory_is_no_ledger(refused, tmp_path):
+    line = f"ledger open {tmp_path} --name people --epsilon 1 --delta 1e-5"
+    assert "must be a file" in refused(line)
+
+
 def test_export_and_import_make_the_same_ledger(run, answer, refused, ledger, charged, tmp_path):
     out = tmp_path / "export.json"
     answer(f"ledger export {ledger} --out {out}")

@@ -373,6 +373,28 @@ def test_losses_of_a_run_that_goes_on_stand_below_those_before(run, graph, tmp_p
     assert all(set(json.loads(each)) == {"loss"} for each in losses)
 
 
+def test_a_large_delta_is_pointed_at(run, graph, tmp_path):
+    _, out, _ = run(f"train dp-mlp --data {graph} {QUICK} --out {tmp_path / 'run'}")
+    assert "delta 0.01 is large" in " ".join(out.split())
+    _, out, _ = run(f"plan dp-mlp --data pubmed {QUICK}")
+    assert "is large" not in out
+
+
+def test_nothing_is_said_of_an_accuracy_that_was_not_measured(run, save, arrays, tmp_path):
+    nobody = arrays["y"].copy()
+    nobody[arrays["test_mask"]] = -1
+    graph = save(y=nobody)
+    _, out, _ = run(f"train mlp --data {graph} --set steps=2 --out {tmp_path / 'run'}")
+    assert "no labelled record" in out
+    assert "The accuracy was" not in out
+
+
+def test_what_is_no_run_is_not_called_one(refused, tmp_path):
+    (tmp_path / "notes.txt").write_text("nothing")
+    for line in (f"report {tmp_path} --out {tmp_path / 'page.html'}", f"predict {tmp_path}"):
+        assert "is not a run" in refused(f"{line} --data social" if "predict" in line else line)
+
+
 def test_other_data_cannot_finish_a_run(refused, save, arrays, tmp_path, monkeypatch, run):
     out, graph = tmp_path / "run", save()
     line = f"train dp-mlp --data {graph} {QUICK} --out {out}"

@@ -32,6 +32,13 @@ def counted(monkeypatch):
     return call
 
 
+def test_a_page_does_not_call_one_trial_s_epsilon_the_run_s(run, answer, graph, tmp_path):
+    answer(f"{BASE} --data {graph} --out {tmp_path / 'run'}")
+    page = tmp_path / "page.html"
+    assert run(f"report {tmp_path / 'run'} --out {page}")[0] == 0
+    assert page.read_text().count("epsilon of one trial; the certificate counts the whole") == 1
+
+
 def test_a_tuned_run_is_a_run_like_any_other(answer, run, graph, tmp_path):
     out = tmp_path / "tuned"
     found = answer(f"{BASE} --data {graph} --out {out}")

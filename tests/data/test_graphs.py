@@ -171,7 +171,7 @@ FAULTS = {
     "float label": ([Data(x=torch.ones(2, 1), y=torch.tensor([0.5]))], "'y'.*float32"),
     "text label": ([Data(x=torch.ones(2, 1), y="active")], "'y'.*'active'"),
     "short attributes": ([graph(edge_attr=torch.ones(1, 2))], "'edge_attr'"),
-    "NaN": ([graph(), Data(x=torch.full((2, 2), math.nan), y=0)], "'x'.*nan at node 3"),
+    "NaN": ([graph(), Data(x=torch.full((2, 2), math.nan), y=0)], "'x'.*nan at node 0 of graph 1"),
     "no node": ([Data(x=torch.ones(0, 2))], "at least one node"),
 }
 

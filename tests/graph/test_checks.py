@@ -49,6 +49,7 @@ FAULTS = {
     "no node": (dict(x=torch.ones(0, 3)), "'x'", r"\(0, 3\)"),
     "no column": (dict(x=torch.ones(5, 0)), "'x'", r"\(5, 0\)"),
     "NaN": (dict(x=with_value(NAN)), "'x'", "nan at node 3, column 1"),
+    "odd label": (dict(y=torch.tensor([0, 1, 900, 1, 0])), "'y'", "900 at node 2"),
     "infinity": (dict(x=with_value(-INF)), "'x'", "-inf at node 3, column 1"),
     "num_nodes": (dict(num_nodes=7), "'x'", "5 rows for num_nodes=7"),
     "no edge_index": (dict(edge_index=None), "'edge_index'", "Got nothing"),
@@ -191,7 +192,7 @@ def graphs(**changes):
 
 
 GRAPH_FAULTS = {
-    "NaN feature": (dict(x=with_value(NAN)), "'x'", "nan at node 3, column 1"),
+    "NaN feature": (dict(x=with_value(NAN)), "'x'", "nan at node 0 of graph 1, column 1"),
     "no node": (dict(x=torch.ones(0, 3)), "'x'", r"\(0, 3\)"),
     "absent node": (dict(edge_index=torch.tensor([[0], [5]])), "'edge_index'", "0 -> 5"),
     "negative node": (dict(edge_index=torch.tensor([[-1], [0]])), "'edge_index'", "-1 -> 0"),

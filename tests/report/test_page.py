@@ -146,9 +146,11 @@ def test_the_data_card_has_public_facts_licence_and_citation(read, rendered):
 def test_settings_and_environment_are_all_there(trained, rendered):
     saved = json.loads((trained / "eight" / "settings.json").read_text())
     environment = json.loads((trained / "eight" / "environment.json").read_text())
-    settings, versions = (each.pairs() for each in parse(rendered("eight")).all("details"))
+    every = (each.pairs() for each in parse(rendered("eight")).all("details"))
+    settings, planned, versions = every
     assert set(settings) == set(saved["settings"])
-    assert settings["steps"] == "3"
+    assert settings["steps"] == planned["steps"] == "3"
+    assert (planned["removed"], planned["altered"]) == ("1", "1")
     assert environment["versions"].items() <= versions.items()
     assert versions["python"] == environment["python"]
 

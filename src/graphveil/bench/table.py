@@ -122,8 +122,9 @@ class Table:
             for line, row in zip(self.lines, column, strict=True):
                 wanted, found = line.at_least.get(name), row.score(self.metric)[0]
                 if wanted is not None and (found is None or found < wanted):
-                    got = "no figure" if found is None else f"{found:.3f}"
-                    said.append(f"{row.label} on {name} must reach {wanted:g}. Got {got} instead.")
+                    got = "no figure" if found is None else f"{100 * found:.1f}"
+                    least = f"{100 * wanted:.3g}"
+                    said.append(f"{row.label} on {name} must reach {least}. Got {got} instead.")
         return said
 
 
@@ -296,7 +297,7 @@ def chosen(table: Table, *, data: Sequence[str] = (), only: Sequence[str] = ()) 
     )
     if not kept or not lines:
         names = ", ".join(
-            dict.fromkeys(line.asked.name or line.asked.method for line in table.lines)
+            dict.fromkeys(repr(line.asked.name or line.asked.method) for line in table.lines)
         )
         raise InvalidInputError(
             f"Nothing is left of the table; it has data {', '.join(table.data)} and runs {names}."

@@ -142,16 +142,25 @@ def compare(
         "remarks": remarks,
         "note": bench.CAUTION,
     }
+    written = []
     if plots is not None:
         names = getattr(graph, "class_names", None)
-        result["plots"] = [str(path) for path in _draw(rows, Path(plots), data, names)]
+        written = [str(path) for path in _draw(rows, Path(plots), data, names)]
+        result["plots"] = list(written)
     if out is not None:
         write_json(out, result)
+        written.append(out)
+    ranked = any(row.score("sensitivity")[0] is not None for row in rows)  # of two classes
     columns = ["method", "unit", "epsilon", "delta", "accuracy", "seconds", ""]
-    table = [[row.label, row.unit if row.private else "", *_cells(row), _mark(row)] for row in rows]
+    columns[5:5] = ["ROC AUC"] if ranked else []
+    table = [
+        [row.label, row.unit if row.private else "", *_cells(row, ranked), _mark(row)]
+        for row in rows
+    ]
     title = f"Test accuracy on {data}, {seeds} seed{'s' if seeds != 1 else ''}"
     if any(row.unit == "edge-directed" for row in rows):
         remarks = [*remarks, "An arc is a directed edge (edge-directed)."]
+    remarks = [*remarks, *([f"Written to {', '.join(written)}."] if written else [])]
     show_table(result, as_json, title, columns, table, [*remarks, bench.CAUTION])
 
 
@@ -368,16 +377,18 @@ def row_json(row: Row) -> dict[str, Any]:
     }
 
 
-def _cells(row: Row) -> list[str]:
-    """Epsilon, delta, accuracy with its deviation, seconds of one run."""
+def _cells(row: Row, ranked: bool = False) -> list[str]:
+    """Epsilon, delta, accuracy with its deviation, perhaps ROC AUC, seconds of one run."""
+    auc = row.score("roc_auc")[0]
+    area = [("" if auc is None else f"{auc:.3f}")] if ranked else []
     if row.mean is None:
-        return ["-" if row.budget is None else f"{row.budget:g}", "", "refused", ""]
+        return ["-" if row.budget is None else f"{row.budget:g}", "", "refused", *area, ""]
     accuracy = f"{100 * row.mean:.1f}"
     if row.deviation is not None:
         accuracy += f" ± {100 * row.deviation:.1f}"
     epsilon = "none" if row.void_because else figure(row.epsilon)
     delta = f"{row.delta:g}" if row.private and row.delta is not None else ""
-    return [epsilon, delta, accuracy, f"{row.seconds / len(row.accuracies):.1f}"]
+    return [epsilon, delta, accuracy, *area, f"{row.seconds / len(row.accuracies):.1f}"]
 
 
 def _mark(row: Row) -> str:

@@ -43,6 +43,7 @@ _config = click.option(
 )
 _epsilon = click.option("--epsilon", type=float, help="What may be spent.")
 _data = click.option("--data", help="A name of the catalog, or a path.")
+_LARGE_DELTA = 1e-3
 
 
 # --- plan -----------------------------------------------------------------------------------------
@@ -123,7 +124,7 @@ def _facts(data: str | None, sizes: dict[str, Any], record: str) -> Facts:
         if entry is None:
             raise InvalidInputError(
                 f"A plan touches no data, so '--data' must be one of {', '.join(CATALOG)}. Got "
-                f"{data!r} instead; for other graphs give --nodes, --features and --classes."
+                f"{data!r} instead; for other data give --{record}s, --features and --classes."
             )
         known = {
             "nodes": entry.num_nodes if entry.record == "node" else entry.num_graphs,
@@ -165,6 +166,9 @@ def _cost_rows(certificate: Certificate) -> list[tuple[str, str]]:
     if not math.isinf(guarantee.epsilon):
         shown = f"{figure(guarantee.epsilon)}  at delta {guarantee.delta:g}"
         rows = [("epsilon", f"{shown}, for one {guarantee.unit} ({guarantee.relation})")]
+    if not math.isinf(guarantee.epsilon) and guarantee.delta > _LARGE_DELTA:
+        said = f"delta {guarantee.delta:g} is large: with such a probability nothing is promised"
+        rows.append(("caution", f"{said}. Give a smaller one, such as --delta 1e-5"))
     if claim is not None and claim.epsilon is not None:
         rows.append(("claimed epsilon", f"{figure(claim.epsilon)}  ({claim.source})"))
     rows += [("void", reason) for reason in certificate.void_because]
@@ -335,8 +339,9 @@ def train(
         *ledger_rows(result["ledger"]),
         ("seconds", f"{metrics['seconds']:.1f}"),
         ("written to", f"{asked['out']}: certificate.txt says what is promised, and to whom"),
-        ("note", f"The accuracy was {metrics['note']}."),
     ]
+    if accuracy is not None:
+        rows.append(("note", f"The accuracy was {metrics['note']}."))
     if asked.get("private_losses"):
         rows.append(("for you only", f"{runs.LOSSES}: no certificate covers it; do not share it"))
     show(result, as_json, f"{kind.name} on {source.data}", rows)
@@ -404,7 +409,7 @@ def predict(
     if out is not None:
         check_file(out, force)
     if mode == "disjoint":
-        runs.state(run)
+        runs.state_of_run(run)
         _check_another_graph(data, runs.trained_on(run))
     if mode is None:
         _check_same_graph(data, run)
@@ -483,7 +488,7 @@ def _check_same_graph(data: str, run: str) -> None:
     """Refuse to read a cache for a graph of another name, unless the mode is asked for."""
     from graphveil import runs
 
-    if runs.state(run) != "finished" or not runs.has_cache(run):
+    if runs.state_of_run(run) != "finished" or not runs.has_cache(run):
         return
     trained_on = runs.trained_on(run)
     places = [Path(each).expanduser().absolute() for each in (data, trained_on)]

@@ -373,6 +373,8 @@ def _unreadable(path: Path, error: Exception) -> NoReturn:
         reason = "it holds more than plain arrays, and loading that could run its code"
         way_out = "save a plain Data with torch.save, or arrays with numpy.savez"
     else:
-        reason = f"{type(error).__name__}: {reason[:160].rstrip('.')}"
+        if len(reason) > 160:
+            reason = reason[:160].rpartition(". ")[0] or reason[:160]
+        reason = f"{type(error).__name__}: {reason.rstrip('.')}"
         way_out = "it may be cut short, empty or of another format; write it again"
     raise InvalidInputError(f"{path} cannot be read ({reason}); {way_out}.") from None

@@ -25,6 +25,7 @@ from graphveil._errors import InvalidInputError
 MASKS = ("train_mask", "val_mask", "test_mask")
 
 _CLASSES = "[1, 1e6]"
+_ODD = 100  # a label so large, and no smaller than the number of records, is a mistake
 
 
 def public_of(data: Data) -> tuple[str, ...]:
@@ -115,6 +116,14 @@ def num_classes_of(data: Data) -> int:
     return max(int(y.max()) + 1, 0) if y.numel() else 0
 
 
+def _place_of(data: Data, node: int) -> str:
+    """A node as its owner numbers it: in its own graph, where there are many."""
+    batch = data["batch"] if _has(data, "batch") else None
+    if not isinstance(batch, Tensor) or batch.shape != (len(data["x"]),):
+        return f"node {node}"
+    return f"node {int((batch[:node] == batch[node]).sum())} of graph {int(batch[node])}"
+
+
 def _features(data: Data) -> int:
     x = _tensor(data, "x", "a float tensor (nodes, features)", "give every node a row of features")
     if not x.is_floating_point():
@@ -131,7 +140,7 @@ def _features(data: Data) -> int:
         bad = (~torch.isfinite(x.float())).nonzero()
         if len(bad):
             node, column = bad[0].tolist()
-            got = f"{x[node, column].item()} at node {node}, column {column}"
+            got = f"{x[node, column].item()} at {_place_of(data, node)}, column {column}"
             way_out = f"fill in or drop the {len(bad)} such value(s)"
             raise _refusal("x", "finite everywhere, also as float32", got, way_out)
     if data.num_nodes != len(x):
@@ -247,6 +256,10 @@ def _labels(data: Data, count: int, num_classes: int | None, kind: str, *, requi
         way_out = f"one label a {kind}: squeeze a column, take argmax of a one-hot"
         raise _refusal("y", f"of shape ({count},)", _shape(y), way_out)
     if num_classes is None:
+        if not _has(data, "num_classes") and len(y) and int(y.max()) >= max(count, _ODD):
+            got = f"{int(y.max())} at {kind} {int(y.argmax())}"
+            way_out = "correct it, number the classes from 0, or set num_classes"
+            raise _refusal("y", f"a class number below the number of {kind}s", got, way_out)
         num_classes = num_classes_of(data)
     else:
         num_classes = _validate.integer("num_classes", num_classes, _CLASSES)

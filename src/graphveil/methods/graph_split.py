@@ -201,6 +201,7 @@ class GraphSplit(SteppedNodeMethod):
         details = {
             **plan.details,
             "splits": self._groups(facts.num_nodes),
+            "dropout": self._dropout,
             "signal_to_noise": signal_to_noise(
                 self.sample_rate * self._num_terms(facts),
                 plan.details["noise_multiplier"],

@@ -252,6 +252,8 @@ class Ledger:
 
     def _create(self, rows: Sequence[Row]) -> None:
         """Make the file with its first entries, whole or not at all; leave one that is there."""
+        if self.path.is_dir():
+            raise InvalidInputError(f"A ledger must be a file. {self.path} is a directory.")
         if self.path.exists() and (not self.path.is_file() or self.path.stat().st_size):
             return
         if not self.path.absolute().parent.is_dir():

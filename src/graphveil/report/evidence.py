@@ -46,6 +46,8 @@ class Evidence:
     certificate: Certificate
     alone: tuple[float, ...]  # what each charge would cost by itself; none where nothing holds
     settings: Mapping[str, Any]
+    planned: Mapping[str, Any]  # what the plan made of the settings
+    tuned: bool
     source: Mapping[str, Any]
     facts: Facts
     names: tuple[str, ...] | None
@@ -139,6 +141,8 @@ def read(path: str) -> Evidence:
         if held
         else (),
         settings=settings,
+        planned=dict(method.plan_.details),
+        tuned=saved.get("tuning") is not None,
         source=source,
         facts=facts,
         names=names,

@@ -135,7 +135,11 @@ def _run(run: Evidence, anchor: str, baselines: Sequence[Evidence]) -> dict[str,
         "contradicted": run.epsilon is not None
         and any(each.at_least > run.epsilon for each in run.audit),
         "data": _data(run),
-        "settings": [(name, _plain(value)) for name, value in sorted(run.settings.items())],
+        "settings": _settings(run),
+        "planned": [
+            (name.replace("_", " "), f"{value:.6g}" if isinstance(value, float) else _plain(value))
+            for name, value in sorted(run.planned.items())
+        ],
         "environment": [
             *run.environment["versions"].items(),
             *((k, _plain(v)) for k, v in sorted(run.environment.items()) if k != "versions"),
@@ -337,6 +341,15 @@ def _data(run: Evidence) -> list[tuple[str, str]]:
         ("citation", entry.citation),
         *((name, text) for name, text in (("address", entry.url), ("note", entry.note)) if text),
     ]
+
+
+def _settings(run: Evidence) -> list[tuple[str, str]]:
+    """As they were given; a tuned run's epsilon is one trial's, and not what was promised."""
+    found = [(name, _plain(value)) for name, value in sorted(run.settings.items())]
+    if not run.tuned:
+        return found
+    said = "epsilon of one trial; the certificate counts the whole search"
+    return [(said if name == "epsilon" else name, value) for name, value in found]
 
 
 def _plain(value: Any) -> str:

@@ -91,6 +91,16 @@ def state(directory: str | Path) -> str:
     return "new"
 
 
+def state_of_run(directory: str | Path) -> str:
+    """The :func:`state` of what should be a run; a directory that is none is called so."""
+    directory = Path(directory)
+    if directory.is_dir() and not any((directory / name).exists() for name in (*FILES, LEDGER)):
+        raise InvalidInputError(
+            f"{directory} is not a run; name a directory that 'graphveil train --out' has made."
+        )
+    return state(directory)
+
+
 def check(directory: str | Path, *, resume: bool = False, force: bool = False) -> None:
     """Refuse a directory that :func:`train` would refuse; before any data is loaded."""
     directory = Path(directory)
@@ -530,7 +540,7 @@ def read(directory: str | Path) -> Method:
     A file that is missing, cut short, garbled or another run's is refused in one line.
     """
     directory = Path(directory)
-    if (found := state(directory)) != "finished":
+    if (found := state_of_run(directory)) != "finished":
         raise InvalidInputError(
             f"There is no finished run in {directory}; "
             + (_way_on(directory) if found == "unfinished" else "check the path")

@@ -12,7 +12,7 @@ from torch_geometric.data import Data
 from graphveil._errors import InvalidInputError
 from graphveil.methods import Method
 from graphveil.methods.node import PrivateNodeMethod
-from graphveil.runs.directory import read, state, write_certificate, write_events
+from graphveil.runs.directory import read, state_of_run, write_certificate, write_events
 from graphveil.runs.files import locked, log, read_json, unusable
 from graphveil.runs.spending import Spending, for_prediction
 
@@ -46,7 +46,7 @@ def predict(
     if mode is None:  # what the certificate says from the start
         method = read(directory)
         return method, method.predict_proba(loaded(), epsilon=epsilon)
-    state(directory)  # a path that is no run is refused by name
+    state_of_run(directory)  # a path that is no run is refused by name
     try:
         with locked(directory):
             method = read(directory)
