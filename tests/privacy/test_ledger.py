@@ -113,6 +113,19 @@ def test_one_run_may_take_all_of_it_and_nothing_fits_beside_it(tmp_path):
     assert not ledger.verify().account("people").overdrawn
 
 
+def test_a_run_that_had_it_all_leaves_nothing_also_if_it_released_less(tmp_path):
+    """Whether it stops early may depend on what it has released: no rule covers both ends."""
+    ledger = Ledger(tmp_path / "study.ledger")
+    ledger.open("people", epsilon(2.0) * (1 + 1e-9), 1e-5)
+    reserve(ledger, "one", 2.0)
+    ledger.settle("one", charges(8.0))
+    assert people(ledger).left() == 0.0
+    with pytest.raises(BudgetError):
+        reserve(ledger, "two", 50.0)
+    assert people(ledger).spent() == epsilon(8.0)
+    ledger.verify()
+
+
 def test_runs_that_fit_only_if_fixed_beforehand_are_refused(ledger):
     """By composition both are within the budget; by choice of the second they would not be."""
     reserve(ledger, "one", 2.0)

@@ -10,6 +10,7 @@ import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 import dp_accounting as dpa
@@ -72,6 +73,11 @@ class Reservation:
         """All of it as one event."""
         return composed(*(charge.event for charge in self.charges))
 
+    @property
+    def reserved_event(self) -> dpa.DpEvent:
+        """All that was reserved as one event."""
+        return composed(*(charge.event for charge in self.reserved))
+
 
 @dataclass(frozen=True, kw_only=True)
 class Account:
@@ -111,6 +117,18 @@ class Account:
         """Epsilon of all events together, at the account's delta, had they been fixed at first."""
         return together(self.events(without), self.delta).epsilon
 
+    def counted(self, without: str | None = None) -> list[dpa.DpEvent]:
+        """Every event as the budget counts it, perhaps without those of one reservation.
+
+        A run that was priced alone, since the filter would have refused it, counts as reserved:
+        whether it releases less may be decided by what it has released.
+        """
+        return [
+            each.reserved_event if self._filter.used([each.reserved_event]) > 1 else each.event
+            for each in self.charged
+            if each.id != without
+        ]
+
     def share(self, events: Sequence[dpa.DpEvent]) -> float:
         """How much of the budget the ``events`` of some runs take; above 1 they do not fit.
 
@@ -118,12 +136,16 @@ class Account:
         """
         if len(events) < 2:
             return together(events, self.delta).epsilon / self.epsilon
-        return Filter(epsilon=self.epsilon, delta=self.delta).used(events)
+        return self._filter.used(events)
+
+    @cached_property
+    def _filter(self) -> Filter:
+        return Filter(epsilon=self.epsilon, delta=self.delta)
 
     @property
     def used(self) -> float:
         """How much of the budget is taken; above 1 the account is overdrawn."""
-        return self.share(self.events())
+        return max(self.share(self.counted()), self.share(self.events()))
 
     @property
     def overdrawn(self) -> bool:
@@ -132,10 +154,8 @@ class Account:
 
     def left(self, without: str | None = None) -> float:
         """Epsilon of the largest single Gaussian release that would still fit."""
-        others = self.events(without)
-        if not others:
-            return self.epsilon
-        return Filter(epsilon=self.epsilon, delta=self.delta).left(others)
+        others = self.counted(without)
+        return self._filter.left(others) if others else self.epsilon
 
     def plain_sum(self) -> float:
         """The sum of what every run costs by itself, for comparison."""

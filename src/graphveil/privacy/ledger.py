@@ -139,7 +139,7 @@ class Ledger:
         charges: Sequence[Charge],
         would_fit: WouldFit | None,
     ) -> None:
-        event, others = composed(*(charge.event for charge in charges)), account.events(id)
+        event, others = composed(*(charge.event for charge in charges)), account.counted(id)
         alone = together([event], account.delta).epsilon
         if math.isinf(alone):
             raise UnprovenError(
@@ -208,7 +208,7 @@ class Ledger:
         priced: dict[str, Counter[str]] = {}
         overdrawn: str | None = None
         for number, kind, account in reversed(moments):
-            events = Counter(json.dumps(to_json(event)) for event in account.events())
+            events = Counter(json.dumps(to_json(event)) for event in account.counted())
             if account.name in priced and events <= priced[account.name]:
                 continue  # fewer events cost no more than those that were priced
             if not account.overdrawn:
