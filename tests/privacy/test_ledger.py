@@ -15,7 +15,7 @@ import pytest
 from graphveil._errors import BudgetError, InvalidInputError, UnprovenError
 from graphveil.privacy._wal import damaged
 from graphveil.privacy.accounting import account
-from graphveil.privacy.book import Promise, canonical, chained
+from graphveil.privacy.book import Account, Promise, canonical, chained
 from graphveil.privacy.events import composed, repeated
 from graphveil.privacy.guarantee import Charge
 from graphveil.privacy.ledger import Ledger, rounded_down
@@ -106,7 +106,7 @@ def test_one_run_may_take_all_of_it_and_nothing_fits_beside_it(tmp_path):
     ledger = Ledger(tmp_path / "study.ledger")
     ledger.open("people", epsilon(2.0) * (1 + 1e-9), 1e-5)
     reserve(ledger, "one", 2.0)
-    assert 0.999 < people(ledger).used <= 1
+    assert 0.999 < people(ledger).used() <= 1
     assert people(ledger).left() == 0.0
     with pytest.raises(BudgetError, match=r"spent \(100 % of the budget\)"):
         reserve(ledger, "two", 1000.0)
@@ -134,7 +134,17 @@ def test_runs_that_fit_only_if_fixed_beforehand_are_refused(ledger):
         reserve(ledger, "two", second)
     reserve(ledger, "two", 1.2 * second)
     assert people(ledger).spent() < 3.0
-    assert people(ledger).share(people(ledger).events()) == people(ledger).used <= 1
+    assert people(ledger).share(people(ledger).events()) <= people(ledger).used() <= 1
+
+
+def test_runs_admitted_by_their_price_alone_are_told_from_forged_ones(ledger, monkeypatch):
+    with monkeypatch.context() as before:
+        before.setattr(Account, "share", lambda self, events: 0.0)
+        reserve(ledger, "one", 2.0)
+        reserve(ledger, "two", 2.02)
+    assert people(ledger).spent() < 3.0 < 3.0 * people(ledger).used()
+    with pytest.raises(BudgetError, match="holds for runs fixed beforehand only: entry 4"):
+        ledger.verify()
 
 
 def test_what_settles_to_less_gives_back(ledger):

@@ -96,7 +96,7 @@ def _priced(account: Account, dates: dict[str, str]) -> dict[str, Any]:
         "relation": None if promise is None else promise.relation,
         "public_degree": None if promise is None else promise.public_degree,
         "spent": account.spent(),
-        "used": account.used,
+        "used": account.used(),
         "sum_of_epsilons": account.plain_sum(),
         "left": account.left(),
         "overdrawn": account.overdrawn,

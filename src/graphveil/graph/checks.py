@@ -36,11 +36,14 @@ def public_of(data: Data) -> tuple[str, ...]:
     """
     lines = getattr(data, "public", ())
     if not isinstance(lines, (list, tuple)) or not all(
-        isinstance(line, str) and line.isprintable() and 0 < len(line) <= 500 for line in lines
+        isinstance(line, str)
+        and line.isprintable()
+        and 0 < len(line) <= 500
+        and not set(line) & set("<>|`")
+        for line in lines
     ):
-        raise _refusal(
-            "public", "a list of lines of at most 500 characters", repr(lines)[:80], "write lines"
-        )
+        rule = "a list of plain lines of at most 500 characters"
+        raise _refusal("public", rule, repr(lines)[:80], "leave out tags, bars and backquotes")
     return tuple(lines)
 
 

@@ -16,6 +16,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 WIDTH = 1e-2  # over which a gradient goes from one side of a kink to the other
+_SELU_ALPHA, _SELU_SCALE = 1.6732632423543772848, 1.0507009873554804934
 
 
 class _Bent(torch.autograd.Function):
@@ -36,6 +37,32 @@ class _Bent(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
         (x,) = ctx.saved_tensors
         return grad * (x / WIDTH).clamp(0.0, 1.0).mul(1.0 - ctx.slope).add(ctx.slope), None
+
+
+class _Selu(torch.autograd.Function):
+    """selu; its slope goes from that below 0 to that above it over ``WIDTH``."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(x: Tensor) -> Tensor:
+        return F.selu(x)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor], output: Tensor) -> None:
+        ctx.save_for_backward(*inputs)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Tensor:
+        (x,) = ctx.saved_tensors
+        ramp = (x / WIDTH).clamp(0.0, 1.0)
+        below = _SELU_SCALE * _SELU_ALPHA * x.clamp_max(0.0).exp()
+        return grad * (below + ramp * (_SELU_SCALE - below))
+
+
+def selu(x: Tensor) -> Tensor:
+    """A multiple of ``x`` above 0, of exp(x) - 1 below (Klambauer et al. 2017)."""
+    return _Selu.apply(x)
 
 
 def leaky_relu(x: Tensor, slope: float = 0.01) -> Tensor:

@@ -15,13 +15,13 @@ from torch.nn import functional as F
 
 from graphveil import _validate
 from graphveil._errors import InvalidInputError
-from graphveil.nn.kinks import leaky_relu, relu
+from graphveil.nn.kinks import leaky_relu, relu, selu
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "tanh": torch.tanh,  # bounded: what clips least in private training
     "relu": relu,
     "elu": F.elu,
-    "selu": F.selu,
+    "selu": selu,
     "gelu": F.gelu,
     "leaky_relu": leaky_relu,
     "softplus": F.softplus,

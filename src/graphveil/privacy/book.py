@@ -134,23 +134,28 @@ class Account:
 
         It holds if each run is chosen by looking at those before it. One run alone is not.
         """
-        if len(events) < 2:
-            return together(events, self.delta).epsilon / self.epsilon
-        return self._filter.used(events)
+        if len(events) > 1:
+            return self._filter.used(events)
+        alone = together(events, self.delta).epsilon / self.epsilon
+        # It fits by its price, and may all the same leave no room for another.
+        return alone if alone > 1 else max(alone, min(self._filter.used(events), 1.0))
 
     @cached_property
     def _filter(self) -> Filter:
         return Filter(epsilon=self.epsilon, delta=self.delta)
 
-    @property
-    def used(self) -> float:
-        """How much of the budget is taken; above 1 the account is overdrawn."""
-        return max(self.share(self.counted()), self.share(self.events()))
+    def used(self, without: str | None = None) -> float:
+        """How much of the budget is taken, by the filter or by price; above 1 it is overdrawn."""
+        return max(
+            self.share(self.counted(without)),
+            self.share(self.events(without)),
+            self.spent(without) / self.epsilon,
+        )
 
     @property
     def overdrawn(self) -> bool:
         """Whether more was settled than there was."""
-        return self.used > 1 + 1e-6
+        return self.used() > 1 + 1e-6
 
     def left(self, without: str | None = None) -> float:
         """Epsilon of the largest single Gaussian release that would still fit."""

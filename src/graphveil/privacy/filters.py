@@ -25,8 +25,6 @@ from graphveil.privacy._rdp import ORDERS, RdpAccountant
 from graphveil.privacy.accounting import account
 from graphveil.privacy.events import from_json, to_json
 
-_ASIDE = 0.1  # of delta: for what has an epsilon and a delta, and no divergence
-_EACH = 0.01  # of delta: what each of these takes
 _HARDLY = 1e-3  # an epsilon that is not worth offering
 
 
@@ -48,63 +46,70 @@ class Filter:
     @cached_property
     def _limits(self) -> Array:
         """The divergence of each order that gives epsilon (Canonne, Kamath and Steinke 2020)."""
-        delta = (1 - _ASIDE) * self.delta
-        return self.epsilon - np.log1p(-1 / ORDERS) + np.log(delta * ORDERS) / (ORDERS - 1)
+        return self.epsilon - np.log1p(-1 / ORDERS) + np.log(self.delta * ORDERS) / (ORDERS - 1)
+
+    @property
+    def _limit(self) -> float:
+        """Of the order that counts; not above 0 if the budget is too small for a second run."""
+        return float(self._limits[self._order])
 
     def used(self, events: Sequence[dpa.DpEvent]) -> float:
         """The share of the budget that ``events`` take; above 1 they do not fit."""
-        limit = float(self._limits[self._order])
-        spent = [self._spent(event) for event in events]
-        if not spent:
+        divergence = math.fsum(
+            float(_divergences(json.dumps(to_json(event)))[self._order]) for event in events
+        )
+        if not divergence:
             return 0.0
-        divergence, aside = (math.fsum(each) for each in zip(*spent, strict=True))
-        return max(divergence / limit if limit > 0 else math.inf, aside / _ASIDE)
+        return divergence / self._limit if self._limit > 0 else math.inf
 
     def left(self, events: Sequence[dpa.DpEvent]) -> float:
         """The epsilon, at delta, of the largest Gaussian release that fits beside ``events``."""
-        room = (1 - self.used(events)) * float(self._limits[self._order])
-        if not room > 0:
+        if self._limit <= 0 or (used := self.used(events)) >= 1:
             return 0.0
+        room = (1 - used) * self._limit
         noise = math.sqrt(float(ORDERS[self._order]) / (2 * room)) * (1 + 1e-9)
         epsilon = account(dpa.GaussianDpEvent(noise), self.delta).epsilon
         return epsilon if epsilon >= _HARDLY else 0.0
 
-    def _spent(self, event: dpa.DpEvent) -> tuple[float, float]:
-        """Its divergence, and the share of delta that it takes aside."""
-        curve, aside = _divergences(json.dumps(to_json(event)), _EACH * self.delta)
-        return float(curve[self._order]), aside * _EACH
-
 
 @lru_cache(maxsize=512)
-def _divergences(event: str, delta: float) -> tuple[Array, int]:
-    """Divergences at all orders, and how many parts entered by their epsilon at ``delta``."""
+def _divergences(event: str) -> Array:
+    """The divergences of an event at all orders; infinite where none is known."""
     whole = from_json(json.loads(event))
+    accounting._check(whole)
     if accounting._releases_raw(whole):
-        return np.full_like(ORDERS, np.inf), 0
-    accountant, stated = RdpAccountant(), 0
-    curve = np.zeros_like(ORDERS)
+        return np.full_like(ORDERS, np.inf)
+    accountant, curve = RdpAccountant(), np.zeros_like(ORDERS)
     for part, count in _parts(whole):
         if accounting._outer_sampling(part) is None and accountant.supports(part):
             accountant.compose(part, count)
-        else:  # on a secret sample of the units
-            curve += count * _pure(account(part, delta).epsilon)
-            stated += count
-    return curve + accountant.rdp, stated
+        elif isinstance(part, dpa.PoissonSampledDpEvent):
+            curve = curve + count * _on_a_sample(part.sampling_probability, part.event)
+        else:
+            return np.full_like(ORDERS, np.inf)
+    curve += accountant.rdp
+    return curve
 
 
 def _parts(event: dpa.DpEvent) -> list[tuple[dpa.DpEvent, int]]:
     if isinstance(event, dpa.ComposedDpEvent):
         return [found for part in event.events for found in _parts(part)]
     if isinstance(event, dpa.SelfComposedDpEvent):
-        return [(part, count * event.count) for part, count in _parts(event.event)]
+        each = _parts(event.event) if event.count else []
+        return [(part, count * event.count) for part, count in each]
     return [(event, 1)]
 
 
-def _pure(epsilon: float) -> Array:
-    """The largest divergences that two laws within exp(epsilon) of each other can have."""
-    if math.isinf(epsilon):
-        return np.full_like(ORDERS, np.inf)
-    up, down = -np.logaddexp(0, -epsilon), -np.logaddexp(0, epsilon)
-    found = np.logaddexp(ORDERS * up + (1 - ORDERS) * down, ORDERS * down + (1 - ORDERS) * up)
-    divergence: Array = np.maximum(found / (ORDERS - 1), 0.0)
+def _on_a_sample(rate: float, inner: dpa.DpEvent) -> Array:
+    """Of ``inner``, run on a secret sample in which each unit is with probability ``rate``.
+
+    The mean of a power of the likelihood ratio is jointly convex in the two laws, and where the
+    unit is not in the sample they are one.
+    """
+    within = _divergences(json.dumps(to_json(inner)))
+    growth = (ORDERS - 1) * within
+    if not 0 < rate < 1:
+        return within * rate
+    apart = np.logaddexp(np.log1p(-rate), np.log(rate) + growth)
+    divergence: Array = np.maximum(apart / (ORDERS - 1), 0.0)
     return divergence

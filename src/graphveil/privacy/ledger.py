@@ -158,7 +158,7 @@ class Ledger:
         raise BudgetError(
             f"The account {account.name!r} has epsilon {account.epsilon:g} at delta "
             f"{account.delta:g}, of which {round_up(account.spent(id))} is spent "
-            f"({in_percent(account.share(others))} of the budget). This costs epsilon "
+            f"({in_percent(account.used(id))} of the budget). This costs epsilon "
             f"{round_up(alone)} by itself and would bring it to {in_percent(whole)}; left is "
             f"epsilon {rounded_down(left)} for one Gaussian release.{hint}"
         )
@@ -213,12 +213,18 @@ class Ledger:
                 continue  # fewer events cost no more than those that were priced
             if not account.overdrawn:
                 priced[account.name] = events
-            elif kind == "reserve":
+            elif kind == "reserve" and account.spent() > account.epsilon * (1 + 1e-6):
                 raise self._broken(f"entry {number} reserves more than {account.name!r} had left")
+            elif kind == "reserve":
+                overdrawn = (
+                    f"The account {account.name!r} of {self.path} holds for runs fixed beforehand "
+                    f"only: entry {number} was admitted by its price, and not by the filter that "
+                    "covers runs chosen by others' results. Charge nothing more to it."
+                )
             else:
                 overdrawn = (
                     f"The account {account.name!r} of {self.path} is overdrawn: since entry "
-                    f"{number}, which settles, {in_percent(account.used)} of its epsilon "
+                    f"{number}, which settles, {in_percent(account.used())} of its epsilon "
                     f"{account.epsilon:g} is used. The file holds; charge nothing more to it."
                 )
         if overdrawn is not None:

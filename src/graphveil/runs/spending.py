@@ -444,6 +444,7 @@ def _largest(asked: float, left: float, could_have: Callable[[float], bool]) -> 
     """
     low, high = 0.95 * min(asked, left), min(asked, 1.05 * left)
     low = max(low, _LEAST_OFFER)
+    high = max(high, low)
     while not could_have(low):
         if low == _LEAST_OFFER:
             return f"With these settings not even --epsilon {_LEAST_OFFER:g} would fit."
