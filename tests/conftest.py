@@ -3,10 +3,9 @@
 import os
 import subprocess
 
-# Workers that share the machine have a thread each: more would wait for each other, some tests for
-# minutes. Said before torch is imported, and passed on to the processes that tests start.
-if "PYTEST_XDIST_WORKER" in os.environ:
-    os.environ.setdefault("OMP_NUM_THREADS", "1")
+# Tensors are tiny here. Workers that share the machine have a thread each: more would wait for each
+# other, some tests for minutes. Said before torch is imported, for processes that tests start, too.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import pytest
 

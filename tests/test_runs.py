@@ -119,6 +119,7 @@ def test_a_crash_at_any_write_loses_nothing(arranged, tmp_path, monkeypatch, num
 
     with monkeypatch.context() as patched:
         patched.setattr("graphveil.runs.directory.write_file", write_or_crash)
+        patched.setattr("graphveil.runs.training.write_file", write_or_crash)
         patched.setattr("graphveil.runs.files.write_file", write_or_crash)
         with pytest.raises(Crash):
             runs.train(DPMLP(epsilon=8.0, steps=3, sample_rate=1.0), arranged, directory, SOURCE)
@@ -169,7 +170,7 @@ def test_a_forced_run_that_is_killed_keeps_the_old_one_beside(copied, arranged, 
     old = (copied / "certificate.json").read_bytes()
     for _ in range(2):
         with monkeypatch.context() as patched:
-            patched.setattr("graphveil.runs.directory.measure", crash)
+            patched.setattr("graphveil.runs.training.measure", crash)
             method = DPMLP(epsilon=2.0, steps=3, sample_rate=1.0)
             with pytest.raises(Crash):
                 runs.train(method, arranged, copied, SOURCE, force=True)
@@ -209,7 +210,7 @@ def test_a_full_disk_is_one_line_and_the_run_goes_on(arranged, tmp_path, monkeyp
 
 
 def test_the_fingerprint_of_the_data_does_not_stay_in_a_finished_run(finished, arranged):
-    fingerprint = runs.directory._fingerprint(arranged.training)
+    fingerprint = runs.training._fingerprint(arranged.training)
     assert all(fingerprint.encode() not in path.read_bytes() for path in finished[1].iterdir())
 
 

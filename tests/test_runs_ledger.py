@@ -276,7 +276,7 @@ def test_data_that_cannot_be_loaded_costs_nothing(tmp_path, source, ledger, monk
         "graphveil.runs.spending.Ledger.reserve",
         "graphveil.runs.spending.Spending.reserve_seen",
         "graphveil.grads.step.PrivateStep._draw",
-        "graphveil.runs.directory.measure",
+        "graphveil.runs.training.measure",
         "graphveil.runs.directory.write_events",
         "graphveil.runs.spending.Ledger.settle",
         "graphveil.runs.directory.write_certificate",
@@ -324,7 +324,7 @@ def test_a_run_is_resumed_with_its_own_ledger_and_account_only(
 ):
     ledger.open("others", 10.0, 1e-4)
     with monkeypatch.context() as patched:
-        patched.setattr("graphveil.runs.directory.measure", crash)
+        patched.setattr("graphveil.runs.training.measure", crash)
         with pytest.raises(Crash):
             train(tmp_path / "run", source, ledger, account="people")
         with pytest.raises(Crash):
@@ -370,7 +370,7 @@ def test_a_half_removed_run_does_not_pass_for_one_that_released_nothing(
     tmp_path, source, ledger, monkeypatch
 ):
     with monkeypatch.context() as patched:
-        patched.setattr("graphveil.runs.directory.measure", crash)
+        patched.setattr("graphveil.runs.training.measure", crash)
         for how in ({}, {"force": True}):
             with pytest.raises(Crash):
                 train(tmp_path / "run", source, ledger, method(1.0), **how)
@@ -535,14 +535,14 @@ def test_a_ledger_that_cannot_be_written_stops_a_run_before_and_after(
         train(tmp_path / "run", source, ledger)
     remounted("rw")
     assert not (tmp_path / "run").exists()
-    measure = runs.directory.measure
+    measure = runs.training.measure
 
     def then_read_only(*asked):
         remounted("ro")
         return measure(*asked)
 
     with monkeypatch.context() as patched:
-        patched.setattr("graphveil.runs.directory.measure", then_read_only)
+        patched.setattr("graphveil.runs.training.measure", then_read_only)
         with pytest.raises(InvalidInputError, match="cannot be used"):
             train(tmp_path / "run", source, ledger)
     assert len(people(ledger).waiting) == 1

@@ -399,7 +399,7 @@ def test_other_data_cannot_finish_a_run(refused, save, arrays, tmp_path, monkeyp
     out, graph = tmp_path / "run", save()
     line = f"train dp-mlp --data {graph} {QUICK} --out {out}"
     with monkeypatch.context() as patched:
-        patched.setattr("graphveil.runs.directory.measure", lambda *_: os.kill(os.getpid(), 2))
+        patched.setattr("graphveil.runs.training.measure", lambda *_: os.kill(os.getpid(), 2))
         assert run(line)[0] == 130
     other = save("other.npz", x=arrays["x"][::-1].copy())
     err = refused(f"train dp-mlp --data {other} {QUICK} --out {out} --resume")

@@ -230,6 +230,8 @@ def test_a_run_that_gave_all_back_binds_nothing(ledger):
     reserve(ledger, "one", 9.0, promise=GRAPH, fingerprint="abc")
     ledger.settle("one", [])
     reserve(ledger, "two", 9.0, fingerprint="xyz")
+    assert people(ledger).promise == NODE
+    assert people(ledger).seen.fingerprint == "xyz"
 
 
 def test_the_same_data_has_one_account_for_each_unit(ledger):

@@ -641,7 +641,9 @@ def test_a_page_that_is_there_is_kept_without_force(trained, run, refused, tmp_p
 
 @pytest.mark.parametrize("out", ["page.pdf", "page", "no/such/folder/page.html"])
 def test_a_page_that_cannot_be_is_refused_before_anything_is_read(refused, tmp_path, out):
-    refused("report", tmp_path / "nowhere", "--out", tmp_path / out)
+    said = refused("report", tmp_path / "nowhere", "--out", tmp_path / out)
+    assert out.partition("/")[0] in said
+    assert "nowhere" not in said
 
 
 def test_the_same_run_twice_is_refused(refused, trained, tmp_path):

@@ -1,21 +1,12 @@
 """Small graphs, quick settings, and a tuning run to start from."""
 
 import pytest
-import torch
 from tuning_cases import QUICK, VARY, drawn_graph
 
 import prices
 from graphveil.graph.splits import split
 from graphveil.methods import Facts, dpar_plan, gap_plan, private
 from graphveil.tuning import Tuning, plan, values_of
-
-
-@pytest.fixture(autouse=True, scope="module")
-def one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -135,11 +135,10 @@ class Plan:
         """
         more = [line for line in public if line.startswith(ALSO_RELEASED)]
         return replace(
-            self,
+            self.taking([line for line in public if line not in more]),
             released=", ".join(
                 [self.released, *(line.removeprefix(ALSO_RELEASED) for line in more)]
             ),
-            public=(*self.public, *(line for line in public if line not in more)),
             voided_by=(*self.voided_by, *voided_by),
         )
 

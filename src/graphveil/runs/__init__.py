@@ -26,21 +26,19 @@ from graphveil.runs.directory import (
     FILES,
     LOSSES,
     arranged,
-    check,
     class_names,
     has_cache,
     read,
     state,
     state_of_run,
-    train,
     trained_on,
-    write,
 )
 from graphveil.runs.files import write_text
 from graphveil.runs.metrics import METRICS, OUTSIDE, measure
 from graphveil.runs.predicting import predict
 from graphveil.runs.source import Arranged, Source
 from graphveil.runs.spending import charged_to, was_charged
+from graphveil.runs.training import check, train, write
 from graphveil.runs.tuned import check_tuning, tune
 
 __all__ = [

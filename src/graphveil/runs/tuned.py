@@ -12,23 +12,13 @@ from typing import Any
 from graphveil._errors import InvalidInputError
 from graphveil._files import write_file
 from graphveil.methods import Facts, Method
-from graphveil.runs.directory import (
-    FORMAT,
-    LOG,
-    _discard,
-    _finish,
-    _loaded,
-    _plain,
-    _set_aside,
-    _settings,
-    _undo,
-    check,
-    state,
-)
+from graphveil.runs.directory import FORMAT, LOG, _finish, _plain, _settings, state
 from graphveil.runs.files import locked, write_json
 from graphveil.runs.metrics import measure
 from graphveil.runs.source import Arranged, Source
 from graphveil.runs.spending import begun as spending_begun
+from graphveil.runs.spending import kept_beside
+from graphveil.runs.training import _discard, _loaded, _set_aside, _undo, check
 
 Find = Callable[[Arranged], tuple[Method, Mapping[str, Any]]]
 
@@ -64,7 +54,7 @@ def tune(
         raise InvalidInputError("What is charged to a ledger must load its data itself.")
     if ledger is None and arranged is None:
         arranged = source.arrange(source.load())
-    aside = directory.absolute().with_name(f".{directory.absolute().name}.replaced")
+    aside = kept_beside(directory)
     created = not directory.exists()
     try:
         if force and state(directory) != "new":
