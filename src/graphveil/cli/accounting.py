@@ -218,8 +218,8 @@ _SEARCHED: dict[str, tuple[float, float]] = {
 def claims() -> None:
     """What a paper prints for a setting, beside what can be proven for it.
 
-    A claimed figure is the published formula's and never a guarantee. The proven one assumes what
-    the note says.
+    A claimed figure is the published formula's and never a guarantee; so is any other that has
+    "claim" in its name. The proven one assumes what the note says.
     """
 
 
@@ -230,6 +230,10 @@ _HELP: dict[str, tuple[Any, str]] = {
     "max-degree": (int, "Cap on the messages of a node (K or D)."),
     "noise-ratio": (float, "The paper's sigma / (2 (K + 1) C)."),
     "noise-multiplier": (float, "Noise, in units of the clipping bound or of one message."),
+    "mechanism": (click.Choice(["gm", "em0", "em1"]), "How rows are made private."),
+    "rows": (int, "Private rows (M)."),
+    "neighbours": (int, "Names chosen in a row (K), for em0 and em1."),
+    "value-noise": (float, "Laplace scale of em1's values, in units of the clipping bound."),
     "steps": (int, "Training steps."),
     "splits": (int, "Groups the graph is split into; 1 is the whole graph."),
     "hops": (int, "Aggregation hops."),
@@ -275,6 +279,11 @@ _PAPERS = {
         "classifier-noise steps",
     ),
     "dpar": ("DPAR: the sampling rate times epsilon.", "epsilon graph-rate", "delta"),
+    "dpar-rows": (
+        "DPAR's private rows: Theorems 1 and 3, Corollary 1.",
+        "mechanism noise-multiplier rows delta",
+        "neighbours value-noise",
+    ),
 }
 
 
@@ -286,17 +295,22 @@ def _claim_command(name: str, summary: str, needed: str, optional: str) -> click
         result = {
             "claimed_epsilon": claim.claimed_epsilon,
             "proven_epsilon": claim.proven_epsilon,
+            **claim.further,
             "delta": claim.delta,
             "paper": claim.paper,
             "formula": claim.formula,
             "flaw": claim.flaw,
+            "as_run": claim.as_run,
             "proven_note": claim.proven_note,
         }
+        proven = "none" if claim.proven_epsilon is None else figure(claim.proven_epsilon)
         rows = [
             ("claimed epsilon", f"{claim.claimed_epsilon:.4g}  ({claim.paper})"),
-            ("proven epsilon", figure(claim.proven_epsilon)),
+            ("proven epsilon", proven),
+            *((name.replace("_", " "), f"{value:.4g}") for name, value in claim.further.items()),
             ("formula", claim.formula),
             ("flaw", claim.flaw),
+            *([] if claim.as_run is None else [("as run", claim.as_run)]),
             ("proven for", claim.proven_note),
         ]
         show(result, as_json, "Claimed and proven", rows)

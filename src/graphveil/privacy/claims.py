@@ -1,8 +1,9 @@
 r"""What the papers claim: their formulas as published, each beside what can be proven.
 
 Nothing here is a guarantee. The figures are what the five papers, and GAP, print for a setting;
-graphveil shows them as ``claimed`` and charges for something else. One function for each paper,
-with the equation in its docstring; :data:`CLAIMS` lists them by the name the command line uses.
+graphveil shows them as ``claimed`` and charges for something else. One function for each paper (two
+for DPAR: the whole, and its rows), with the equation in its docstring; :data:`CLAIMS` lists them by
+the name the command line uses.
 
 >>> claim = igamberdiev(noise_multiplier=48.0, steps=2000, splits=1, delta=1e-5)
 >>> round(claim.claimed_epsilon, 2), round(claim.proven_epsilon, 2)
@@ -15,21 +16,32 @@ clipped as one vector; ``proven_note`` says what else. C is the clipping bound o
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 
 import dp_accounting as dpa
 import numpy as np
-from scipy import optimize, special, stats
+from scipy import special, stats
 
 from graphveil import _validate
 from graphveil._errors import InvalidInputError
 from graphveil.privacy.accounting import account, amplify
 from graphveil.privacy.events import (
+    GumbelTopKDpEvent,
     RevealedCountGaussianDpEvent,
     SampledGaussianDpEvent,
     composed,
     repeated,
+)
+from graphveil.privacy.formulas import (
+    DPAR_MECHANISMS,
+    OPACUS_ORDERS,
+    RowNoise,
+    classic,
+    dpar_row_delta,
+    dpar_row_epsilon,
+    dpar_rows_epsilon,
+    sampled_rdp,
 )
 from graphveil.privacy.guarantee import round_up
 
@@ -42,9 +54,11 @@ _NOISE = "[0.01, 1e9]"  # further out squares and integrals overflow; no paper c
 class Claim:
     """One paper's epsilon for one setting, and the epsilon such a run really has.
 
-    ``flaw`` is :data:`HOLDS` where the published formula is a proof. ``proven`` is the event that
-    prices the run, None where there is none; ``proven_epsilon`` is its price at ``delta``.
-    ``proven_note`` says what the proven figure assumes of the run.
+    ``flaw`` is :data:`HOLDS` where the published formula is a proof. ``as_run`` says what the paper
+    or its released code does otherwise than the formula takes for granted, where we have seen it.
+    ``further`` are other readings of the claim, by name, and as little proven. ``proven`` is the
+    event that prices the run, None where there is none; ``proven_epsilon`` is its price at
+    ``delta``, and cannot be given otherwise. ``proven_note`` says what it assumes of the run.
 
     *Guarantee.* None. ``proven_epsilon`` is one for runs that are as ``proven_note`` says.
     """
@@ -57,7 +71,9 @@ class Claim:
     flaw: str
     proven: dpa.DpEvent | None
     proven_note: str
-    proven_epsilon: float | None = None
+    as_run: str | None = None
+    further: Mapping[str, float] = field(default_factory=dict)
+    proven_epsilon: float | None = field(init=False, default=None)
 
     def __post_init__(self) -> None:
         if self.proven is not None:
@@ -122,7 +138,7 @@ def daigavane_epsilon(
         exponents = log_weights + order * (order - 1) * 2 * rho**2 / noise**2
         return steps * float(special.logsumexp(exponents)) / (order - 1)
 
-    return _classic(gamma, delta)
+    return classic(gamma, delta)
 
 
 def igamberdiev(*, noise_multiplier: float, steps: int, splits: int, delta: float) -> Claim:
@@ -140,7 +156,7 @@ def igamberdiev(*, noise_multiplier: float, steps: int, splits: int, delta: floa
     delta = _validate.number("delta", delta, "(0, 1)")
     orders = range(2, 34)
     claimed = min(
-        steps * _sampled_rdp(1 / splits, noise, order) - math.log(delta) / (order - 1)
+        steps * sampled_rdp(1 / splits, noise, order) - math.log(delta) / (order - 1)
         for order in orders
     )
     note = (
@@ -164,12 +180,21 @@ def igamberdiev(*, noise_multiplier: float, steps: int, splits: int, delta: floa
             steps,
         ),
         proven_note=note,
+        as_run=(_LEFT_IN if splits > 1 else "") + _NEVER_CLIPPED,
     )
 
 
-# --- whole graphs ---------------------------------------------------------------------------------
+_LEFT_IN = (
+    "The paper masks the loss and leaves the edges between groups in, so that a node alters the "
+    "terms of other groups, too. Its code visits the groups in turn, which is no sampling. "
+)
+_NEVER_CLIPPED = (
+    "In the released code (trusthlt/privacy-preserving-gcn) clipping has no effect, as it is given "
+    "copies that have no gradient: nothing bounds the sum, and nothing is proven for such a run."
+)
 
-_OPACUS_ORDERS = np.array([1 + x / 10 for x in range(1, 100)] + [*range(12, 64)])
+
+# --- whole graphs ---------------------------------------------------------------------------------
 
 
 def mueller(*, graphs: int, batch: int, noise_multiplier: float, steps: int, delta: float) -> Claim:
@@ -186,8 +211,8 @@ def mueller(*, graphs: int, batch: int, noise_multiplier: float, steps: int, del
     noise = _validate.number("noise_multiplier", noise_multiplier, _NOISE)
     steps = _validate.integer("steps", steps, "[1, 1e12]")
     delta = _validate.number("delta", delta, "(0, 1)")
-    orders = _OPACUS_ORDERS
-    rdp = steps * np.array([_sampled_rdp(batch / graphs, noise, order) for order in orders])
+    orders = OPACUS_ORDERS
+    rdp = steps * np.array([sampled_rdp(batch / graphs, noise, order) for order in orders])
     epsilons = rdp + np.log1p(-1 / orders) - np.log(delta * orders) / (orders - 1)
     step = SampledGaussianDpEvent(rate=batch / graphs, noise_multiplier=noise, removed=1, altered=0)
     return Claim(
@@ -198,8 +223,13 @@ def mueller(*, graphs: int, batch: int, noise_multiplier: float, steps: int, del
         formula="Opacus: RDP of the Poisson-sampled Gaussian, converted as by Balle et al. 2020",
         flaw=HOLDS,
         proven=repeated(step, steps),
-        proven_note="Poisson batches at rate batch/graphs, and no layer that mixes graphs, such as "
-        "BatchNorm. Choosing among runs or checkpoints is not covered.",
+        proven_note="Noise scaled by the clipping bound, Poisson batches at rate batch/graphs, and "
+        "no layer that mixes graphs, such as BatchNorm. Choosing among runs or checkpoints is not "
+        "covered.",
+        as_run="The released code for Fingerprint and molbace (tamaramueller/DP-GNNs) does not "
+        "scale the noise by the clipping bound: a noise of 1 at a bound of 3 is a multiplier of "
+        "1/3. Batches are cut from a shuffled list, not Poisson, and the best checkpoint by test "
+        "scores is reported. The code for the synthetic graphs scales the noise, by Opacus.",
     )
 
 
@@ -239,7 +269,7 @@ def gap(
     return Claim(
         paper="Sajadmanesh et al. 2023, arXiv 2203.00949",
         method="gap",
-        claimed_epsilon=_classic(run.rdp(hops, noise), delta),
+        claimed_epsilon=classic(run.rdp(hops, noise), delta),
         delta=delta,
         formula="RDP of one Gaussian for each hop, of sensitivity 1"
         if unit == "edge"
@@ -272,13 +302,17 @@ def shpilevskiy(
     r"""GAP with weighted messages, by sigmoid(cosine) or by an attention network.
 
         similarity: as :func:`gap`, whose sensitivity of 1 it keeps
-        attention:  Theorem 2: epsilon = epsilon_sgd(delta / 2) + epsilon_gap(delta / 2)
+        attention:  Theorem 2: (alpha, epsilon_1(alpha) + T alpha / (2 sigma^2))-RDP, hence
+                    epsilon = min over alpha of that + ln(1 / delta) / (alpha - 1)
 
-    epsilon_sgd is RDP with the classic conversion for ``attention_steps`` (T) steps at ``rate`` and
-    noise multiplier ``attention_noise``, one loss term removed; epsilon_gap is GAP's with T + 1
-    times as many Gaussians, as every training step has a perturbed forward pass. (The authors' code
-    leaves out the last pass.) The paper is about edges; the unit ``node`` reads it with GAP's
-    node-level sensitivity.
+    epsilon_1 is the RDP of T = ``attention_steps`` steps of DP-SGD at ``rate`` and noise multiplier
+    ``attention_noise``, one loss term removed; each of them has a perturbed forward pass. The paper
+    is about one hop and about edges; ``hops`` repeats the passes, and the unit ``node`` reads it
+    with GAP's node-level sensitivity.
+
+    The theorem is about training: the pass that fills the cache is beside it, and is in
+    ``claim_with_cache``. ``claim_with_delta_split`` converts training and the T + 1 passes each for
+    itself at delta / 2, for those who first spend on training and then what is left.
     """
     _validate.choice("weighting", weighting, ("similarity", "attention"))
     hops = _validate.integer("hops", hops, "[1, 1000]")
@@ -295,7 +329,7 @@ def shpilevskiy(
         return Claim(
             paper=paper,
             method=method,
-            claimed_epsilon=_classic(run.rdp(hops, noise), delta),
+            claimed_epsilon=classic(run.rdp(hops, noise), delta),
             delta=delta,
             formula="GAP's formula, with sensitivity 1 for each message",
             flaw=run.flaw
@@ -313,53 +347,139 @@ def shpilevskiy(
     step = SampledGaussianDpEvent(
         rate=q, noise_multiplier=sgd_noise, removed=removed, altered=altered
     )
+
+    def sgd(order: float) -> float:
+        return passes * sampled_rdp(q, sgd_noise, order)
+
+    trained, cached = run.rdp(passes * hops, noise), run.rdp((passes + 1) * hops, noise)
     return Claim(
         paper=paper,
         method=method,
-        claimed_epsilon=_classic(
-            lambda order: passes * _sampled_rdp(q, sgd_noise, order), delta / 2
-        )
-        + _classic(run.rdp((passes + 1) * hops, noise), delta / 2),
+        claimed_epsilon=classic(lambda order: sgd(order) + trained(order), delta),
         delta=delta,
-        formula="Theorem 2: DP-SGD, and a Gaussian for each training step and hop, at delta/2 each",
+        formula="Theorem 2: RDP of DP-SGD, and of a Gaussian for each training step and hop",
         flaw="Loss terms that the attention's training alters, 2C for each, are charged as one "
-        "removed term, C. Against that it pays for forward passes that are never released, so its "
-        "epsilon may still be the larger.",
+        "removed term, C; batches of a fixed number of nodes are charged as Poisson ones; the pass "
+        "that fills the cache is left out. Against that it pays for forward passes that are never "
+        "released, so its epsilon may still be the larger.",
         proven=composed(run.event(hops, noise), repeated(step, hops * passes)),
         proven_note="Attention trained one hop at a time on cached rows, attention_steps Poisson "
         f"batches of per-node losses for each; every hop is released once. {run.note}",
+        further={
+            "claim_with_cache": classic(lambda order: sgd(order) + cached(order), delta),
+            "claim_with_delta_split": classic(sgd, delta / 2) + classic(cached, delta / 2),
+        },
     )
 
 
 # --- personalised PageRank ------------------------------------------------------------------------
 
 
-def dpar(*, epsilon: float, graph_rate: float, delta: float | None = None) -> Claim:
-    r"""DPAR: Theorems 1 to 3 add up to q' (eps_sgd + eps_pr), q' = ``graph_rate``.
+_ZHANG = "Zhang et al. 2024, arXiv 2210.04442"
 
-    Give the ``epsilon`` the paper prints. What it says of the parts inside is epsilon / q'; keeping
-    each node with probability q' turns that into
+
+def dpar(*, epsilon: float, graph_rate: float, delta: float | None = None) -> Claim:
+    r"""DPAR, the whole: Theorem 2's q' (eps_sgd + eps_pr, delta_sgd + delta_pr).
+
+    q' is ``graph_rate``. Give the ``epsilon`` the paper prints. What it says of the parts inside is
+    epsilon / q'; keeping each node with probability q' turns that into
+    ``claim_with_sampling_corrected``,
 
         ln(1 + q' (exp(epsilon / q') - 1))
+
+    which still takes the parts inside for granted. eps_pr is :func:`dpar_rows`'s.
     """
     epsilon = _validate.number("epsilon", epsilon, "(0, inf)")
     graph_rate = _validate.number("graph_rate", graph_rate, "(0, 1]")
     delta = None if delta is None else _validate.number("delta", delta, "(0, 1)")
     inside = epsilon / graph_rate
     return Claim(
-        paper="Zhang et al. 2024, arXiv 2210.04442",
+        paper=_ZHANG,
         method="dpar",
         claimed_epsilon=epsilon,
         delta=delta,
-        formula="Theorems 1-3: the graph's sampling rate times (eps_sgd + eps_pr)",
+        formula="Theorem 2: the graph's sampling rate times (eps_sgd + eps_pr)",
         flaw="Sampling multiplies exp(eps) - 1 by the rate, not eps. The parts inside do not hold "
-        "as published either: rows sqrt(2) C1 apart are charged C1, and a column's l1 norm does "
-        "not bound the change of clipped gradients.",
+        "as published either: Theorem 2 leaves its constants open and its proof takes exp(x) for "
+        "at most 1 + x, a column's l1 norm does not bound the change of clipped gradients, and "
+        "Theorem 3 charges C1 for rows that are sqrt(2) C1 apart.",
         proven=None,
-        proven_epsilon=amplify(inside, graph_rate),
-        proven_note=f"Assumes that the parts inside are {inside:.4g}-DP, as the paper says without "
-        "a valid proof, and that the sample of nodes stays secret.",
+        proven_note="No run as published. The claim with sampling corrected assumes that the parts "
+        f"inside are {inside:.4g}-DP, which nobody has proven, and that the sample of nodes stays "
+        "secret. What a run with the paper's noise costs: graphveil train dpar --set paper=true.",
+        as_run="The released code (Emory-AIMS/DPAR) trains on every sampled node, those beyond the "
+        "M rows on themselves alone. It samples a fixed number of nodes, lengthens columns of an "
+        "l1 norm below 1 as well, and keeps the batches of the first epoch for all epochs.",
+        further={"claim_with_sampling_corrected": amplify(inside, graph_rate)},
     )
+
+
+def dpar_rows(
+    *,
+    mechanism: str,
+    noise_multiplier: float,
+    rows: int,
+    delta: float,
+    neighbours: int | None = None,
+    value_noise: float | None = None,
+) -> Claim:
+    r"""DPAR's private rows: Theorem 3 (``gm``) and Theorem 1 (``em0``, ``em1``), before sampling.
+
+        gm:   epsilon_row = sqrt(2 ln(1.25 / d)) / sigma,  N(0, (sigma C1)^2) on every score
+        em0:  epsilon_row = 2 min(K e, K e (exp(2e) - 1) / (exp(2e) + 1) + e sqrt(2 K ln(1 / d))),
+              e = 1 / sigma, Gumbel noise of scale sigma C2 on every score (Corollary 1)
+        em1:  the same + K / b, Laplace noise of scale b C2 on the K values
+
+        epsilon_row = epsilon / (2 sqrt(M ln(e + epsilon / delta))),  d = delta / (2 M)
+
+    sigma = ``noise_multiplier``, b = ``value_noise``, K = ``neighbours``, M = ``rows``. Corollary
+    1's figure is ``claim_for_one_row``, at ``delta_for_one_row``.
+    """
+    _validate.choice("mechanism", mechanism, DPAR_MECHANISMS)
+    noise = _validate.number("noise_multiplier", noise_multiplier, _NOISE)
+    rows = _validate.integer("rows", rows, "[1, 1e9]")
+    delta = _validate.number("delta", delta, "(0, 1)")
+    event: dpa.DpEvent
+    if mechanism == "gm":
+        _absent("the mechanism is 'em0' or 'em1'", neighbours=neighbours)
+        k = 0
+        event = dpa.GaussianDpEvent(noise / math.sqrt(2 * rows))
+        note = "One Gaussian of sensitivity sqrt(2 M) C1 for all rows, noise on every score."
+    else:
+        k = _validate.integer("neighbours", neighbours, "[1, 1e9]")
+        event = repeated(GumbelTopKDpEvent(noise_multiplier=noise, k=k), rows)
+        note = "Names of the K largest of each row, after Gumbel noise on every score."
+    if mechanism == "em1":
+        value_noise = _validate.number("value_noise", value_noise, _NOISE)
+        event = composed(event, repeated(dpa.LaplaceDpEvent(value_noise), rows * k))
+        note = note[:-1] + ", and their values, clipped to C2, with Laplace noise on each."
+    else:
+        _absent("the mechanism is 'em1'", value_noise=value_noise)
+    one_delta = dpar_row_delta(delta, rows)
+    row = dpar_row_epsilon(mechanism, RowNoise(noise, value_noise), k, one_delta)
+    return Claim(
+        paper=_ZHANG,
+        method="dpar-rows",
+        claimed_epsilon=dpar_rows_epsilon(row, rows, delta),
+        delta=delta,
+        formula="Theorem 3: Gaussian rows, composed over the rows"
+        if mechanism == "gm"
+        else "Theorem 1: Corollary 1 for one row, composed over the rows",
+        flaw=(_GAUSSIAN_ROWS if mechanism == "gm" else "") + _LARGE_ROWS,
+        proven=event,
+        proven_note=f"{note} One node may change every score of every row.",
+        further={"claim_for_one_row": row, "delta_for_one_row": one_delta},
+    )
+
+
+_GAUSSIAN_ROWS = (
+    "Two non-negative rows of norm at most C1 may be sqrt(2) C1 apart, where C1 is charged; the "
+    "noise of one row is made for an epsilon below 1 alone. "
+)
+_LARGE_ROWS = (
+    "The formula that composes the rows is good for a small epsilon: 70 rows of epsilon 1.5 and "
+    "more each can leak more than it says."
+)
 
 
 CLAIMS: dict[str, Callable[..., Claim]] = {
@@ -369,38 +489,11 @@ CLAIMS: dict[str, Callable[..., Claim]] = {
     "gap": gap,
     "shpilevskiy": shpilevskiy,
     "dpar": dpar,
+    "dpar-rows": dpar_rows,
 }
 
 
 # --- shared pieces --------------------------------------------------------------------------------
-
-
-def _classic(rdp: Callable[[float], float], delta: float) -> float:
-    """``min over alpha > 1 of rdp(alpha) + ln(1 / delta) / (alpha - 1)`` (Mironov 2017).
-
-    (alpha - 1) rdp(alpha) is convex, so that there is one valley and a line search finds it.
-    """
-    log_inverse = -math.log(delta)
-    found = optimize.minimize_scalar(
-        lambda log_x: rdp(1 + math.exp(log_x)) + log_inverse / math.exp(log_x),
-        bounds=(math.log(1e-5), math.log(1e5)),
-        method="bounded",
-        options={"xatol": 1e-7},
-    )
-    return float(found.fun)
-
-
-def _sampled_rdp(rate: float, noise: float, order: float) -> float:
-    """RDP of the Poisson-sampled Gaussian, one term removed: A(alpha) of :func:`igamberdiev`.
-
-    By the trapezoidal rule, up to 12 standard deviations beyond where the integrand can peak.
-    """
-    if rate == 1:
-        return order / (2 * noise**2)
-    z = np.arange(-12 * noise, order + 12 * noise, noise / 8)
-    log_ratio = np.logaddexp(math.log1p(-rate), math.log(rate) + (2 * z - 1) / (2 * noise**2))
-    log_terms = order * log_ratio - z**2 / (2 * noise**2)
-    return float(special.logsumexp(log_terms) - math.log(8 * math.sqrt(2 * math.pi))) / (order - 1)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -418,7 +511,7 @@ class _Aggregation:
         return lambda order: (
             releases * self.square * order / (2 * noise**2)
             + sum(
-                part.count * _sampled_rdp(part.event.rate, part.event.noise_multiplier, order)
+                part.count * sampled_rdp(part.event.rate, part.event.noise_multiplier, order)
                 for part in self.training
             )
         )
