@@ -14,7 +14,7 @@ from graphveil._errors import GraphveilError, InvalidInputError
 from graphveil.graph import private_rows
 from graphveil.graph.pagerank import pagerank
 from graphveil.graph.private_rows import CHOICES, PrivateRows, clipped_rows, kept_columns
-from graphveil.mechanisms import Gaussian, GumbelTopK
+from graphveil.mechanisms import Gaussian, GumbelTopK, Laplace
 from graphveil.privacy.accounting import epsilon
 from graphveil.rng import secret
 
@@ -491,3 +491,44 @@ def test_noise_from_another_stream_is_refused(how):
 def test_a_cap_that_is_no_number_is_refused():
     with pytest.raises(InvalidInputError, match="'cap'"):
         kept_columns(np.zeros((2, 1), np.int64), -1, seed=0)
+
+
+# --- values as published --------------------------------------------------------------------------
+
+
+def test_published_values_have_laplace_noise_each_and_names_the_whole_budget(monkeypatch):
+    seen, release = [], Laplace.release
+
+    def note(self, value, rng):
+        noisy = release(self, value, rng)
+        seen.append((self, float(value), float(noisy - value)))
+        return noisy
+
+    monkeypatch.setattr(Laplace, "release", note)
+    rows, k, scale, values = 600, 2, 3.0, 7.0
+    chooser = PrivateRows(
+        how="em1",
+        rows=rows,
+        k=k,
+        bound=BOUND,
+        noise_multiplier=scale / math.sqrt(rows * k),
+        value_noise=values,
+    )
+    assert chooser._gumbel(rows).noise_multiplier == pytest.approx(scale)
+    chosen, _ = chooser.release(stacked(SCORES, rows), secret(fixed_seed=5))
+    assert len(seen) == rows * k  # a mechanism for each value
+    assert {(each.noise_multiplier, each.sensitivity) for each, _, _ in seen} == {(values, BOUND)}
+    given = [value for _, value, _ in seen]
+    assert given == pytest.approx(np.clip(SCORES[chosen], 0, BOUND).ravel())
+    noise = np.array([each for _, _, each in seen]) / (values * BOUND)
+    assert stats.kstest(noise, stats.laplace.cdf).pvalue > UNLIKELY
+    names, charged = chooser.event().events
+    assert names.event.noise_multiplier == pytest.approx(scale)
+    assert (names.event.k, names.count) == (k, rows)
+    assert charged == dpa.SelfComposedDpEvent(dpa.LaplaceDpEvent(values), rows * k)
+
+
+@pytest.mark.parametrize("how", ["gm", "em0"])
+def test_only_where_values_are_released_have_they_noise(how):
+    with pytest.raises(InvalidInputError, match=r"'value_noise'.*Got 2.0 with how=.*use how='em1'"):
+        PrivateRows(how=how, rows=3, k=1, bound=1.0, noise_multiplier=1.0, value_noise=2.0)

@@ -6,10 +6,11 @@ zeros included. What is released of a row:
 
 ``gm``   the row, clipped to l2 norm ``bound``, with Gaussian noise on it: its K largest entries
 ``em0``  names alone: scores clipped to [0, ``bound``], K largest after Gumbel noise
-``em1``  the same with half the budget, and noisy values of those K with the other half
+``em1``  the same with half the budget, and noisy values of those K with the other half; or, as
+         published, with ``value_noise``: Laplace noise on each value, beside the whole budget
 
 Two non-negative rows of norm at most C are at most sqrt(2) C apart, hence M rows sqrt(2 M) C; the
-M K values of ``em1`` lie in [0, C], hence sqrt(M K) C apart.
+M K values of ``em1`` lie in [0, C], hence sqrt(M K) C apart, and each by itself at most C.
 """
 
 from __future__ import annotations
@@ -24,8 +25,8 @@ from scipy import integrate, sparse, special, stats
 
 from graphveil import _validate
 from graphveil._errors import InvalidInputError
-from graphveil.mechanisms import Gaussian, GumbelTopK, largest
-from graphveil.privacy.events import composed
+from graphveil.mechanisms import Gaussian, GumbelTopK, Laplace, largest
+from graphveil.privacy.events import composed, repeated
 from graphveil.rng import SecretStream, seeded
 
 CHOICES = ("gm", "em0", "em1")
@@ -37,7 +38,9 @@ class PrivateRows:
     """Chooses ``k`` nodes for each of ``rows`` seeds; see the top of this file.
 
     ``noise_multiplier`` is that of one Gaussian which costs as much as all rows together (for
-    ``em0`` and ``em1`` in zero-concentrated privacy): 1 / noise_multiplier^2 is what is spent.
+    ``em0`` and ``em1`` in zero-concentrated privacy): 1 / noise_multiplier^2 is what is spent. With
+    a ``value_noise`` that is for the names of ``em1`` alone, and each of its values costs one
+    Laplace mechanism of that multiplier.
 
     *Guarantee*: one call of ``release`` costs one ``event()``, for one node under either relation,
     in both directions. Public: the number of nodes and all parameters.
@@ -48,6 +51,7 @@ class PrivateRows:
     k: int
     bound: float
     noise_multiplier: float
+    value_noise: float | None = None
 
     def __post_init__(self) -> None:
         _validate.choice("how", self.how, CHOICES)
@@ -55,13 +59,24 @@ class PrivateRows:
         _validate.integer("k", self.k, "[1, 1e9]")
         _validate.number("bound", self.bound, "(0, inf)")
         _validate.number("noise_multiplier", self.noise_multiplier, "(0, inf)")
+        if self.value_noise is not None:
+            _validate.number("value_noise", self.value_noise, "(0, inf)")
+            if self.how != "em1":
+                raise InvalidInputError(
+                    "The 'value_noise' parameter must be left out where no values are released. "
+                    f"Got {self.value_noise!r} with how={self.how!r} instead; use how='em1'."
+                )
 
     def event(self) -> dpa.DpEvent:
         """What one call of :meth:`release` costs."""
         if self.how == "gm":
             return self._gaussian.event()
         names = self._gumbel(self.rows).event()
-        return names if self.how == "em0" else composed(names, self._gaussian.event())
+        if self.how == "em0":
+            return names
+        if self.value_noise is None:
+            return composed(names, self._gaussian.event())
+        return composed(names, repeated(self._laplace.event(), self.rows * self.k))
 
     def release(
         self, scores: sparse.csr_array, rng: SecretStream
@@ -87,8 +102,10 @@ class PrivateRows:
             chosen[part], values[part] = (
                 self._by_value(dense, rng) if self.how == "gm" else self._by_name(dense, rng)
             )
-        if self.how == "em1":
+        if self.how == "em1" and self.value_noise is None:
             values = self._gaussian.release(values, rng)
+        elif self.how == "em1":
+            values = np.array([[self._laplace.release(one, rng) for one in row] for row in values])
         if self.how == "em0":
             values = np.ones_like(values)
         values = np.maximum(values, 0.0)
@@ -111,7 +128,7 @@ class PrivateRows:
         return min(1.0, integrate.quad(density, -9, 9, limit=200)[0])
 
     def _gumbel(self, rows: int) -> GumbelTopK:
-        share = 1.0 if self.how == "em0" else 0.5
+        share = 0.5 if self.how == "em1" and self.value_noise is None else 1.0
         noise = self.noise_multiplier * math.sqrt(self.rows * self.k / share)
         return GumbelTopK(noise_multiplier=noise, bound=self.bound, k=self.k, rows=rows)
 
@@ -126,6 +143,12 @@ class PrivateRows:
             noise_multiplier=self.noise_multiplier * math.sqrt(2),
             sensitivity=math.sqrt(self.rows * self.k) * self.bound,
         )
+
+    @property
+    def _laplace(self) -> Laplace:
+        """For one value."""
+        assert self.value_noise is not None
+        return Laplace(noise_multiplier=self.value_noise, sensitivity=self.bound)
 
     def _by_value(
         self, dense: NDArray[np.float64], rng: SecretStream

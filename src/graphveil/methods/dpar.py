@@ -96,7 +96,10 @@ class DPAR(PlannedDPAR):
         drawn = self._drawn(data, self._rows(facts, variant), rng)
         messages, charges = alone(len(data.x)), []
         if variant != "features":
-            chooser = self._chooser(facts, variant, plan.details["structure_noise"])
+            details = plan.details
+            chooser = self._chooser(
+                facts, variant, details["structure_noise"], details.get("value_noise")
+            )
             messages = self._chosen(data, drawn, chooser, place, rng)
             charges.append(Charge(paid_for=CHOICE, event=chooser.event()))
         x = torch.where(drawn.sample.unsqueeze(1), self._prepared(data.x), 0.0)

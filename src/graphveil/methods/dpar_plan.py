@@ -6,7 +6,6 @@ What the plan says is run in :mod:`graphveil.methods.dpar`. Proofs: docs/guarant
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -15,7 +14,7 @@ import torch
 from scipy import optimize, special
 
 from graphveil import _validate
-from graphveil._errors import InvalidInputError, UnprovenError
+from graphveil._errors import BudgetError, InvalidInputError, UnprovenError
 from graphveil.graph.pagerank import WAYS
 from graphveil.graph.private_rows import CHOICES, PrivateRows
 from graphveil.methods.base import Facts, Plan, signal_to_noise
@@ -25,6 +24,7 @@ from graphveil.nn import RootedGNN
 from graphveil.privacy.accounting import calibrate
 from graphveil.privacy.claims import CLAIMS
 from graphveil.privacy.events import SampledGaussianDpEvent, composed, repeated
+from graphveil.privacy.formulas import dpar_rows_noise, dpar_steps_epsilon
 from graphveil.privacy.guarantee import Charge, Claimed
 
 VARIANTS = ("features", *CHOICES)
@@ -176,13 +176,16 @@ class PlannedDPAR(PrivateNodeMethod):
     def _learning_rate(self) -> float:
         return float(self.plan_.details["learning_rate"])
 
-    def _chooser(self, facts: Facts, variant: str, noise: float) -> PrivateRows:
+    def _chooser(
+        self, facts: Facts, variant: str, noise: float, values: float | None = None
+    ) -> PrivateRows:
         return PrivateRows(
             how=variant,
             rows=self._rows(facts, variant),
             k=_validate.integer("neighbours", self.neighbours, f"[1, {facts.num_nodes}]"),
             bound=self.row_bound,
             noise_multiplier=noise,
+            value_noise=values,
         )
 
     def _step(self, facts: Facts, variant: str, noise: float) -> SampledGaussianDpEvent:
@@ -195,7 +198,7 @@ class PlannedDPAR(PrivateNodeMethod):
         steps = repeated(self._step(facts, variant, noises.steps), self.steps)
         parts = [Charge(paid_for=STEPS, event=steps)]
         if noises.choice is not None:
-            event = self._chooser(facts, variant, noises.choice).event()
+            event = self._chooser(facts, variant, noises.choice, noises.values).event()
             parts.insert(0, Charge(paid_for=CHOICE, event=event))
         return self._sampled(parts)
 
@@ -239,11 +242,12 @@ class PlannedDPAR(PrivateNodeMethod):
         if noises.choice is None:
             details |= {"structure_share": 0.0, "right_choice": self._best_choice(facts, delta)[1]}
         else:
-            chooser = self._chooser(facts, variant, noises.choice)
+            chooser = self._chooser(facts, variant, noises.choice, noises.values)
             details |= {
                 "structure_share": self._share,
                 "right_choice": chooser.chance(facts.num_nodes),
                 "structure_noise": noises.choice,
+                **({} if noises.values is None else {"value_noise": noises.values}),
             }
         claim = None
         if self.paper:
@@ -282,44 +286,52 @@ class PlannedDPAR(PrivateNodeMethod):
         return noises(calibrate(whole, epsilon=self.epsilon, delta=delta, safe=1e6, risky=1e-2))
 
     def _paper_noises(self, facts: Facts, delta: float, variant: str) -> _Noises:
-        """The noise for which Theorems 1 to 3 claim ``epsilon``, as we read them.
+        """The noise for which the paper claims (``epsilon``, ``delta``).
 
-        Inside the sample there is epsilon / graph_rate to spend. Rows are charged as C1 apart, a
-        selection at scale C2 / e as e-bounded; steps as if rows were drawn at the rate of the batch
-        in the sampled graph, and a node had one loss term.
+        Theorem 2 divides both by the graph's rate and adds up what rows and steps cost: the rows
+        get their share of epsilon and half of delta, and Theorems 1 and 3 say their noise. Steps
+        are charged as if rows were drawn at the rate of the batch in the sampled graph, and a node
+        had one loss term.
         """
-        inside, share = self.epsilon / self._graph_rate, self._share
+        inside, slack = self.epsilon / self._graph_rate, delta / self._graph_rate
         rows = self._rows(facts, variant)
-
-        def least(event: Callable[[float], dpa.DpEvent], part: float) -> float:
-            return calibrate(event, epsilon=part * inside, delta=delta / 2, safe=1e7, risky=1e-3)
-
-        rate = self.sample_rate * self._live(facts, rows) / (self._graph_rate * facts.num_train)
-        steps = least(
-            lambda noise: repeated(
-                SampledGaussianDpEvent(rate=rate, noise_multiplier=noise, removed=1, altered=0),
-                self.steps,
-            ),
-            1.0 if variant == "features" else 1 - share,
-        )
         if variant == "features":
-            return _Noises(None, steps)
-        # What is charged for noise z is the paper's for less: rows sqrt(2) further apart, and twice
-        # the range for a selection (em1 has half of its budget in values, whose charge agrees).
-        understated = {
-            "gm": lambda z: dpa.GaussianDpEvent(math.sqrt(2) * z),
-            "em0": lambda z: dpa.ZCDpEvent(1 / (8 * z**2)),
-            "em1": lambda z: dpa.ZCDpEvent(1 / (16 * z**2) + 1 / (4 * z**2)),
-        }
-        return _Noises(least(understated[variant], share), steps)
+            return _Noises(None, self._paper_step_noise(facts, rows, inside, slack))
+        steps = self._paper_step_noise(facts, rows, (1 - self._share) * inside, slack / 2)
+        printed = dpar_rows_noise(
+            variant,
+            epsilon=self._share * inside,
+            delta=slack / 2,
+            rows=rows,
+            neighbours=self.neighbours,
+        )
+        # Of one Gaussian that costs as much as all rows: see PrivateRows.
+        together = math.sqrt(rows * (2 if variant == "gm" else self.neighbours))
+        return _Noises(printed.scores / together, steps, printed.values)
+
+    def _paper_step_noise(self, facts: Facts, rows: int, epsilon: float, delta: float) -> float:
+        rate = self.sample_rate * self._live(facts, rows) / (self._graph_rate * facts.num_train)
+
+        def excess(log_noise: float) -> float:
+            return dpar_steps_epsilon(rate, math.exp(log_noise), self.steps, delta) - epsilon
+
+        quietest, loudest = math.log(0.05), math.log(1e6)
+        if not excess(loudest) < 0 < excess(quietest):
+            raise BudgetError(
+                "The paper must claim the 'epsilon' for some noise of the steps. Got 'epsilon' "
+                f"{self.epsilon:g} over {self.steps} steps instead; ask for another, or leave out "
+                "'paper'."
+            )
+        return math.exp(optimize.brentq(excess, quietest, loudest, xtol=1e-9))
 
 
 @dataclass(frozen=True)
 class _Noises:
-    """Of the choice, as one Gaussian; and of the steps."""
+    """Of the choice, as one Gaussian; of the steps; and of values that are released apart."""
 
     choice: float | None
     steps: float
+    values: float | None = None
 
 
 def _least_noise(epsilon: float, delta: float) -> float:
