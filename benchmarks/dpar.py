@@ -47,12 +47,17 @@ PUBLISHED = {  # accuracy at claimed epsilon 1 and 8; without privacy
         "gm": (0.893, 0.906), "no privacy": (0.971, 0.971),
     },
 }  # fmt: skip
-# The paper's settings: 70 rows in batches of 60, 200 epochs, Adam 0.005, a hidden layer of 32.
+# The paper's settings: 70 rows in batches of 60, 200 epochs, learning rate 0.005, a hidden layer of
+# 32, gradients clipped to 1, rows to 0.01 (gm), scores to 0.001 (em0, em1). Ours: the projection to
+# 1024 columns, weights averaged over the last fifth, and DELTA (theirs is 2e-3 and 8e-4, and not
+# below one in the number of nodes, which is refused). Adam is the released code's.
 ROWS, BATCH, EPOCHS = 70, 60, 200
+BOUNDS = {"features": {}, "gm": {"row_bound": 0.01}, "em0": {"row_bound": 0.001}}
+BOUNDS["em1"] = BOUNDS["em0"]
 PAPER = {
     "paper": True, "num_layers": 2, "hidden_channels": 32,
     "optimizer": "adam", "learning_rate": 0.005, "project_above": 1024,
-    "max_grad_norm": 0.5, "averaged": 0.2, "student": False,
+    "max_grad_norm": 1.0, "averaged": 0.2, "student": False,
 }  # fmt: skip
 
 
@@ -70,7 +75,7 @@ def accuracy(method, testing):
 def paper_settings(variant, num_train):
     rows = 0.09 * num_train if variant == "features" else ROWS
     return {
-        **PAPER, "variant": variant, "sample_rate": BATCH / rows,
+        **PAPER, **BOUNDS[variant], "variant": variant, "sample_rate": BATCH / rows,
         "steps": round(EPOCHS * rows / BATCH),
     }  # fmt: skip
 
