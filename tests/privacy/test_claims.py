@@ -389,15 +389,14 @@ def test_dpar_rows_at_the_papers_m_and_k(inside, gaussian, gumbel):
     assert names.claimed_epsilon == pytest.approx(inside, rel=2e-3)
 
 
-@pytest.mark.parametrize("epsilon", [0.01, 44.4, 1e4])
+@pytest.mark.parametrize("epsilon, delta", [(0.01, 5e-4), (44.4, 5e-4), (1e4, 0.9), (1e9, 1e-320)])
 @pytest.mark.parametrize("neighbours", [1, 2, 300])
 @pytest.mark.parametrize("mechanism", formulas.DPAR_MECHANISMS)
-def test_the_noise_for_an_epsilon_is_claimed_at_that_epsilon(mechanism, neighbours, epsilon):
-    noise = formulas.dpar_rows_noise(
-        mechanism, epsilon=epsilon, delta=5e-4, rows=70, neighbours=neighbours
-    )
-    row = formulas.dpar_row_epsilon(mechanism, noise, neighbours, 5e-4 / 140)
-    assert formulas.dpar_rows_epsilon(row, 70, 5e-4) == pytest.approx(epsilon, rel=1e-9)
+def test_the_noise_for_an_epsilon_is_claimed_at_that_epsilon(mechanism, neighbours, epsilon, delta):
+    settings = {"delta": delta, "rows": 70}
+    noise = formulas.dpar_rows_noise(mechanism, epsilon=epsilon, neighbours=neighbours, **settings)
+    row = formulas.dpar_row_epsilon(mechanism, noise, neighbours=neighbours, **settings)
+    assert formulas.dpar_rows_epsilon(row, **settings) == pytest.approx(epsilon, rel=1e-9)
 
 
 def test_dpar_rows_are_proven_by_what_one_node_can_change():
@@ -412,7 +411,7 @@ def test_dpar_rows_are_proven_by_what_one_node_can_change():
 @pytest.mark.parametrize("row, holds", [(0.5, True), (1.0, True), (1.5, False), (3.0, False)])
 def test_the_papers_composition_of_rows_is_for_a_small_epsilon(row, holds):
     """Randomised response, 70 times: its exact delta at the epsilon that is claimed."""
-    claimed = formulas.dpar_rows_epsilon(row, 70, 1e-3)
+    claimed = formulas.dpar_rows_epsilon(row, delta=1e-3, rows=70)
     true = np.arange(71)
     often = stats.binom.pmf(true, 70, special.expit(row))
     seldom = stats.binom.pmf(true, 70, special.expit(-row))

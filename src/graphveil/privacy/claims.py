@@ -38,7 +38,6 @@ from graphveil.privacy.formulas import (
     OPACUS_ORDERS,
     RowNoise,
     classic,
-    dpar_row_delta,
     dpar_row_epsilon,
     dpar_rows_epsilon,
     sampled_rdp,
@@ -437,7 +436,7 @@ def dpar_rows(
     """
     _validate.choice("mechanism", mechanism, DPAR_MECHANISMS)
     noise = _validate.number("noise_multiplier", noise_multiplier, _NOISE)
-    rows = _validate.integer("rows", rows, "[1, 1e9]")
+    rows = _validate.integer("rows", rows, "[1, 1e6]")
     delta = _validate.number("delta", delta, "(0, 1)")
     event: dpa.DpEvent
     if mechanism == "gm":
@@ -446,7 +445,7 @@ def dpar_rows(
         event = dpa.GaussianDpEvent(noise / math.sqrt(2 * rows))
         note = "One Gaussian of sensitivity sqrt(2 M) C1 for all rows, noise on every score."
     else:
-        k = _validate.integer("neighbours", neighbours, "[1, 1e9]")
+        k = _validate.integer("neighbours", neighbours, "[1, 1e6]")
         event = repeated(GumbelTopKDpEvent(noise_multiplier=noise, k=k), rows)
         note = "Names of the K largest of each row, after Gumbel noise on every score."
     if mechanism == "em1":
@@ -455,12 +454,13 @@ def dpar_rows(
         note = note[:-1] + ", and their values, clipped to C2, with Laplace noise on each."
     else:
         _absent("the mechanism is 'em1'", value_noise=value_noise)
-    one_delta = dpar_row_delta(delta, rows)
-    row = dpar_row_epsilon(mechanism, RowNoise(noise, value_noise), k, one_delta)
+    row = dpar_row_epsilon(
+        mechanism, RowNoise(noise, value_noise), delta=delta, rows=rows, neighbours=k
+    )
     return Claim(
         paper=_ZHANG,
         method="dpar-rows",
-        claimed_epsilon=dpar_rows_epsilon(row, rows, delta),
+        claimed_epsilon=dpar_rows_epsilon(row, delta=delta, rows=rows),
         delta=delta,
         formula="Theorem 3: Gaussian rows, composed over the rows"
         if mechanism == "gm"
@@ -468,7 +468,7 @@ def dpar_rows(
         flaw=(_GAUSSIAN_ROWS if mechanism == "gm" else "") + _LARGE_ROWS,
         proven=event,
         proven_note=f"{note} One node may change every score of every row.",
-        further={"claim_for_one_row": row, "delta_for_one_row": one_delta},
+        further={"claim_for_one_row": row, "delta_for_one_row": delta / (2 * rows)},
     )
 
 

@@ -61,18 +61,23 @@ class RowNoise:
     values: float | None = None
 
 
-def dpar_row_epsilon(mechanism: str, noise: RowNoise, neighbours: int, delta: float) -> float:
-    """One row: the Gaussian mechanism (``gm``), or Corollary 1, for ``em1`` and the values."""
+def dpar_row_epsilon(
+    mechanism: str, noise: RowNoise, *, delta: float, rows: int, neighbours: int
+) -> float:
+    """One row of ``rows``: the Gaussian mechanism (``gm``), or Corollary 1, for ``em1`` and values.
+
+    It holds at delta / (2 rows); the other half of ``delta`` is the composition's.
+    """
     if mechanism == "gm":
-        return _gaussian(delta) / noise.scores
+        return _gaussian(delta, rows) / noise.scores
     values = 0.0 if noise.values is None else neighbours / noise.values
-    return _selection(1 / noise.scores, neighbours, delta) + values
+    return _selection(1 / noise.scores, neighbours, delta, rows) + values
 
 
-def dpar_rows_epsilon(row: float, rows: int, delta: float) -> float:
+def dpar_rows_epsilon(row: float, *, delta: float, rows: int) -> float:
     """Theorems 1 and 3: the epsilon at ``delta`` of so many rows of epsilon ``row`` each."""
     found = optimize.brentq(
-        lambda log: math.log(_share(math.exp(log), rows, delta) / row),
+        lambda log: math.log(_share(math.exp(log), delta, rows) / row),
         math.log(row),  # rows together never cost less than one
         math.log(row) + 60,
         xtol=1e-14,
@@ -84,12 +89,12 @@ def dpar_rows_noise(
     mechanism: str, *, epsilon: float, delta: float, rows: int, neighbours: int
 ) -> RowNoise:
     """The noise for which the theorems print ``epsilon``; of ``em1`` half goes to the values."""
-    row, one_delta = _share(epsilon, rows, delta), dpar_row_delta(delta, rows)
+    row = _share(epsilon, delta, rows)
     if mechanism == "gm":
-        return RowNoise(_gaussian(one_delta) / row)
+        return RowNoise(_gaussian(delta, rows) / row)
     names = row if mechanism == "em0" else row / 2
     found = optimize.brentq(
-        lambda log: math.log(_selection(math.exp(log), neighbours, one_delta) / names),
+        lambda log: math.log(_selection(math.exp(log), neighbours, delta, rows) / names),
         math.log(names / (2 * neighbours)) - 1,  # a selection costs between 2 e and 2 K e
         math.log(names / 2) + 1,
         xtol=1e-14,
@@ -97,22 +102,25 @@ def dpar_rows_noise(
     return RowNoise(math.exp(-found), None if mechanism == "em0" else neighbours / names)
 
 
-def dpar_row_delta(delta: float, rows: int) -> float:
-    """Half of delta is the rows' own, the other half their composition's."""
-    return delta / (2 * rows)
+def _share(epsilon: float, delta: float, rows: int) -> float:
+    """epsilon / (2 sqrt(M ln(e + epsilon / delta))), what each row has of ``epsilon``."""
+    wide = float(np.logaddexp(1.0, math.log(epsilon) - math.log(delta)))
+    return epsilon / (2 * math.sqrt(rows * wide))
 
 
-def _share(epsilon: float, rows: int, delta: float) -> float:
-    return epsilon / (2 * math.sqrt(rows * math.log(math.e + epsilon / delta)))
+def _gaussian(delta: float, rows: int) -> float:
+    return math.sqrt(2 * (math.log(1.25) + _log_inverse(delta, rows)))
 
 
-def _gaussian(delta: float) -> float:
-    return math.sqrt(2 * math.log(1.25 / delta))
-
-
-def _selection(e: float, k: int, delta: float) -> float:
+def _selection(e: float, k: int, delta: float, rows: int) -> float:
     """Corollary 1: the k largest after Gumbel noise of scale (largest score) / e."""
-    return 2 * min(k * e, k * e * math.tanh(e) + e * math.sqrt(2 * k * math.log(1 / delta)))
+    advanced = k * e * math.tanh(e) + e * math.sqrt(2 * k * _log_inverse(delta, rows))
+    return 2 * min(k * e, advanced)
+
+
+def _log_inverse(delta: float, rows: int) -> float:
+    """ln(1 / d) for the d = delta / (2 rows) of one row."""
+    return math.log(2 * rows) - math.log(delta)
 
 
 def dpar_steps_epsilon(rate: float, noise: float, steps: int, delta: float) -> float:
