@@ -280,7 +280,7 @@ _PAPERS = {
     ),
     "dpar": ("DPAR: the sampling rate times epsilon.", "epsilon graph-rate", "delta"),
     "dpar-rows": (
-        "DPAR's private rows: Theorems 1 and 3, Corollary 1.",
+        "DPAR's private rows, before sampling: Theorems 1 and 3, Corollary 1.",
         "mechanism noise-multiplier rows delta",
         "neighbours value-noise",
     ),
