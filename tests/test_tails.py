@@ -101,6 +101,27 @@ def test_every_output_is_reached_from_every_value(
             assert noisy == output / STEPS
 
 
+@pytest.mark.parametrize("sigmas", [6.5, 7, 8, 9])
+@pytest.mark.parametrize("cls, law", [(Gaussian, "normal"), (Laplace, "laplace")])
+def test_neighbouring_words_leave_no_step_out(
+    cls: Any, law: str, sigmas: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The first word is one of 16 neighbours, all else is random. Then outputs lie close together,
+    # and different ones must come nearly as often as if any step between them was as likely.
+    count, generator = 2**16, np.random.default_rng(0)
+    sizes = sigmas if law == "normal" else sigmas**2 / 2 + math.log(sigmas + 1)
+    word = int(2.0**64 * float(beyond(law, sizes)))
+    words = np.array([word], "<u8") + generator.integers(0, 16, count).astype("<u8")
+    words <<= np.uint64(1)
+    ask(monkeypatch, words.tobytes(), generator.bytes(24 * count), generator.bytes(4 * count))
+    monkeypatch.setattr(rng, "_BLOCK", count)
+    noisy = cls(noise_multiplier=1.0, sensitivity=1.0).release(np.zeros(count), secret())
+    steps = np.rint(noisy * STEPS)
+    between = np.ptp(steps) + 1
+    assert between > 10
+    assert np.unique(steps).size > 0.5 * between * -math.expm1(-count / between)
+
+
 @pytest.mark.parametrize("zeros", LEADING_ZEROS.values(), ids=LEADING_ZEROS.keys())
 @pytest.mark.parametrize("cls, law", [(Gaussian, "normal"), (Laplace, "laplace")])
 def test_tails_follow_their_law(
@@ -162,8 +183,9 @@ def test_stretches_end_exactly_where_they_should(law: str, monkeypatch: pytest.M
             assert cell // STRETCH == stretch
 
 
-@pytest.mark.parametrize("law", [rng._NORMAL, rng._LAPLACE], ids=["normal", "laplace"])
-def test_floats_err_by_far_less_than_what_is_decided_exactly(law: Any) -> None:
+@pytest.mark.parametrize("name", ["normal", "laplace"])
+def test_floats_err_by_far_less_than_what_is_decided_exactly(name: str) -> None:
+    law = getattr(rng, f"_{name.upper()}")
     # The largest stretch number at which this matters is 13 (88) times 2^22.
     generator = np.random.default_rng(0)
     exponents = np.concatenate([np.full(200, 1.0), generator.uniform(1, 127, 400)])
@@ -188,9 +210,10 @@ def test_exact_probabilities_are_exact() -> None:
         assert abs(mpmath.mpf(laplace) - beyond("laplace", size)) < mpmath.mpf(10) ** -79
 
 
-@pytest.mark.parametrize("law", [rng._NORMAL, rng._LAPLACE], ids=["normal", "laplace"])
+@pytest.mark.parametrize("name", ["normal", "laplace"])
 @pytest.mark.parametrize("scales", [0, 1, 3, 6, 9, 13])
-def test_cells_have_their_probability_within_a_stretch(law: Any, scales: int) -> None:
+def test_cells_have_their_probability_within_a_stretch(name: str, scales: int) -> None:
+    law = getattr(rng, f"_{name.upper()}")
     # Of all 2^64 words, how many lead to a cell, against the exact share of the cell.
     bits, steps = 16, 2.0**37 * (1 + 2.0**-10)
     width = 2.0**bits / steps
@@ -210,7 +233,6 @@ def test_cells_have_their_probability_within_a_stretch(law: Any, scales: int) ->
         return low
 
     start = mpmath.mpf(float(stretch[0])) * 2**bits / mpmath.mpf(steps)
-    name = "normal" if law is rng._NORMAL else "laplace"
 
     def share(low: int, high: int) -> Any:
         ends = (
