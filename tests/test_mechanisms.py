@@ -134,6 +134,14 @@ def test_noise_covers_what_rounding_adds_to_the_sensitivity(
     assert abs(np.abs(noise).mean() - mean_size * (1 + added)) < 4 * error
 
 
+def test_rounding_that_takes_too_much_noise_is_refused() -> None:
+    # A step is 2^-36 of the noise; for a sensitivity 2^-40 of it, rounding decides everything.
+    mechanism = Laplace(noise_multiplier=2.0**40, sensitivity=1.0)
+    mechanism.release(np.zeros(50), secret())
+    with pytest.raises(RefusedError, match=r"rounding of 80 coord.* 1.28e\+03 times .* or release"):
+        mechanism.release(np.zeros(80), secret())
+
+
 @pytest.mark.parametrize("cls", ADDITIVE)
 def test_values_far_larger_than_the_noise(cls: type[Gaussian]) -> None:
     noisy = cls(noise_multiplier=1.0, sensitivity=1.0).release(

@@ -107,19 +107,41 @@ def test_shape_refusals(shape: object) -> None:
         secret().normal(shape)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("word", [0, 1, 2**63, 2**64 - 2, 2**64 - 1])
-@pytest.mark.parametrize("law", [rng._normal, rng._laplace, rng._gumbel])
-def test_extreme_words_give_finite_numbers(law: rng.Law, word: int) -> None:
-    assert np.isfinite(law(np.array([word], np.uint64))).all()
+@pytest.mark.parametrize("name", LAWS)
+@pytest.mark.parametrize("byte", [b"\0", b"\1", b"\x7f", b"\x80", b"\xfe", b"\xff"])
+def test_extreme_bytes_give_finite_numbers(
+    name: str, byte: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "urandom", lambda count: byte * count)
+    assert np.isfinite(getattr(secret(), name)(3)).all()
 
 
-def test_tails_reach_as_far_as_the_docstring_says() -> None:
-    least, least_negative = np.array([0], np.uint64), np.array([1], np.uint64)
-    assert rng._normal(least)[0] < -9.1
-    assert rng._normal(least_negative)[0] > 9.1
-    assert rng._laplace(least)[0] < -43
-    assert rng._laplace(least_negative)[0] > 43
-    assert rng._gumbel(least)[0] > 44
+def test_tails_reach_as_far_as_the_docstring_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "urandom", lambda count: bytes(count))
+    assert secret().normal(1)[0] > 13
+    assert secret().laplace(1)[0] > 88
+    assert secret().gumbel(1)[0] > 88
+    # The last bit of the first word is the sign.
+    monkeypatch.setattr(os, "urandom", lambda count: b"\1".ljust(count, b"\0")[:count])
+    assert secret().normal(1)[0] < -13
+    assert secret().laplace(1)[0] < -88
+
+
+@pytest.mark.parametrize("name", ["normal", "laplace"])
+@pytest.mark.parametrize("steps", [2.0**22, 1.37 * 2.0**36, 2.0**46])
+def test_steps_are_the_numbers_rounded_down(name: str, steps: float) -> None:
+    cells = getattr(secret(fixed_seed=0), name)(N, steps=steps)
+    assert np.array_equal(cells, np.rint(cells))
+    assert stats.kstest((cells + 0.5) / steps, LAWS[name].cdf).pvalue > 1e-4
+    if steps == 2.0**46:
+        draws = getattr(secret(fixed_seed=0), name)(N)
+        assert np.array_equal(np.floor(draws * steps), cells)
+
+
+@pytest.mark.parametrize("steps", [2.0**21, 2.0**47, float("nan"), True, "2"])
+def test_steps_refusals(steps: object) -> None:
+    with pytest.raises(InvalidInputError, match=r"'steps' parameter must be a number in \["):
+        secret().normal(3, steps=steps)  # type: ignore[arg-type]
 
 
 # ------------------------------------------------------------------------------------- the coins
@@ -173,6 +195,32 @@ def test_negative_number_of_coins_is_refused() -> None:
         secret().bernoulli(0.5, -1)
 
 
+# ------------------------------------------------------------------------------------- the bytes
+
+
+@pytest.mark.parametrize("stream", [secret(), secret(fixed_seed=1)])
+def test_bytes_are_random_and_never_the_same_twice(stream: SecretStream) -> None:
+    drawn = [stream.bytes(5056) for _ in range(20)]
+    assert all(isinstance(one, bytes) and len(one) == 5056 for one in drawn)
+    assert len(set(drawn)) == 20
+    counts = np.bincount(np.frombuffer(b"".join(drawn), np.uint8), minlength=256)
+    assert stats.chisquare(counts).pvalue > 1e-8
+    assert stream.bytes(0) == b""
+
+
+def test_fixed_bytes_repeat_and_move_the_stream_on() -> None:
+    one, two, other = (secret(fixed_seed=seed) for seed in (4, 4, 5))
+    assert one.bytes(32) == two.bytes(32) != other.bytes(32)
+    assert one.normal(3).tolist() == two.normal(3).tolist()
+    assert one.bytes(32) == two.bytes(32) != one.bytes(32)
+
+
+@pytest.mark.parametrize("count", [-1, 1.5, True, 10**10])
+def test_count_refusals(count: object) -> None:
+    with pytest.raises(InvalidInputError, match="'count' parameter must be a whole number"):
+        secret().bytes(count)  # type: ignore[arg-type]
+
+
 # -------------------------------------------------------------------------- secrecy of the stream
 
 
@@ -185,12 +233,13 @@ def test_every_bit_comes_from_the_operating_system(monkeypatch: pytest.MonkeyPat
 
     stream = secret()
     monkeypatch.setattr(os, "urandom", counted)
-    # One word for a number or a coin; none kept over.
+    # A word for a number or a coin, the second draw within a stretch, the reserve; none kept over.
     draws: list[tuple[Callable[[int], object], int]] = [
-        (stream.normal, 8),
-        (stream.laplace, 8),
-        (stream.gumbel, 8),
+        (stream.normal, 8 + 4 + 24),
+        (stream.laplace, 8 + 4 + 24),
+        (stream.gumbel, 8 + 24),
         (functools.partial(stream.bernoulli, 0.5), 8),
+        (stream.bytes, 1),
     ]
     for draw, size in draws:
         for n in (3, 1):
@@ -255,6 +304,7 @@ def test_nothing_can_be_read_back() -> None:
     assert not hasattr(stream, "__dict__")
     assert [name for name in dir(stream) if not name.startswith("_")] == [
         "bernoulli",
+        "bytes",
         "gumbel",
         "laplace",
         "normal",

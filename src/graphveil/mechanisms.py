@@ -8,15 +8,16 @@ Every mechanism takes numpy arrays and torch tensors and answers in kind (same d
 whole numbers become float64). Noise is drawn and added in float64 on the CPU, and the result is
 cast back at the end. Results carry no gradient.
 
-**Low-order bits** (Mironov 2012; Haney et al. 2022). Before the sum, value and noise are rounded to
-multiples of one power of two, about 2^-36 of the noise. As the rounded value v lies on the grid,
-v + round(z) = round(v + z): what leaves is a function of v + z, and its last bits say no more.
+**Low-order bits** (Mironov 2012; Haney et al. 2022). Value and noise are taken in whole steps of a
+power of two, about 2^-36 of the noise. The value, rounded to v steps, is a whole number, so
+v + floor(z) = floor(v + z): what leaves is a function of v + z, and its last bits say no more.
 Rounding moves a coordinate by at most half a step, so two neighbouring values of d coordinates may
 end up sqrt(d) steps (l2) or d steps (l1) further apart than ``sensitivity``; the noise is scaled up
 by exactly that much (about one part in 10^8 for noise_multiplier 1 on a million coordinates, l2),
-and the event needs no correction. What remains unproven is that z stands for a real number: it is
-accurate to a few units in its 53rd bit, and a step is 2^15 such units wide where most noise falls,
-2^10 in the outermost tail.
+and the event needs no correction. The stream draws floor(z) itself: every number of steps within
+13 scales has the probability that a real z gives it, up to a factor 1 +- 2^-45. So the loss of d
+coordinates may exceed what is charged by d 2^-44 (a thousand million: 0.00006), and delta by
+d 2^-124; docs/guarantees/randomness.md has the proof.
 """
 
 from __future__ import annotations
@@ -42,6 +43,7 @@ from graphveil.rng import SecretStream
 Value = TypeVar("Value")
 
 _GRID_BITS = 36  # a grid step is 2^-36 of the noise's scale, or up to half of that
+_MOST_STEPS = 2.0**46  # of the noise's scale: what the stream can draw
 _LARGEST = 1e150  # beyond this, dividing by a grid step could overflow
 _NOISE_BLOCK = 2**16  # coordinates that get their noise together, in the cache
 _ROWS_BLOCK = 2**20  # scores whose noise is held in memory at a time
@@ -98,8 +100,8 @@ class Laplace:
 
     *Guarantee*: one call of ``release`` costs one ``event()``, which is
     1 / noise_multiplier-DP, for whichever unit and relation ``sensitivity`` was derived for, in
-    both directions; the noise ends 43 scales out, which adds a delta below 2^-63 for each
-    coordinate. Public: shape, dtype, both parameters. Every call is charged again.
+    both directions, up to a delta of 2^-124 for each coordinate. Public: shape, dtype, both
+    parameters. Every call is charged again.
 
     Edge cases: as for :class:`Gaussian`.
     """
@@ -190,21 +192,24 @@ def _noisy(
     multiplier, sensitivity = mechanism.noise_multiplier, mechanism.sensitivity
     draw = rng.normal if isinstance(mechanism, Gaussian) else rng.laplace
     grid = 2.0 ** (math.floor(math.log2(multiplier * sensitivity)) - _GRID_BITS)
-    scale = multiplier * (sensitivity + grid * steps_apart)
+    # The last factor is larger than what the operations before it may have rounded off.
+    steps = multiplier * (sensitivity + grid * steps_apart) / grid * (1.0 + 2.0**-50)
+    if steps > _MOST_STEPS:
+        raise RefusedError(
+            "Noise must stay below 500 times noise_multiplier * sensitivity, with what covers the "
+            f"rounding of {array.size} coordinates. Got noise_multiplier={multiplier:g}, for which "
+            f"it would be {steps * grid / (multiplier * sensitivity):.3g} times that; lower "
+            "noise_multiplier and raise sensitivity by as much, or release fewer coordinates."
+        )
     result = np.empty(array.shape)
     values, out = array.reshape(-1), result.reshape(-1)
 
     def fill(start: int) -> None:
-        noise = draw(out[start : start + _NOISE_BLOCK].size) * (scale / grid)
-        # Dividing by a power of two is exact. So is the sum, except for values of 2^16 noise scales
-        # and more, where floats are coarser than the grid: there it is the exact sum rounded once,
-        # again a function of it alone. Halves go up, not to even: only then is rounding before
-        # adding the same as after it.
-        noise = np.floor(noise + 0.5)
-        noise *= grid
         rounded = np.rint(values[start : start + _NOISE_BLOCK] / grid)
-        rounded *= grid
-        np.add(rounded, noise, out=out[start : start + _NOISE_BLOCK])
+        # The sum is exact, except for values of 2^16 noise scales and more, where floats are
+        # coarser than a step: there it is the exact sum rounded once, again a function of it alone.
+        rounded += draw(rounded.size, steps=steps)
+        np.multiply(rounded, grid, out=out[start : start + _NOISE_BLOCK])
 
     blocks = range(0, out.size, _NOISE_BLOCK)
     if len(blocks) < 16 or rng.void_reason is not None:  # a fixed stream has an order to keep

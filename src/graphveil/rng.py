@@ -11,27 +11,45 @@ on every supported system) and keeps nothing between two draws: there is no stat
 back or to repeat after a fork. numpy's generators are faster but not cryptographic; the state of
 its default one can be computed from its output, and with it all noise, past and to come.
 
-**Shapes of noise.** One 64-bit word stands behind every number and behind no other, pushed through
-the inverse of its distribution function: 63 bits for the size, which is finest in the tails, and
-one for the sign. There is no rejection loop whose length could be timed (Jin et al. 2022). Normal
-numbers reach 9.1 standard deviations, Laplace 43 scales, Gumbel 44 scales upwards; what lies beyond
-has probability less than 2^-63.
+**Shapes of noise.** Behind every number stands a real uniform number, whose bits are drawn as far
+as they decide something. A normal or Laplace number comes out rounded down to a public grid. Two
+draws decide which cell of the grid it is:
+
+1. *Which stretch* of 2^-21 of the scale, or down to half of that. The inverse of the distribution
+   function, in floats, says so, unless it comes out within 2^-20 of a stretch's end, which is many
+   times its error; then 256 bits of the uniform number are compared with the exact probability.
+2. *Which cell of the stretch*. A second uniform number of 64 bits, which has nothing to do with the
+   first, tilted by less than one part in 2^17 towards the likelier end.
+
+So each cell within 13 standard deviations (normal) or 88 scales (Laplace) has the probability that
+a real number gives it, up to a factor 1 +- 2^(b - 61), where a stretch is 2^b cells long (in
+mechanisms at most 2^16); what lies beyond has probability less than 2^-125. A Gumbel number is a
+float within 2^-44 of a real one. docs/guarantees/randomness.md has the proof.
+
+There is no rejection loop whose length could be timed (Jin et al. 2022). Every number takes 64 bits
+for the stretch and 32 for the cell. What else is drawn does not depend on where it lies: numbers in
+the tails have 192 bits more, from a reserve that is drawn with each block whether needed or not;
+the exact comparison befalls one number in 2^19 and takes the same steps each time; 32 bits
+more for the cell are needed once in 2^15 times, wherever the cell lies.
 
 **Low-order bits.** A number of 53 bits is not a real number: added to a value in the plain way, the
 last bits of the sum tell which value it was (Mironov 2012). No generator can repair that alone,
-so :mod:`graphveil.mechanisms` rounds value and noise to one public grid. Noise taken from here by
-hand is not protected in this way: release through a mechanism.
+so :mod:`graphveil.mechanisms` takes value and noise in whole steps of one public grid. Noise taken
+from here by hand is not protected in this way: release through a mechanism.
 
 Not protected against: somebody who reads this process's memory, or controls the operating system.
 """
 
 from __future__ import annotations
 
+import builtins
 import hashlib
 import itertools
 import math
 import os
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from decimal import Context, Decimal, localcontext
 from typing import TYPE_CHECKING, Any, NoReturn, final
 
 import numpy as np
@@ -45,11 +63,23 @@ if TYPE_CHECKING:
     import torch
 
 Shape = int | tuple[int, ...]
+Floats = NDArray[np.float64]
 Words = NDArray[np.uint64]
-Law = Callable[[Words], NDArray[Any]]  # random words in, as many numbers out
+Source = Callable[[int], bytes]  # that many random bytes
+Law = Callable[[int, Source], NDArray[Any]]  # that many numbers, from this source
 
 _SEEDS = "[0, 1e18]"
-_BLOCK = 2**16  # numbers made at a time, so that intermediate arrays stay in the cache
+_BLOCK = 2**14  # numbers made at a time, so that intermediate arrays stay in the cache
+_FINEST = 2**46  # cells of the scale: 2^7 scales of them are still whole numbers in a float
+_SMALL = np.uint64(2**45)  # halves of words below this need further bits
+_RESERVE = 16  # how many such numbers a block is prepared for; more come with probability 2^-116
+_UNSURE = 2.0**-20  # of a stretch: results this near to its end are decided exactly
+_DIGITS = Context(prec=90)  # of exact probabilities; the 256 bits compared with them are 77 digits
+_TERMS = 400  # of the series; at 13 standard deviations the rest is below 10^-80
+_SQRT_TWO_PI = Decimal(
+    "2.506628274631000502415765284811045253006986740609938316629923576342293654607841974946595838"
+    "3780572661"
+)
 
 
 def seeded(seed: int, purpose: str = "") -> SeededStream:
@@ -117,17 +147,19 @@ class SeededStream:
 class SecretStream:
     """Unpredictable random numbers; made by :func:`secret`. Cannot be copied, pickled or saved.
 
-    Draws are float64 of unit scale. A shape with no entries gives an empty array.
+    Draws are float64 of unit scale. A shape with no entries gives an empty array. With ``steps``,
+    draws are rounded down to whole numbers of steps, so many to the scale; without, they are the
+    middles of cells of 2^-46.
     """
 
-    __slots__ = ("__void_reason", "__words")
+    __slots__ = ("__source", "__void_reason")
 
     def __init__(self, *, fixed_seed: int | None = None) -> None:
         self.__void_reason: str | None = None
-        self.__words: Callable[[int], Words] = _os_words
+        self.__source: Source = _os_source
         if fixed_seed is not None:
             fixed_seed = _validate.integer("fixed_seed", fixed_seed, _SEEDS)
-            self.__words = _fixed_words(fixed_seed)
+            self.__source = _fixed_source(fixed_seed)
             self.__void_reason = (
                 f"The secret stream was fixed (fixed_seed={fixed_seed}): whoever knows the seed "
                 "can subtract the noise, so no privacy guarantee holds."
@@ -138,13 +170,20 @@ class SecretStream:
         """Why nothing drawn here is private; None for the operating system's numbers."""
         return self.__void_reason
 
-    def normal(self, shape: Shape) -> NDArray[np.float64]:
-        """Independent draws from N(0, 1)."""
-        return self.__fill(shape, np.float64, _normal)
+    def bytes(self, count: int) -> builtins.bytes:
+        """``count`` independent bytes: a key, or the state of another generator.
 
-    def laplace(self, shape: Shape) -> NDArray[np.float64]:
+        What a generator makes of them is as secret as that generator, no more.
+        """
+        return self.__source(_validate.integer("count", count, "[0, 1e9]"))
+
+    def normal(self, shape: Shape, *, steps: float | None = None) -> Floats:
+        """Independent draws from N(0, 1)."""
+        return self.__on_grid(_NORMAL, shape, steps)
+
+    def laplace(self, shape: Shape, *, steps: float | None = None) -> Floats:
         """Independent draws with density exp(-abs(x)) / 2: scale 1, variance 2."""
-        return self.__fill(shape, np.float64, _laplace)
+        return self.__on_grid(_LAPLACE, shape, steps)
 
     def gumbel(self, shape: Shape) -> NDArray[np.float64]:
         """Independent draws with distribution function exp(-exp(-x)): scale 1."""
@@ -161,14 +200,24 @@ class SecretStream:
         if probability == 1:
             return np.ones(n, dtype=np.bool_)  # 2^64 below does not fit in a word
         threshold = np.uint64(int(math.ldexp(probability, 64)))
-        return self.__fill(n, np.bool_, lambda words: words < threshold)
+        return self.__fill(n, np.bool_, lambda count, source: _words(source, count) < threshold)
+
+    def __on_grid(self, law: _Symmetric, shape: Shape, steps: float | None) -> Floats:
+        if steps is None:
+            middles = self.__on_grid(law, shape, _FINEST)
+            middles += 0.5
+            return np.divide(middles, _FINEST, out=middles)
+        steps = _validate.number("steps", steps, f"[{2**22}, {_FINEST}]")
+        return self.__fill(
+            shape, np.float64, lambda count, source: _cells(law, steps, count, source)
+        )
 
     def __fill(self, shape: Shape, dtype: Any, law: Law) -> NDArray[Any]:
         out = np.empty(_checked_shape(shape), dtype)
         flat = out.reshape(-1)
         for start in range(0, flat.size, _BLOCK):
             block = flat[start : start + _BLOCK]
-            block[:] = law(self.__words(block.size))
+            block[:] = law(block.size, self.__source)
         return out
 
     def __reduce_ex__(self, protocol: Any) -> NoReturn:
@@ -182,51 +231,148 @@ class SecretStream:
         return "secret()" if self.void_reason is None else "secret(fixed_seed=...)"
 
 
-def _normal(words: Words) -> NDArray[np.float64]:
-    half, sign = _halves(words)
-    return special.ndtri(half) * sign
+@dataclass(frozen=True)
+class _Symmetric:
+    """A law that is symmetric around 0, by its upper half."""
+
+    # The size that is exceeded, on the positive side, with the given probability; in floats.
+    size: Callable[[Floats], Floats]
+    # The probability of exceeding this size on the positive side; to all of _DIGITS.
+    beyond: Callable[[Decimal], Decimal]
+    # In stretch number i, of this width, the density falls like exp(-a y - c y^2 / 2): a and c.
+    fall: Callable[[Floats, float], tuple[Floats, float]]
 
 
-def _laplace(words: Words) -> NDArray[np.float64]:
-    half, sign = _halves(words)
-    return np.log(2.0 * half) * sign
+def _normal_beyond(size: Decimal) -> Decimal:
+    """1/2 - phi(x) (x + x^3/3 + x^5/15 + ...), always with as many terms."""
+    square, term, series = size * size, size, size
+    for factor in range(3, 2 * _TERMS, 2):
+        term = term * square / factor
+        series += term
+    return Decimal("0.5") - (-square / 2).exp() / _SQRT_TWO_PI * series
 
 
-def _gumbel(words: Words) -> NDArray[np.float64]:
-    # log1p(-u), not log(u): uniforms are finest near 0, and large numbers must come from there.
-    return -np.log(-np.log1p(-_uniform(words)))
+_NORMAL = _Symmetric(
+    size=lambda half: -special.ndtri(half),
+    beyond=_normal_beyond,
+    fall=lambda stretch, width: (stretch * width**2, width**2),
+)
+_LAPLACE = _Symmetric(
+    size=lambda half: -np.log(2.0 * half),
+    beyond=lambda size: (-size).exp() / 2,
+    fall=lambda stretch, width: (np.full(stretch.shape, width), 0.0),
+)
 
 
-def _halves(words: Words) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Uniform numbers in (0, 1/2], as small as 2^-65, and a sign from the bit that is left."""
-    half = (words >> np.uint64(1)).astype(np.float64)
-    half += 0.5
-    half *= 2.0**-64
-    return half, 1.0 - 2.0 * (words & np.uint64(1)).astype(np.float64)
+def _cells(law: _Symmetric, steps: float, count: int, source: Source) -> Floats:
+    """Whole numbers floor(steps * z), for ``count`` real numbers z of the law."""
+    bits = math.floor(math.log2(steps)) - 21  # a stretch is 2^bits cells long
+    halves = _Halves(count, source)
+    cells = _stretches(law, math.ldexp(steps, -bits), halves)
+    a, c = law.fall(cells, math.ldexp(1.0, bits) / steps)
+    cells *= 2.0**bits
+    cells += _places(a, c, bits, count, source)
+    # The cell of -z is -1 minus the cell of z.
+    return np.subtract(-1.0, cells, out=cells, where=halves.negative)
 
 
-def _uniform(words: Words) -> NDArray[np.float64]:
-    """Uniform numbers in the open interval (0, 1), as small as 2^-65."""
-    uniforms = words.astype(np.float64)
-    uniforms += 0.5
-    uniforms *= 2.0**-64
-    # The largest words round to 1, where the logarithms of Gumbel noise would be infinite.
-    return np.minimum(uniforms, 1.0 - 2.0**-53, out=uniforms)
+def _places(a: Floats, c: float, bits: int, count: int, source: Source) -> NDArray[np.int64]:
+    """Whole numbers floor(2^bits y), for y in [0, 1) of density ~ exp(-a y - c y^2 / 2).
+
+    32 bits decide most of them, 64 bits the rest.
+    """
+    words = np.frombuffer(source(4 * count), dtype="<u4").astype(np.uint64)
+    words <<= np.uint64(32)
+    places = _tilted(words, a, c)
+    # The bits to come add less than 2^33.
+    unsure = np.flatnonzero((places ^ (places + np.uint64(2**33))) >> np.uint64(64 - bits))
+    further = np.frombuffer(source(4 * unsure.size), dtype="<u4")
+    places[unsure] = _tilted(words[unsure] + further, a[unsure], c)
+    places >>= np.uint64(64 - bits)
+    return places.view(np.int64)
 
 
-def _os_words(count: int) -> Words:
-    return np.frombuffer(os.urandom(8 * count), dtype="<u8")
+def _tilted(words: Words, a: Floats, c: float) -> Words:
+    """2^64 y for words 2^64 t, where t is the share of the density that lies below y."""
+    t = (words >> np.uint64(1)).view(np.int64) * 2.0**-63
+    # y = t - t (1 - t) (a/2 - a^2/6 (1 - 2t) + c/6 (1 + t)), up to third powers of a.
+    tilt = a * (1 / 3)
+    tilt *= t
+    tilt -= a * (1 / 6) - 0.5
+    tilt *= a
+    tilt += (t + 1.0) * (c / 6)
+    tilt *= t
+    tilt *= 2.0**64 - 2.0**64 * t
+    moved: Words = words - tilt.astype(np.int64).view(np.uint64)
+    return moved
 
 
-def _fixed_words(fixed_seed: int) -> Callable[[int], Words]:
+def _stretches(law: _Symmetric, per_scale: float, halves: _Halves) -> Floats:
+    """floor(per_scale * size) for the real sizes that belong to the real numbers ``halves``."""
+    sizes = law.size(halves.floats)
+    sizes *= per_scale
+    stretch: Floats = np.floor(sizes)
+    ends = np.rint(sizes)
+    for index in np.flatnonzero(np.abs(sizes - ends) < _UNSURE).tolist():
+        with localcontext(_DIGITS):
+            reached = halves.below(index, law.beyond(Decimal(ends[index]) / Decimal(per_scale)))
+        stretch[index] = ends[index] if reached else ends[index] - 1.0
+    return stretch
+
+
+class _Halves:
+    """Real uniform numbers in (0, 1/2) and coins, drawn as far as somebody looks.
+
+    ``floats`` are within a factor 1 +- 2^-46 of the real numbers, down to 2^-210.
+    """
+
+    def __init__(self, count: int, source: Source) -> None:
+        words = _words(source, count)
+        self.negative = (words & np.uint64(1)).astype(np.bool_)
+        self._words = words >> np.uint64(1)
+        self._source = source
+        self.floats = self._words.view(np.int64).astype(np.float64)
+        self.floats += 0.5
+        self.floats *= 2.0**-64
+        small = np.flatnonzero(self._words < _SMALL).tolist()
+        reserve = source(24 * max(len(small), min(count, _RESERVE)))
+        self._further = {
+            index: int.from_bytes(reserve[24 * place : 24 * place + 24], "little")
+            for place, index in enumerate(small)
+        }
+        for index, bits in self._further.items():
+            whole = (int(self._words[index]) << 192) + bits
+            self.floats[index] = math.ldexp(2 * whole + 1, -257)
+
+    def below(self, index: int, bound: Decimal) -> bool:
+        """Whether the real number is smaller, as its first 256 bits say."""
+        bits = self._further.get(index, int.from_bytes(self._source(24), "little"))
+        return (int(self._words[index]) << 192) + bits < bound * 2**256
+
+
+def _gumbel(count: int, source: Source) -> Floats:
+    # Both ends of the uniform numbers are fine, so that both tails are.
+    halves = _Halves(count, source)
+    return -np.log(-np.where(halves.negative, np.log(halves.floats), np.log1p(-halves.floats)))
+
+
+def _words(source: Source, count: int) -> Words:
+    return np.frombuffer(source(8 * count), dtype="<u8")
+
+
+def _os_source(count: int) -> bytes:
+    return os.urandom(count)
+
+
+def _fixed_source(fixed_seed: int) -> Source:
     """SHAKE-256 of the seed and a block number: as random as the system's, but repeatable."""
     blocks: Iterator[int] = itertools.count()
 
-    def words(count: int) -> Words:
+    def source(count: int) -> bytes:
         key = f"graphveil fixed stream {fixed_seed} block {next(blocks)}"
-        return np.frombuffer(hashlib.shake_256(key.encode()).digest(8 * count), dtype="<u8")
+        return hashlib.shake_256(key.encode()).digest(count)
 
-    return words
+    return source
 
 
 def _checked_shape(shape: Shape) -> tuple[int, ...]:
