@@ -173,6 +173,32 @@ def test_negative_number_of_coins_is_refused() -> None:
         secret().bernoulli(0.5, -1)
 
 
+# ------------------------------------------------------------------------------------- the bytes
+
+
+@pytest.mark.parametrize("stream", [secret(), secret(fixed_seed=1)])
+def test_bytes_are_random_and_never_the_same_twice(stream: SecretStream) -> None:
+    drawn = [stream.bytes(5056) for _ in range(20)]
+    assert all(isinstance(one, bytes) and len(one) == 5056 for one in drawn)
+    assert len(set(drawn)) == 20
+    counts = np.bincount(np.frombuffer(b"".join(drawn), np.uint8), minlength=256)
+    assert stats.chisquare(counts).pvalue > 1e-8
+    assert stream.bytes(0) == b""
+
+
+def test_fixed_bytes_repeat_and_move_the_stream_on() -> None:
+    one, two, other = (secret(fixed_seed=seed) for seed in (4, 4, 5))
+    assert one.bytes(32) == two.bytes(32) != other.bytes(32)
+    assert one.normal(3).tolist() == two.normal(3).tolist()
+    assert one.bytes(32) == two.bytes(32) != one.bytes(32)
+
+
+@pytest.mark.parametrize("count", [-1, 1.5, True, 10**10])
+def test_count_refusals(count: object) -> None:
+    with pytest.raises(InvalidInputError, match="'count' parameter must be a whole number"):
+        secret().bytes(count)  # type: ignore[arg-type]
+
+
 # -------------------------------------------------------------------------- secrecy of the stream
 
 
@@ -191,6 +217,7 @@ def test_every_bit_comes_from_the_operating_system(monkeypatch: pytest.MonkeyPat
         (stream.laplace, 8),
         (stream.gumbel, 8),
         (functools.partial(stream.bernoulli, 0.5), 8),
+        (stream.bytes, 1),
     ]
     for draw, size in draws:
         for n in (3, 1):
@@ -255,6 +282,7 @@ def test_nothing_can_be_read_back() -> None:
     assert not hasattr(stream, "__dict__")
     assert [name for name in dir(stream) if not name.startswith("_")] == [
         "bernoulli",
+        "bytes",
         "gumbel",
         "laplace",
         "normal",

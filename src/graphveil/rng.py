@@ -27,6 +27,7 @@ Not protected against: somebody who reads this process's memory, or controls the
 
 from __future__ import annotations
 
+import builtins
 import hashlib
 import itertools
 import math
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
 
 Shape = int | tuple[int, ...]
 Words = NDArray[np.uint64]
+Source = Callable[[int], bytes]  # that many random bytes
 Law = Callable[[Words], NDArray[Any]]  # random words in, as many numbers out
 
 _SEEDS = "[0, 1e18]"
@@ -120,14 +122,14 @@ class SecretStream:
     Draws are float64 of unit scale. A shape with no entries gives an empty array.
     """
 
-    __slots__ = ("__void_reason", "__words")
+    __slots__ = ("__source", "__void_reason")
 
     def __init__(self, *, fixed_seed: int | None = None) -> None:
         self.__void_reason: str | None = None
-        self.__words: Callable[[int], Words] = _os_words
+        self.__source: Source = _os_source
         if fixed_seed is not None:
             fixed_seed = _validate.integer("fixed_seed", fixed_seed, _SEEDS)
-            self.__words = _fixed_words(fixed_seed)
+            self.__source = _fixed_source(fixed_seed)
             self.__void_reason = (
                 f"The secret stream was fixed (fixed_seed={fixed_seed}): whoever knows the seed "
                 "can subtract the noise, so no privacy guarantee holds."
@@ -137,6 +139,13 @@ class SecretStream:
     def void_reason(self) -> str | None:
         """Why nothing drawn here is private; None for the operating system's numbers."""
         return self.__void_reason
+
+    def bytes(self, count: int) -> builtins.bytes:
+        """``count`` independent bytes: a key, or the state of another generator.
+
+        What a generator makes of them is as secret as that generator, no more.
+        """
+        return self.__source(_validate.integer("count", count, "[0, 1e9]"))
 
     def normal(self, shape: Shape) -> NDArray[np.float64]:
         """Independent draws from N(0, 1)."""
@@ -168,7 +177,7 @@ class SecretStream:
         flat = out.reshape(-1)
         for start in range(0, flat.size, _BLOCK):
             block = flat[start : start + _BLOCK]
-            block[:] = law(self.__words(block.size))
+            block[:] = law(np.frombuffer(self.__source(8 * block.size), dtype="<u8"))
         return out
 
     def __reduce_ex__(self, protocol: Any) -> NoReturn:
@@ -214,19 +223,19 @@ def _uniform(words: Words) -> NDArray[np.float64]:
     return np.minimum(uniforms, 1.0 - 2.0**-53, out=uniforms)
 
 
-def _os_words(count: int) -> Words:
-    return np.frombuffer(os.urandom(8 * count), dtype="<u8")
+def _os_source(count: int) -> bytes:
+    return os.urandom(count)
 
 
-def _fixed_words(fixed_seed: int) -> Callable[[int], Words]:
+def _fixed_source(fixed_seed: int) -> Source:
     """SHAKE-256 of the seed and a block number: as random as the system's, but repeatable."""
     blocks: Iterator[int] = itertools.count()
 
-    def words(count: int) -> Words:
+    def source(count: int) -> bytes:
         key = f"graphveil fixed stream {fixed_seed} block {next(blocks)}"
-        return np.frombuffer(hashlib.shake_256(key.encode()).digest(8 * count), dtype="<u8")
+        return hashlib.shake_256(key.encode()).digest(count)
 
-    return words
+    return source
 
 
 def _checked_shape(shape: Shape) -> tuple[int, ...]:
