@@ -137,10 +137,14 @@ class Quantile:
         self._signs = 0.0
 
     def factors(self, squared_norms: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """As :class:`Flat`, and counts +1 for a norm within the bound, -1 for one beyond."""
+        """As :class:`Flat`, and counts +1 for a norm within the bound, -1 for one beyond.
+
+        A term whose gradient is zero counts for nothing, as one that has no loss does not: whoever
+        withholds a term takes away no more than what it adds.
+        """
         total = _total(squared_norms)
         within = total <= self.max_grad_norm**2
-        self._signs += float((2.0 * within - 1.0).sum())
+        self._signs += float(((2.0 * within - 1.0) * (total != 0)).sum())
         return dict.fromkeys(squared_norms, _shrink(self.max_grad_norm, total))
 
     def scales(self, blocks: list[str]) -> dict[str, float]:

@@ -9,7 +9,8 @@ r"""One private training step, and a loop's worth of them charged exactly.
 Each call draws every example by a coin of its own, sums the clipped gradients of those drawn, adds
 noise once on every coordinate, divides by the *expected* batch size and lets the optimiser step. An
 empty batch releases noise like any other. Nothing else about the batch is kept: not its size, not
-its loss, not a norm.
+its loss, not a norm. What modules draw on the way, such as dropout masks, comes from the secret
+stream as well (:mod:`graphveil.grads.coins`).
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ from graphveil import _validate
 from graphveil._errors import BudgetError, InvalidInputError, RefusedError, UnprovenError
 from graphveil._files import write_file
 from graphveil.grads.clipped import ClippedSum, Losses
+from graphveil.grads.coins import devices_of, tossing
 from graphveil.grads.clipping import Automatic, Clipping, Flat, Off, PerLayer, Quantile
 from graphveil.grads.linear import LinearSum, SparseExamples
 from graphveil.mechanisms import Gaussian
@@ -58,8 +60,17 @@ class Examples(Protocol):
     def batches(self, drawn: Tensor) -> Iterable[Any]:
         """The drawn ones, cut into batches that fit in memory. Every one, exactly once.
 
-        Not called when none was drawn.
+        Not called when none was drawn: what changes from step to step follows the public number of
+        the step, which a method ``begin(step)`` is told first, if there is one.
         """
+
+
+@runtime_checkable
+class Stepped(Protocol):
+    """Examples that change from step to step."""
+
+    def begin(self, step: int) -> None:
+        """Be told the public number of the step that is about to be taken, from 0 on."""
 
 
 class TensorExamples:
@@ -206,8 +217,10 @@ class PrivateStep:
         if self._journal is not None:
             self._journal.note()
         self.taken += 1  # from here on something may have been released
+        if isinstance(self.examples, Stepped):
+            self.examples.begin(self.taken - 1)
         drawn = self._draw()
-        noisy = self._release(self.examples.batches(drawn) if len(drawn) else ())
+        noisy = self._release(self._batches(drawn))
         if self.clipped.seen > len(drawn):
             raise UnprovenError(
                 "The batches had more losses than there were examples drawn, so that one example "
@@ -239,13 +252,19 @@ class PrivateStep:
         keys = torch.from_numpy(self.rng.gumbel(count))  # those with the largest of equal laws
         return keys.topk(self._fixed_batch, sorted=False).indices
 
+    def _batches(self, drawn: Tensor) -> Iterable[Any]:
+        """Made as they are asked for, so that what making them draws is drawn by secret coins."""
+        if len(drawn):
+            yield from self.examples.batches(drawn)
+
     def _release(self, batches: Iterable[Any]) -> dict[str, Tensor]:
         """The clipped sum with noise on every coordinate: one vector, one release."""
         clipping = self.clipped.clipping
         adaptive = clipping if isinstance(clipping, Quantile) else None
         if adaptive is not None:
             adaptive.start()
-        total = self.clipped(batches)
+        with tossing(self.rng, devices_of(self.module)):
+            total = self.clipped(batches)
         if self.noise_multiplier == 0 or isinstance(clipping, Off):
             return total
         scales = self.clipped.scales
