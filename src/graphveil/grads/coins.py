@@ -109,7 +109,7 @@ def _mixed(x: Tensor) -> Tensor:
 class GeneratorStates:
     """Where the shared generators stand: torch's (one for each device), numpy's and Python's."""
 
-    torch: Tensor
+    cpu: Tensor
     numpy: Any
     python: Any
     devices: dict[torch.device, Tensor]
@@ -127,7 +127,7 @@ def generator_states(devices: Iterable[torch.device] = ()) -> GeneratorStates:
 
 def set_generators(states: GeneratorStates) -> None:
     """Let them go on from there."""
-    torch.set_rng_state(states.torch)
+    torch.set_rng_state(states.cpu)
     np.random.set_state(states.numpy)
     random.setstate(states.python)
     for device, state in states.devices.items():

@@ -138,7 +138,9 @@ def _size(losses: Tensor) -> float:
 def _differs(found: Tensor, losses: Tensor, most: float) -> int | None:
     """The first loss that differs by more, if there is one; what is not finite must stay so."""
     finite = found.isfinite() & losses.isfinite()
-    apart = torch.where(finite, (found - losses).abs() > most, found.isfinite() != losses.isfinite())
+    apart = torch.where(
+        finite, (found - losses).abs() > most, found.isfinite() != losses.isfinite()
+    )
     where = apart.nonzero().flatten()
     return int(where[0]) if len(where) else None
 

@@ -29,8 +29,8 @@ _DEPTH = 4  # of objects in objects
 _ENTRIES = 64  # of one container
 _MOST = 4096  # values in all
 _ARRAY_BYTES = 4096  # of an array that is compared by value
-_OF_MODULES = ("_parameters", "_buffers", "_modules")
-_LISTED = ("_flat_weights", "_flat_weight_refs")  # parameters, too: of torch's recurrent layers
+_HOOKS = ("_forward_hooks", "_forward_pre_hooks")
+_OF_EVERY_MODULE = frozenset(vars(nn.Module())) - {"training"}
 
 
 class Watch:
@@ -98,16 +98,33 @@ def _of_module(module: nn.Module, seen: set[int]) -> Iterator[tuple[str, Any]]:
     """Parameters and buffers of every layer, and what else it holds."""
     for path, layer in module.named_modules():
         seen.add(id(layer))
-        for kind in ("parameter", "buffer"):
-            for name, value in getattr(layer, f"_{kind}s").items():
-                if value is not None:
-                    yield f"{kind} '{f'{path}.{name}' if path else name}'", value
-        for name, value in (*vars(layer).items(), *_shared(layer)):
-            if name not in _OF_MODULES and name not in _LISTED:
-                where = f"attribute '{f'{path}.{name}' if path else name}"
-                for inner, found in _inside(value, "", 1, seen):
-                    if not isinstance(found, nn.Parameter):
-                        yield f"{where}{inner}'", found
+        before = f"{path}." if path else ""
+        for name, value in layer._parameters.items():
+            if value is not None:
+                yield f"parameter '{before}{name}'", value
+        for name, value in layer._buffers.items():
+            if value is not None:
+                yield f"buffer '{before}{name}'", value
+        for name, value in _attributes(layer):
+            if isinstance(value, _PLAIN):
+                yield f"attribute '{before}{name}'", value
+                continue
+            for inner, found in _inside(value, "", 1, seen):
+                if not isinstance(found, nn.Parameter):
+                    yield f"attribute '{before}{name}{inner}'", found
+
+
+def _attributes(layer: nn.Module) -> Iterator[tuple[str, Any]]:
+    """What a layer holds beside parameters and buffers. torch's own layers hold settings alone."""
+    own = vars(layer)
+    for name in _HOOKS:
+        if own.get(name):
+            yield name, own[name]
+    if not type(layer).__module__.startswith("torch.nn."):
+        for name, value in own.items():
+            if name not in _OF_EVERY_MODULE:
+                yield name, value
+        yield from _shared(layer)
 
 
 def _shared(value: Any) -> Iterator[tuple[str, Any]]:

@@ -314,7 +314,7 @@ class GroupTerms:
 
     def influence(self, unit: str = "node", **_: Any) -> tuple[int, int]:
         """A node or an edge alters one group, whatever else is gone with it."""
-        return 0, 1
+        return 0, self.count if unit == "graph" else 1
 
     def begin(self, step: int) -> None:
         """Draw the groups of a step. They follow its public number alone.
