@@ -1,4 +1,4 @@
-r"""Randomness inside loss terms: dropout masks, augmentation, whatever a module draws in ``forward``.
+r"""Randomness inside loss terms: dropout masks, augmentation, all that a module draws on its way.
 
 The proof of a step (docs/guarantees/step.md) calls what untouched terms add *a common shift*. So
 what a term draws may follow neither who else was drawn nor the order of a batch. Two ways do:
