@@ -44,7 +44,7 @@ def settings_of(name):
 CASES = [(name, settings) for name in METHODS for settings in settings_of(name)]
 
 
-class Taken(Exception):
+class TakenError(Exception):
     """One step is enough."""
 
 
@@ -84,7 +84,7 @@ def first_sum(monkeypatch, method, data, coins=everybody, fixed_seed=3):
     def note(self, batches):
         self.clipped, found["step"] = Noted(self.clipped, found), self
         release(self, batches)
-        raise Taken
+        raise TakenError
 
     with monkeypatch.context() as patch:
         for module in ("private", "gap_plan"):  # to find the noise takes longer than a step
@@ -95,7 +95,7 @@ def first_sum(monkeypatch, method, data, coins=everybody, fixed_seed=3):
         )
         try:
             method.fit(data, rng=secret(fixed_seed=fixed_seed))
-        except Taken:
+        except TakenError:
             return found
     return None
 
