@@ -1,6 +1,7 @@
 """Modules and losses that mix examples in training, or remember them: refused, by name."""
 
 import functools
+import logging
 import random
 
 import numpy as np
@@ -77,6 +78,30 @@ class NegativesOfTheBatch(Net):
 def test_mixing_by_randomness_in_training_mode_is_refused(kind):
     with pytest.raises(UnprovenError, match=f"other examples are replaced.*{kind.__name__}"):
         trained(kind(), steps=1)
+
+
+class Reseeded(Net):
+    """The same masks in every step, by the place in a batch: who is drawn moves all that follow."""
+
+    def seen(self, x):
+        torch.manual_seed(0)
+        return F.dropout(x, 0.5)
+
+
+def test_masks_by_the_place_in_a_batch_are_refused():
+    with pytest.raises(UnprovenError, match="when fewer examples are in the batch"):
+        trained(Reseeded(), steps=1)
+
+
+class ReseededGNN(RootedGNN):
+    def forward(self, around):
+        torch.manual_seed(0)
+        return F.dropout(super().forward(around), 0.5)
+
+
+def test_masks_by_the_place_among_neighbourhoods_are_refused():
+    with pytest.raises(UnprovenError, match="when fewer examples are in the batch"):
+        trained(ReseededGNN(FEATURES, 4, CLASSES), rooted_losses, 1, neighbourhoods())
 
 
 def test_mixing_of_labels_in_the_loss_is_refused():
@@ -381,6 +406,26 @@ def smooth(share):
 @pytest.mark.parametrize("module", [Net, Augmented, WithSettings])
 def test_honest_modules_and_losses_are_taken(module, losses):
     assert trained(module(), losses, steps=12).taken == 12
+
+
+def test_a_loss_may_belong_to_whoever_holds_the_step():
+    class Trainer:
+        def __init__(self):
+            self.module, self.log = Net(), logging.getLogger("trainer")
+            optimizer = torch.optim.SGD(self.module.parameters(), lr=0.1)
+            self.step = make_private(
+                self.module, optimizer, (X, Y), losses=self.losses, sample_rate=0.5,
+                noise_multiplier=4.0, clipping="quantile",
+            )  # fmt: skip
+
+        def losses(self, module, batch):
+            self.log.debug("a batch")
+            return cross_entropy(module, batch)
+
+    trainer = Trainer()
+    for _ in range(12):
+        trainer.step()
+    assert trainer.step.taken == 12
 
 
 # --- counts ---------------------------------------------------------------------------------------

@@ -143,7 +143,9 @@ class ClippedSum:
             if _empty(batch):
                 continue
             noted = self.seen, self.loss
-            if not self._tested and not self._tested_alone:
+            # What a batch of one could not tell is asked of the first larger one.
+            waiting = self._tested_alone and not self._tested
+            if not self._tested and not waiting:
                 self._test(batch)
                 self.seen, self.loss = noted
             watch = Watch(self.module, self.losses)
@@ -151,8 +153,7 @@ class ClippedSum:
             for name, value in add(batch).items():
                 total[name] += value
             watch.check()
-            if not self._tested and self.seen - noted[0] > 1:
-                # What a batch of one could not tell is asked of the first larger one.
+            if waiting and self.seen - noted[0] > 1:
                 noted = self.seen, self.loss
                 self._test(batch)
                 self.seen, self.loss = noted

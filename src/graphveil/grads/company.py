@@ -64,11 +64,11 @@ def check_others(run: Callable[[Batch], Tensor], batch: Batch, losses: Tensor, w
 
 
 def check_parts(run: Callable[[Batch], Tensor], batch: Batch, losses: Tensor, who: str) -> None:
-    """Refuse losses that change in less company; for batches of plain tensors, nothing random.
+    """Refuse losses that change in less company, where nothing is random.
 
     The first example alone, the last one, every other one, and those between them.
     """
-    if not is_plain(batch, len(losses)):
+    if not _rows_can_be_taken(batch, len(losses)):
         return
     each = torch.arange(len(losses))
     for part in (each[:1], each[-1:], each[::2], each[1::2]):
@@ -87,11 +87,6 @@ def check_parts(run: Callable[[Batch], Tensor], batch: Batch, losses: Tensor, wh
                 f"examples are in the batch: {who} or the loss mixes the examples of a batch, or "
                 "divides by their number. Compute it from the example's data alone."
             )
-
-
-def is_plain(batch: Batch, count: int) -> bool:
-    """Whether a batch is tensors with one row for each example."""
-    return all(isinstance(x, Tensor) for x in _elements(batch)) and _rows_can_be_taken(batch, count)
 
 
 def _elements(batch: Batch) -> tuple[Any, ...]:

@@ -29,6 +29,7 @@ _DEPTH = 4  # of objects in objects
 _ENTRIES = 64  # of one container
 _MOST = 4096  # values in all
 _ARRAY_BYTES = 4096  # of an array that is compared by value
+_OWN = ("graphveil.", "logging")  # of the engine itself, whose counts are its own, and of logs
 _HOOKS = ("_forward_hooks", "_forward_pre_hooks")
 _OF_EVERY_MODULE = frozenset(vars(nn.Module())) - {"training"}
 
@@ -202,6 +203,8 @@ def _parts(value: Any) -> Iterator[tuple[str, Any]]:
         yield ".arguments", value.args
         yield ".named arguments", value.keywords
     elif hasattr(value, "__dict__") and not isinstance(value, (type, types.ModuleType)):
+        if type(value).__module__.startswith(_OWN):
+            return
         for name, part in (*list(vars(value).items()), *_shared(value)):
             # Made once, from what the object holds anyway.
             if not isinstance(getattr(type(value), name, None), functools.cached_property):
