@@ -9,7 +9,7 @@ from torch import nn
 from graphveil import make_private, secret
 from graphveil._errors import InvalidInputError
 from graphveil.grads.clipped import ClippedSum
-from graphveil.grads.clipping import Automatic, Flat, PerLayer
+from graphveil.grads.clipping import Automatic, Flat, PerLayer, Quantile
 from graphveil.grads.linear import LinearSum, SparseExamples
 from graphveil.grads.step import TensorExamples, cross_entropy
 
@@ -140,6 +140,26 @@ def test_a_step_on_sparse_examples_trains_and_is_charged(rows, layer):
     assert isinstance(step.clipped, LinearSum)
     assert not torch.equal(before, layer[0].weight)
     assert step.event.count == 3
+
+
+@pytest.mark.parametrize("share", [0.01, 0.1, 0.5])
+def test_withholding_a_label_moves_the_released_vector_by_one_at_most(share):
+    """Its gradient and its part in the count are gone; nothing takes their place."""
+    rows = sparse.csr_array(np.eye(4) * 50.0)
+
+    def released(labels):
+        module = nn.Sequential(nn.Linear(4, 3))
+        for parameter in module.parameters():
+            nn.init.zeros_(parameter)
+        clipping = Quantile(1.0, share=share)
+        clipping.start()
+        summed = LinearSum(module, clipping)
+        total = summed(SparseExamples(rows, labels).batches(torch.arange(4)))
+        parts = [value.flatten() / summed.scales[name] for name, value in total.items()]
+        return torch.cat([*parts, torch.tensor([clipping.count()], dtype=torch.float64)])
+
+    moved = released(torch.tensor([0, 1, 2, 0])) - released(torch.tensor([-1, 1, 2, 0]))
+    assert 0.99 < float(moved.norm()) <= 1 + 1e-9
 
 
 def test_what_is_not_one_linear_layer_is_refused(rows):

@@ -7,16 +7,13 @@ import numpy as np
 import pytest
 import torch
 from scipy import stats
-from step_cases import CLASSES, COUNT, FEATURES, data, network, parameters, private, silent
+from step_cases import COUNT, FEATURES, data, network, parameters, private, silent
 from torch import nn
 from torch.nn import functional as F
 
 from graphveil._errors import BudgetError, InvalidInputError, RefusedError, UnprovenError
 from graphveil.grads import Flat, Off, PerLayer, Quantile, TensorExamples, make_private
 from graphveil.grads import step as step_module
-from graphveil.graph.messages import normalised
-from graphveil.graph.rooted import RootedTerms
-from graphveil.nn import RootedGNN
 from graphveil.privacy import accounting
 from graphveil.privacy.events import SampledGaussianDpEvent, repeated
 from graphveil.rng import secret, seeded
@@ -162,18 +159,17 @@ def test_examples_are_not_asked_for_a_batch_of_none():
 def test_a_batch_is_never_truncated():
     seen = []
 
-    def losses(module, batch):
-        seen.append(len(batch[0]))
-        return step_module.cross_entropy(module, batch)
+    class Noted(TensorExamples):
+        def batches(self, drawn):
+            for batch in super().batches(drawn):
+                seen.append(len(batch[0]))
+                yield batch
 
-    examples = TensorExamples(*data(), batch_rows=7)
     module = network()
     step = make_private(
-        module, torch.optim.SGD(module.parameters(), lr=0.1), examples,
-        sample_rate=1.0, noise_multiplier=1.0, losses=losses,
+        module, torch.optim.SGD(module.parameters(), lr=0.1), Noted(*data(), batch_rows=7),
+        sample_rate=1.0, noise_multiplier=1.0,
     )  # fmt: skip
-    step()
-    seen.clear()
     step()
     assert sum(seen) == COUNT
     assert max(seen) <= 7
@@ -506,20 +502,6 @@ def test_batches_that_repeat_an_example_are_refused():
 def test_what_is_charged_for_cannot_be_changed(name):
     with pytest.raises(AttributeError):
         setattr(private(), name, 0.5)
-
-
-def test_neighbourhoods_need_to_be_told_how_they_overlap():
-    x, y = data()
-    edges = torch.tensor([[0, 1], [1, 2]])
-    terms = RootedTerms(x, y, normalised(edges, COUNT), torch.arange(COUNT), num_layers=1)
-    module = RootedGNN(FEATURES, 4, CLASSES)
-    optimizer = torch.optim.SGD(module.parameters(), lr=1.0)
-    settings = {"sample_rate": 0.5, "noise_multiplier": 1.0}
-    with pytest.raises(InvalidInputError, match="give 'altered'"):
-        make_private(module, optimizer, terms, **settings)
-    step = make_private(module, optimizer, terms, altered=1, **settings)
-    step()
-    assert step.event.altered == 1
 
 
 def test_a_seeded_stream_is_refused():

@@ -12,6 +12,7 @@ from torch_geometric.data import Data
 from graphveil._errors import BudgetError, InvalidInputError, UnprovenError
 from graphveil.grads.clipped import ClippedSum
 from graphveil.grads.clipping import Flat
+from graphveil.grads.step import PrivateStep
 from graphveil.graph.groups import random_groups, within
 from graphveil.methods import METHODS, Facts
 from graphveil.methods.graph_split import GraphSplit, GroupTerms, group_losses
@@ -201,13 +202,44 @@ def test_fresh_groups_come_when_they_should_and_old_ones_stay():
     labels = torch.where(DATA.train_mask, DATA.y, -1)
     terms = GroupTerms(DATA.x, labels, DATA.edge_index, 5, stream, fresh=2)
     met = []
-    for _ in range(5):
-        list(terms.batches(torch.arange(5)))
+    for step in range(5):
+        terms.begin(step)
         met.append(terms.groups)
     assert torch.equal(met[0], met[1])
     assert not torch.equal(met[1], met[2])
     assert torch.equal(met[2], met[3])
     assert not torch.equal(met[3], met[4])
+    terms.begin(3)  # whatever came before
+    assert torch.equal(terms.groups, met[3])
+
+
+def groups_of_steps(monkeypatch, data, coins, *, directory=None, steps=6):
+    """Who is in which group in every step of a fit whose batches are empty or full by ``coins``."""
+    met, left = [], iter(coins)
+    batch = PrivateStep._draw
+
+    def draw(self):
+        met.append(self.examples.groups.tolist())
+        return batch(self)[: 0 if not next(left) else None]
+
+    with monkeypatch.context() as patch:
+        patch.setattr(PrivateStep, "_draw", draw)
+        made("graph-split", splits=3, fresh_groups=1, steps=steps).fit(data, directory=directory)
+    return met
+
+
+def test_groups_do_not_tell_whether_a_secret_batch_was_empty(monkeypatch):
+    full = groups_of_steps(monkeypatch, DATA, [1, 1, 1, 1, 1, 1])
+    assert groups_of_steps(monkeypatch, DATA, [1, 0, 0, 1, 0, 1]) == full
+    assert full[0] != full[1] != full[2]
+
+
+def test_groups_of_a_resumed_run_follow_the_number_of_the_step(monkeypatch, tmp_path):
+    full = groups_of_steps(monkeypatch, DATA, [1] * 6)
+    with pytest.raises(StopIteration):
+        groups_of_steps(monkeypatch, DATA, [1, 0, 1], directory=tmp_path)
+    # Nothing was saved since the beginning: the steps that were begun are lost, and stay charged.
+    assert groups_of_steps(monkeypatch, DATA, [1] * 6, directory=tmp_path) == full[4:]
 
 
 # --- what it costs --------------------------------------------------------------------------------

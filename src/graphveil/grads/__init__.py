@@ -2,8 +2,9 @@
 
 from graphveil.grads.clipped import ClippedSum
 from graphveil.grads.clipping import Automatic, Flat, Off, PerLayer, Quantile
+from graphveil.grads.examples import Examples, TensorExamples
 from graphveil.grads.rows import ragged
-from graphveil.grads.step import Examples, PrivateStep, TensorExamples, make_private
+from graphveil.grads.step import PrivateStep, make_private
 
 __all__ = [
     "Automatic",

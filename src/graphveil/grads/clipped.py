@@ -14,8 +14,7 @@ parameters used behind the engine's back.
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
@@ -28,6 +27,9 @@ from torch.nn.parameter import is_lazy
 
 from graphveil._errors import InvalidInputError, UnprovenError
 from graphveil.grads.clipping import Clipping, Off
+from graphveil.grads.coins import devices_of, generator_states, set_generators
+from graphveil.grads.company import check_others, check_parts, check_same, evaluating
+from graphveil.grads.memory import Watch
 from graphveil.grads.rows import Rows, current_rows
 from graphveil.grads.rules import RULES, Call, Rule, combined, squares
 
@@ -82,7 +84,10 @@ class ClippedSum:
     ``losses(module, batch)`` gives one loss for each example of a batch, in a vector. Example i's
     loss must depend on example i's data alone; this is tested on the first batch, and again after
     10, 100, ... sums, and when layers are frozen, unfrozen or change between training and
-    evaluation.
+    evaluation. That nothing is remembered of a batch is looked at every time.
+
+    Modules draw from the generators as they are: a :class:`~graphveil.grads.step.PrivateStep` gives
+    them a fresh, secret state first.
     """
 
     def __init__(self, module: nn.Module, losses: Losses, clipping: Clipping) -> None:
@@ -137,24 +142,22 @@ class ClippedSum:
         for batch in batches:
             if _empty(batch):
                 continue
-            if not self._tested and not self._tested_alone:
+            noted = self.seen, self.loss
+            # What a batch of one could not tell is asked of the first larger one.
+            waiting = self._tested_alone and not self._tested
+            if not self._tested and not waiting:
                 self._test(batch)
-                waiting = None
-            else:  # what a batch of one could not tell is asked of the first larger one
-                waiting = None if self._tested else (self._buffers(), _kept(self.module), self.seen)
+                self.seen, self.loss = noted
+            watch = Watch(self.module, self.losses)
             add = self._sum_by_example if self.by_example else self._sum_by_book
             for name, value in add(batch).items():
                 total[name] += value
-            if waiting is not None and self.seen - waiting[2] > 1:
+            watch.check()
+            if waiting and self.seen - noted[0] > 1:
                 noted = self.seen, self.loss
-                self._test_memory(waiting[0])
-                self._test_kept(waiting[1])
                 self._test(batch)
                 self.seen, self.loss = noted
         return total
-
-    def _buffers(self) -> dict[str, tuple[Tensor, int]]:
-        return {name: (value, value._version) for name, value in self.module.named_buffers()}
 
     def _note(self, losses: Tensor) -> None:
         self.seen += len(losses)
@@ -294,25 +297,40 @@ class ClippedSum:
 
     def _test(self, batch: Batch) -> None:
         """Refuse a module whose losses mix examples or whose gradients escape the book-keeping."""
-        kept = _kept(self.module)
-        with torch.random.fork_rng(devices=[]):
+        devices = devices_of(self.module)
+        self._states = generator_states(devices)
+        clipping = self.clipping
+        try:
             if self.by_example:  # vmap shows each example alone: nothing mixes but by a memory
-                self._sum_by_example(batch)
-                self._test_kept(kept)
-                self.seen, self.loss, self._tested = 0, 0.0, True
+                self.clipping = Off()  # others count, and a test is no part of any sum
+                self._test_by_example(batch)
+                self._tested = True
                 return
-            before = self._buffers()
             conclusive, count = self._test_gradients(batch)
-            self._test_memory(before)
-            self._test_kept(kept)
             # A weight that starts at zero hides what is behind it. Not every module can run there.
             with suppress(RuntimeError), _elsewhere(self.module):
                 self._test_gradients(batch)
+        finally:
+            self.clipping, self.seen, self.loss = clipping, 0, 0.0
+            set_generators(self._states)
         self._tested, self._tested_alone = conclusive and count > 1, conclusive
+
+    def _test_by_example(self, batch: Batch) -> None:
+        watch, found = Watch(self.module, self.losses, values=True), []
+        for _ in range(2):
+            set_generators(self._states)
+            self._sum_by_example(batch)
+            watch.check()
+            found.append(torch.tensor([self.loss]))
+            self.seen, self.loss = 0, 0.0
+        check_same(found[1], found[0], type(self.module).__name__)
 
     def _test_gradients(self, batch: Batch) -> tuple[bool, int]:
         """Refuse by the gradients of one batch. Says whether they told anything, and how many."""
+        set_generators(self._states)
+        watch = Watch(self.module, self.losses, values=True)
         losses, uses = self._forward(batch)
+        watch.check()
         count = len(losses)
         calls = self._calls(losses.sum(), uses, count, keep_graph=True)
         if not count or not losses.requires_grad:
@@ -322,28 +340,24 @@ class ClippedSum:
         self._test_company(batch, losses.detach())
         return conclusive, count
 
-    def _test_kept(self, before: dict[str, Any]) -> None:
-        """A tensor that a module keeps outside its buffers must be what it was before a batch."""
-        for name, tensors in _kept(self.module).items():
-            old = before.get(name, [])
-            if len(old) != len(tensors) or any(
-                x is not y or v != w for (x, v), (y, w) in zip(old, tensors, strict=True)
-            ):
-                raise UnprovenError(
-                    f"The attribute '{name}' changes when the module sees a batch: it keeps a "
-                    "memory of the examples, without noise. Make it in __init__ or by a run on "
-                    "public values, or use a local variable."
-                )
+    @torch.no_grad()
+    def _test_company(self, batch: Batch, losses: Tensor) -> None:
+        """An example's loss must be the same in other company, and when it is seen again."""
+        who = type(self.module).__name__
 
-    def _test_memory(self, before: dict[str, tuple[Tensor, int]]) -> None:
-        """What a module remembers of a batch would be released without noise."""
-        for name, value in self.module.named_buffers():
-            old, version = before.get(name, (None, 0))
-            if value is not old or value._version != version:
-                raise UnprovenError(
-                    f"The buffer '{name}' changes when the module sees a batch: it keeps a memory "
-                    "of the examples, without noise. Leave it as it is in forward."
-                )
+        def run(batch: Batch) -> Tensor:
+            set_generators(self._states)
+            return self.losses(self.module, batch)
+
+        check_same(run(batch), losses, who)
+        check_others(run, batch, losses, who)
+        if torch.equal(self.losses(self.module, batch), losses):
+            check_parts(run, batch, losses, who)
+            return
+        with evaluating(self.module):  # random, as with dropout: compare without it
+            losses = run(batch)
+            if torch.equal(self.losses(self.module, batch), losses):
+                check_parts(run, batch, losses, who)
 
     def _test_alone(self, losses: Tensor, uses: list[_Use]) -> None:
         """One example's loss must have no gradient at the rows of another."""
@@ -392,42 +406,6 @@ class ClippedSum:
             conclusive = conclusive and bool(difference.isfinite())
         return conclusive
 
-    def _test_company(self, batch: Batch, losses: Tensor) -> None:
-        """An example's loss must be the same in less company; for batches of plain tensors."""
-        tensors = batch if type(batch) in (tuple, list) else (batch,)
-        if not all(isinstance(x, Tensor) and x.dim() and len(x) == len(losses) for x in tensors):
-            return
-        with torch.no_grad():
-            if torch.equal(self.losses(self.module, batch), losses):
-                self._compare_parts(batch, tensors, losses)
-                return
-            with _evaluating(self.module):  # random, as with dropout: compare without it
-                losses = self.losses(self.module, batch)
-                if torch.equal(self.losses(self.module, batch), losses):
-                    self._compare_parts(batch, tensors, losses)
-
-    def _compare_parts(self, batch: Batch, tensors: Iterable[Tensor], losses: Tensor) -> None:
-        """The first example alone, the last one, every other one, and those between them."""
-        each = torch.arange(len(losses), device=losses.device)
-        for part in (each[:1], each[-1:], each[::2], each[1::2]):
-            some = tuple(x[part.to(x.device)] for x in tensors)
-            if not len(part):
-                continue
-            try:
-                found = self.losses(self.module, some[0] if isinstance(batch, Tensor) else some)
-            except (RuntimeError, ValueError, IndexError):
-                continue  # not a function of these tensors alone
-            if found.shape != part.shape:
-                continue
-            difference = (found - losses[part]).abs()
-            if float(difference.max()) > 1e-3 * float(losses.abs().max()):
-                raise UnprovenError(
-                    f"The loss of example {int(part[difference.argmax()])} is another one when "
-                    "fewer examples are in the batch: "
-                    f"{type(self.module).__name__} or the loss mixes the examples of a batch, "
-                    "or divides by their number. Compute it from the example's data alone."
-                )
-
 
 @contextmanager
 def _elsewhere(module: nn.Module) -> Iterator[None]:
@@ -444,37 +422,6 @@ def _elsewhere(module: nn.Module) -> Iterator[None]:
         with torch.no_grad():
             for parameter, old in zip(trained, saved, strict=True):
                 parameter.copy_(old)
-
-
-@contextmanager
-def _evaluating(module: nn.Module) -> Iterator[None]:
-    """The module in evaluation mode, for as long as this lasts."""
-    modes = [(layer, layer.training) for layer in module.modules()]
-    module.eval()
-    try:
-        yield
-    finally:
-        for layer, mode in modes:
-            layer.training = mode
-
-
-def _kept(module: nn.Module) -> dict[str, list[tuple[Tensor, int]]]:
-    """The tensors that layers hold outside their parameters and buffers, with their versions."""
-    out = {}
-    for path, layer in module.named_modules():
-        for name, value in vars(layer).items():
-            if name in ("_parameters", "_buffers", "_modules", "_flat_weights"):
-                continue  # the last are parameters, too: those of torch's recurrent layers
-            several = value.values() if isinstance(value, Mapping) else value
-            held = several if isinstance(value, (Mapping, list, tuple, deque)) else (value,)
-            tensors = [
-                (x, x._version)
-                for x in held
-                if isinstance(x, Tensor) and not isinstance(x, nn.Parameter)
-            ]
-            if tensors:
-                out[f"{path}.{name}" if path else name] = tensors
-    return out
 
 
 def _state_of(module: nn.Module) -> tuple[Any, ...]:
@@ -583,7 +530,7 @@ def refuse_mixing(module: nn.Module) -> None:
                 "gradient has no bound. Use nn.LayerNorm, or an InstanceNorm of each example "
                 "without running statistics."
             )
-        if isinstance(layer, nn.Embedding) and (
+        if isinstance(layer, (nn.Embedding, nn.EmbeddingBag)) and (
             layer.max_norm is not None or layer.scale_grad_by_freq
         ):
             raise UnprovenError(

@@ -19,6 +19,8 @@ from torch import Tensor
 from graphveil import _validate
 from graphveil._errors import InvalidInputError
 
+_NONE = 1e-30  # a squared norm that is read of no gradient at all: it is never read as zero
+
 
 class Clipping(Protocol):
     """Factors for the blocks of each example's gradient."""
@@ -137,10 +139,13 @@ class Quantile:
         self._signs = 0.0
 
     def factors(self, squared_norms: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """As :class:`Flat`, and counts +1 for a norm within the bound, -1 for one beyond."""
+        """As :class:`Flat`, and counts +1 for a norm within the bound, -1 for one beyond.
+
+        A gradient of zero counts for nothing: a term without a loss is as one that is not there.
+        """
         total = _total(squared_norms)
         within = total <= self.max_grad_norm**2
-        self._signs += float((2.0 * within - 1.0).sum())
+        self._signs += float(((2.0 * within - 1.0) * (total > _NONE)).sum())
         return dict.fromkeys(squared_norms, _shrink(self.max_grad_norm, total))
 
     def scales(self, blocks: list[str]) -> dict[str, float]:

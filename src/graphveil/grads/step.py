@@ -9,7 +9,8 @@ r"""One private training step, and a loop's worth of them charged exactly.
 Each call draws every example by a coin of its own, sums the clipped gradients of those drawn, adds
 noise once on every coordinate, divides by the *expected* batch size and lets the optimiser step. An
 empty batch releases noise like any other. Nothing else about the batch is kept: not its size, not
-its loss, not a norm.
+its loss, not a norm. What modules draw on the way, such as dropout masks, comes from the secret
+stream as well (:mod:`graphveil.grads.coins`).
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ import os
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from pickle import UnpicklingError
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import dp_accounting as dpa
 import torch
@@ -33,6 +34,15 @@ from graphveil._errors import BudgetError, InvalidInputError, RefusedError, Unpr
 from graphveil._files import write_file
 from graphveil.grads.clipped import ClippedSum, Losses
 from graphveil.grads.clipping import Automatic, Clipping, Flat, Off, PerLayer, Quantile
+from graphveil.grads.coins import devices_of, tossing
+from graphveil.grads.examples import (
+    Examples,
+    Influential,
+    Stepped,
+    TensorExamples,
+    check_influence,
+    influence_of,
+)
 from graphveil.grads.linear import LinearSum, SparseExamples
 from graphveil.mechanisms import Gaussian
 from graphveil.privacy.accounting import calibrate, epsilon
@@ -46,49 +56,6 @@ from graphveil.privacy.events import (
 )
 from graphveil.privacy.guarantee import Certificate, Charge, certify, check_delta
 from graphveil.rng import SecretStream, secret
-
-
-@runtime_checkable
-class Examples(Protocol):
-    """What loss terms are drawn from: how many there are, and batches of those drawn."""
-
-    def __len__(self) -> int:
-        """The number of loss terms; public."""
-
-    def batches(self, drawn: Tensor) -> Iterable[Any]:
-        """The drawn ones, cut into batches that fit in memory. Every one, exactly once.
-
-        Not called when none was drawn.
-        """
-
-
-class TensorExamples:
-    """Examples that are rows of tensors; a batch is a tuple of them."""
-
-    def __init__(self, *tensors: Tensor, batch_rows: int = 1024) -> None:
-        for tensor in tensors:
-            if not isinstance(tensor, Tensor) or not tensor.dim():
-                raise InvalidInputError(
-                    "The 'examples' parameter must be a tuple of tensors with one row for each "
-                    "example, or an object with a length and a 'batches' method. Got "
-                    f"{'a number' if isinstance(tensor, Tensor) else type(tensor).__name__} among "
-                    "the tensors instead."
-                )
-        lengths = {len(tensor) for tensor in tensors}
-        if len(lengths) != 1:
-            raise InvalidInputError(
-                "The 'examples' parameter must be tensors of one length. Got lengths "
-                f"{[len(tensor) for tensor in tensors]} instead."
-            )
-        self.tensors, self.batch_rows = tensors, batch_rows
-
-    def __len__(self) -> int:
-        return len(self.tensors[0])
-
-    def batches(self, drawn: Tensor) -> Iterable[tuple[Tensor, ...]]:
-        """At most ``batch_rows`` examples at a time."""
-        for part in drawn.split(self.batch_rows):
-            yield tuple(tensor[part] for tensor in self.tensors)
 
 
 def cross_entropy(module: nn.Module, batch: Sequence[Tensor]) -> Tensor:
@@ -129,7 +96,7 @@ class PrivateStep:
                 f"{type(self.rng).__name__} instead; pass graphveil.secret(), or nothing."
             )
         self._sample_rate, self._noise_multiplier = sample_rate, noise_multiplier
-        self._fixed_batch = fixed_batch
+        self._fixed_batch, self._influence = fixed_batch, (removed, altered)
         self.max_steps, self.target = max_steps, target
         self.beside: dpa.DpEvent = dpa.NoOpDpEvent()  # what else the target pays for
         self.one_step: dpa.DpEvent = (
@@ -184,16 +151,39 @@ class PrivateStep:
         return composed(self._earlier, repeated(self.one_step, self.taken))
 
     def certificate(self, *, unit: str, delta: float, **settings: Any) -> Certificate:
-        """The certificate of the weights as they are now; see :func:`certify` for settings."""
+        """The certificate of the weights as they are now; see :func:`certify` for settings.
+
+        What graphveil cannot see in a module, a loss and examples of one's own, it says there.
+        """
         check_delta(delta, len(self.examples))  # there are at least as many units as examples
+        relation = {k: settings[k] for k in ("relation", "public_degree") if k in settings}
+        check_influence(self.examples, self._influence, unit=unit, **relation)
         return certify(
             [Charge(paid_for="training of the weights", event=self.event)],
             unit=unit,
             delta=delta,
             released=settings.pop("released", "model weights"),
             void_because=[self.rng.void_reason],
+            vouched=[*self._vouched(unit), *settings.pop("vouched", ())],
             **settings,
         )
+
+    def _vouched(self, unit: str) -> list[str]:
+        """What the charges rest on and only whoever wrote module, loss and examples can know."""
+        removed, altered = self._influence
+        lines = [
+            "the loss of an example is a function of that example's data, of the weights and of "
+            "random numbers alone: graphveil compared losses in other company and looked for what "
+            "is remembered, on batches of the run, and a test is not a proof"
+        ]
+        if not isinstance(self.examples, (TensorExamples, Influential)):
+            lines.append("every example drawn is in one batch, with at most one loss")
+        if not isinstance(self.examples, Influential) or getattr(self.examples, "vouched", False):
+            lines.append(
+                f"taking one {unit} away removes at most {removed} and alters at most {altered} of "
+                f"the {len(self.examples)} loss terms"
+            )
+        return lines
 
     def __call__(self) -> None:
         """Take one step."""
@@ -206,8 +196,10 @@ class PrivateStep:
         if self._journal is not None:
             self._journal.note()
         self.taken += 1  # from here on something may have been released
+        if isinstance(self.examples, Stepped):
+            self.examples.begin(self.taken - 1)
         drawn = self._draw()
-        noisy = self._release(self.examples.batches(drawn) if len(drawn) else ())
+        noisy = self._release(self._batches(drawn))
         if self.clipped.seen > len(drawn):
             raise UnprovenError(
                 "The batches had more losses than there were examples drawn, so that one example "
@@ -239,13 +231,19 @@ class PrivateStep:
         keys = torch.from_numpy(self.rng.gumbel(count))  # those with the largest of equal laws
         return keys.topk(self._fixed_batch, sorted=False).indices
 
+    def _batches(self, drawn: Tensor) -> Iterable[Any]:
+        """Made as they are asked for, so that what making them draws is drawn by secret coins."""
+        if len(drawn):
+            yield from self.examples.batches(drawn)
+
     def _release(self, batches: Iterable[Any]) -> dict[str, Tensor]:
         """The clipped sum with noise on every coordinate: one vector, one release."""
         clipping = self.clipped.clipping
         adaptive = clipping if isinstance(clipping, Quantile) else None
         if adaptive is not None:
             adaptive.start()
-        total = self.clipped(batches)
+        with tossing(self.rng, devices_of(self.module)):
+            total = self.clipped(batches)
         if self.noise_multiplier == 0 or isinstance(clipping, Off):
             return total
         scales = self.clipped.scales
@@ -462,7 +460,7 @@ def make_private(
     epochs: float | None = None,
     max_grad_norm: Any = 1.0,
     clipping: str | Clipping = "flat",
-    removed: int = 1,
+    removed: int | None = None,
     altered: int | None = None,
     losses: Losses = cross_entropy,
     directory: str | Path | None = None,
@@ -478,13 +476,14 @@ def make_private(
     ``noise_multiplier``, or
     ``target_epsilon`` with ``target_delta`` and ``steps`` (or ``epochs``), which also stops the run
     when the budget is spent. ``removed`` and ``altered`` say how many loss terms one unit touches:
-    (1, 0) where each example is one unit's own, which is the default unless the examples are
-    neighbourhoods (have ``num_layers``): these overlap, so ``altered`` must be given. With a
+    (1, 0) where each example is one unit's own, which is the default. Examples that overlap state
+    a bound of their own, which is the default then, and less is refused: neighbourhoods over
+    capped messages (:meth:`~graphveil.graph.rooted.RootedTerms.capped`) do. With a
     ``directory`` every step is noted on disk from the first one on, and :meth:`PrivateStep.save`
     writes checkpoints there.
 
     *Guarantee.* See :class:`PrivateStep`. A loss of one example that depends on another example's
-    data is outside it, unless ``altered`` says so.
+    data is outside it, unless ``altered`` says so; the certificate names what is vouched for.
     """
     if not isinstance(examples, (Examples, tuple, list)):
         raise InvalidInputError(
@@ -508,13 +507,7 @@ def make_private(
         steps = math.ceil(_validate.number("epochs", epochs, "(0, inf)") / sample_rate)
     if steps is not None:
         steps = _validate.integer("steps", steps, "[1, 1e9]")
-    if altered is None:
-        if getattr(terms, "num_layers", 0):
-            raise InvalidInputError(
-                "Neighbourhoods overlap: give 'altered', in how many other loss terms one unit may "
-                "be read (K + ... + K^L for senders capped at K and L layers)."
-            )
-        altered = 0
+    removed, altered = influence_of(terms, removed, altered)
     if removed == 0 and altered == 0:
         raise InvalidInputError(
             "The 'removed' and 'altered' parameters must not both be 0: a unit that touches no "

@@ -13,14 +13,17 @@ their distance from the root, so that the receivers of a layer are always the fi
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any, Self
 
 import torch
 from torch import Tensor
 
 from graphveil import _validate
 from graphveil._errors import InvalidInputError
-from graphveil.graph.messages import Fan, Messages
+from graphveil.graph.caps import cap_receivers, cap_senders
+from graphveil.graph.influence import influence
+from graphveil.graph.messages import Fan, Messages, normalised
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,6 +46,11 @@ class Rooted:
     def __len__(self) -> int:
         """How many roots there are."""
         return len(self.index)
+
+    def take(self, rows: Tensor) -> Rooted:
+        """The neighbourhood of root ``rows[i]`` in place i, of the same sizes."""
+        rows = rows.to(self.index.device)
+        return replace(self, index=self.index[rows], weight=self.weight[rows], mask=self.mask[rows])
 
     @property
     def num_layers(self) -> int:
@@ -123,6 +131,10 @@ class RootedTerms:
     A batch holds neighbourhoods of similar size, about ``rows_at_once`` rows in all, by default
     four million numbers: enough to keep two threads busy, little enough to stay in the cache. How
     terms are batched changes no sum.
+
+    :meth:`capped` makes the messages from edges and knows how many terms one unit touches. Of
+    ``messages`` made elsewhere nothing is known: any row may be read by every term, unless
+    ``touched`` says how many terms one unit removes and alters, on the word of whoever says so.
     """
 
     def __init__(
@@ -133,6 +145,8 @@ class RootedTerms:
         roots: Tensor,
         num_layers: int,
         rows_at_once: int | None = None,
+        *,
+        touched: tuple[int, int] | None = None,
     ) -> None:
         if roots.dim() != 1 or roots.dtype != torch.long or len(roots.unique()) != len(roots):
             raise InvalidInputError(
@@ -145,9 +159,57 @@ class RootedTerms:
                 f"{len(x)} rows, {len(y)} labels and {messages.num_nodes} nodes instead."
             )
         self.x, self.y, self.messages, self.roots = x, y, messages, roots
-        self.num_layers = num_layers
+        self.num_layers, self.touched = num_layers, touched
+        self._caps: dict[str, Any] | None = None
         self.rows_at_once = max(256, 2**22 // x.shape[1]) if rows_at_once is None else rows_at_once
         self.reach = reach(messages, num_layers)[roots]
+
+    @classmethod
+    def capped(
+        cls,
+        x: Tensor,
+        y: Tensor,
+        edge_index: Tensor,
+        roots: Tensor,
+        num_layers: int,
+        *,
+        max_sent: int | None,
+        max_read: int | None = None,
+        weights: str = "inverse-degree",
+        seed: int = 0,
+    ) -> Self:
+        """Terms over the edges of a graph, of which each node sends along ``max_sent`` at most.
+
+        ``max_read`` bounds what reaches one node, for speed; it costs nothing. ``weights`` are as
+        in :func:`~graphveil.graph.messages.normalised`. Which edges are kept follows from ``seed``
+        and the ids alone.
+        """
+        kept = cap_senders(edge_index, len(x), max_sent, seed=seed)
+        read = kept if max_read is None else cap_receivers(kept, len(x), max_read, seed=seed)
+        messages = normalised(read, len(x), weights, sender_lists=kept)
+        terms = cls(x, y, messages, roots, num_layers)
+        terms._caps = {"sender_cap": max_sent, "weights": weights}
+        return terms
+
+    @property
+    def vouched(self) -> bool:
+        """Whether how many terms one unit touches is somebody's word."""
+        return self.touched is not None
+
+    def influence(self, unit: str = "node", **relation: Any) -> tuple[int, int]:
+        """How many terms one unit removes and alters, at most; where nothing is known, all.
+
+        See :mod:`graphveil.graph.influence`.
+        """
+        if self.touched is not None:
+            return self.touched
+        if not self.num_layers:
+            return (1, 0)
+        if self._caps is None:
+            return (0, len(self))
+        return influence(
+            unit=unit, num_layers=self.num_layers, num_train=len(self), **self._caps, **relation
+        )
 
     def __len__(self) -> int:
         return len(self.roots)

@@ -145,7 +145,7 @@ class GraphSplit(SteppedNodeMethod):
         progress: Progress | None = None,
         rng: SecretStream | None = None,
     ) -> Self:
-        with seeded_weights(self.seed):  # dropout, too: it is no noise that is paid for
+        with seeded_weights(self.seed):
             return super().fit(data, directory=directory, progress=progress, rng=rng)
 
     def _read_in_training(self, data: Data) -> tuple[Messages, int]:
@@ -273,6 +273,9 @@ class GraphSplit(SteppedNodeMethod):
         return self.network_.on_graph(x, normalised(edges, len(x), self.weights))
 
 
+GroupBatch = tuple[Tensor, Messages, Tensor, int, Tensor, Tensor]
+
+
 class GroupTerms:
     """Loss terms to draw from, one for each group: its nodes, its edges, its labels.
 
@@ -296,22 +299,33 @@ class GroupTerms:
     ) -> None:
         self.x, self.labels, self.edge_index = x, labels, edge_index
         self.count, self.stream, self.weights, self.fresh = count, stream, weights, fresh
-        self.steps = 0
-        self._draw()
+        self._draw(0)
 
-    def _draw(self) -> None:
-        self.groups = random_groups(len(self.x), self.count, self.stream)
+    def _draw(self, time: int) -> None:
+        """The groups of the ``time``-th drawing, whichever others were drawn before."""
+        self._time = time
+        purpose = f"{self.stream.purpose} {time}" if time else self.stream.purpose
+        self.groups = random_groups(len(self.x), self.count, seeded(self.stream.seed, purpose))
         cut = within(self.edge_index, self.groups)
         self.messages = normalised(cut, len(self.x), self.weights)
 
     def __len__(self) -> int:
         return self.count
 
-    def batches(self, drawn: Tensor) -> Iterator[tuple[Tensor, Messages, Tensor, int, Tensor]]:
-        """Rows, messages, owners, how many groups, labels; whole groups, as many as fit."""
-        if self.fresh is not None and self.steps and self.steps % self.fresh == 0:
-            self._draw()
-        self.steps += 1
+    def influence(self, unit: str = "node", **_: Any) -> tuple[int, int]:
+        """A node or an edge alters one group, whatever else is gone with it."""
+        return 0, self.count if unit == "graph" else 1
+
+    def begin(self, step: int) -> None:
+        """Draw the groups of a step. They follow its public number alone.
+
+        A count of batches would not do: it stands still where a secret batch was empty.
+        """
+        if self.fresh is not None and step // self.fresh != self._time:
+            self._draw(step // self.fresh)
+
+    def batches(self, drawn: Tensor) -> Iterator[GroupBatch]:
+        """Rows, messages, owners, how many groups, labels, ids; whole groups, as many as fit."""
         size = -(-len(self.x) // self.count)
         for part in drawn.split(max(1, _NODES_AT_ONCE // size)):
             place = torch.full((self.count,), -1)
@@ -327,14 +341,14 @@ class GroupTerms:
                 self.messages.weight[kept],
                 self.messages.self_weight[nodes],
             )
-            yield self.x[nodes], messages, owner[nodes], len(part), self.labels[nodes]
+            yield self.x[nodes], messages, owner[nodes], len(part), self.labels[nodes], nodes
 
 
-def group_losses(network: Any, batch: tuple[Tensor, Messages, Tensor, int, Tensor]) -> Tensor:
+def group_losses(network: Any, batch: GroupBatch) -> Tensor:
     """One loss for each group: the mean over its labelled nodes, zero if there is none."""
-    x, messages, owner, count, labels = batch
+    x, messages, owner, count, labels, ids = batch
     with ragged(owner, count):
-        logits = network.on_graph(x, messages)
+        logits = network.on_graph(x, messages, ids)
     labelled = labels >= 0
     each = F.cross_entropy(logits, labels.clamp_min(0), reduction="none") * labelled
     total = each.new_zeros(count).index_add(0, owner, each)

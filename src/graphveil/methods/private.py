@@ -24,6 +24,7 @@ from graphveil._files import write_file
 from graphveil.grads import make_private
 from graphveil.grads.clipped import Losses
 from graphveil.grads.step import PrivateStep
+from graphveil.graph.rooted import RootedTerms
 from graphveil.methods.base import Facts, Method, Plan, Progress, signal_to_noise
 from graphveil.methods.training import CLIPPINGS, OPTIMIZERS, Average, make_optimizer
 from graphveil.privacy.accounting import calibrate
@@ -141,6 +142,8 @@ class PrivateMethod(Method):
         losses: Losses,
     ) -> PrivateStep:
         removed, altered = influence
+        if isinstance(terms, RootedTerms):
+            terms.touched = influence
         step = make_private(
             network,
             make_optimizer(self.optimizer, network.parameters(), self._learning_rate),

@@ -15,6 +15,7 @@ from torch.nn import functional as F
 
 from graphveil import _validate
 from graphveil._errors import InvalidInputError
+from graphveil.grads.coins import Dropout
 from graphveil.nn.kinks import leaky_relu, relu, selu
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
@@ -41,11 +42,14 @@ class Activated(nn.Module):
             _validate.choice("norm", norm, NORMS)
         self.norm = nn.LayerNorm(channels) if norm else nn.Identity()
         self.activation = ACTIVATIONS[activation]
-        self.dropout = nn.Dropout(_validate.number("dropout", dropout, "[0, 1)"))
+        self.dropout = Dropout(dropout)
 
-    def forward(self, x: Tensor) -> Tensor:
-        """Works on rows of any arrangement: the last dimension is the channels."""
-        return self.dropout(self.activation(self.norm(x)))
+    def forward(self, x: Tensor, ids: Tensor | None = None) -> Tensor:
+        """Works on rows of any arrangement: the last dimension is the channels.
+
+        ``ids`` are the rows' public ids, by which a private step drops.
+        """
+        return self.dropout(self.activation(self.norm(x)), ids)
 
 
 class MLP(nn.Module):
@@ -78,8 +82,8 @@ class MLP(nn.Module):
         self.linears = nn.ModuleList(nn.Linear(*ends) for ends in pairwise(widths))
         self.between = nn.ModuleList(Activated(width, activation, dropout, norm) for width in inner)
 
-    def forward(self, x: Tensor) -> Tensor:
-        """Rows of any arrangement; the last dimension is the channels."""
+    def forward(self, x: Tensor, ids: Tensor | None = None) -> Tensor:
+        """Rows of any arrangement; the last dimension is the channels. See :class:`Activated`."""
         for place, linear in enumerate(self.linears):
-            x = linear(self.between[place - 1](x) if place else x)
+            x = linear(self.between[place - 1](x, ids) if place else x)
         return x

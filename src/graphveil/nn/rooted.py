@@ -83,14 +83,24 @@ class RootedGNN(nn.Module):
                 f"The neighbourhoods must be as deep as the network, {len(self.convs)} layers. Got "
                 f"{around.num_layers} instead."
             )
-        h = self.after[0](self.encoder(F.embedding(around.index, around.table)))
+        ids = around.index
+        h = self.encoder(F.embedding(ids, around.table), ids)
+        h = _then(self.after[0], h, ids)
         for conv, after, fan in zip(self.convs, self.after[1:], around.fans(), strict=True):
-            h = after(conv(h, fan))
-        return self.decoder(h.squeeze(1))
+            h = conv(h, fan)
+            h = _then(after, h, ids[:, : h.shape[1]])
+        return self.decoder(h.squeeze(1), ids[:, 0])
 
-    def on_graph(self, x: Tensor, messages: Messages) -> Tensor:
-        """Logits of every node of a graph: (nodes, out), the same as from their neighbourhoods."""
-        h = self.after[0](self.encoder(x))
+    def on_graph(self, x: Tensor, messages: Messages, ids: Tensor | None = None) -> Tensor:
+        """Logits of every node of a graph: (nodes, out), the same as from their neighbourhoods.
+
+        ``ids`` are the nodes' public ids, by which a private step drops.
+        """
+        h = _then(self.after[0], self.encoder(x, ids), ids)
         for conv, after in zip(self.convs, self.after[1:], strict=True):
-            h = after(conv(h, messages))
-        return self.decoder(h)
+            h = _then(after, conv(h, messages), ids)
+        return self.decoder(h, ids)
+
+
+def _then(after: nn.Module, h: Tensor, ids: Tensor | None) -> Tensor:
+    return after(h, ids) if isinstance(after, Activated) else h

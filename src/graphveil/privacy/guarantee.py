@@ -166,6 +166,7 @@ class Certificate:
     voided_by: tuple[str, ...] = ()
     void_because: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    vouched: tuple[str, ...] = ()
     claim: Claimed | None = None
     versions: Mapping[str, str] = field(default_factory=dict)
 
@@ -201,6 +202,7 @@ class Certificate:
         """Read what :meth:`to_json` wrote, into an equal object."""
         try:
             raw = json.loads(text)
+            raw.setdefault("vouched", [])  # older certificates have no such lines
             values: dict[str, Any] = {f.name: raw[f.name] for f in fields(cls)}
             guarantee = {key: _number(value) for key, value in values["guarantee"].items()}
             values["guarantee"] = Guarantee(**guarantee)
@@ -212,7 +214,7 @@ class Certificate:
             if claim is not None:
                 claim = Claimed(**{key: _number(value) for key, value in claim.items()})
             values["claim"] = claim
-            for name in ("public", "inference", "voided_by", "void_because", "notes"):
+            for name in ("public", "inference", "voided_by", "void_because", "notes", "vouched"):
                 values[name] = tuple(values[name])
             return cls(**values)
         except (json.JSONDecodeError, KeyError, TypeError, AttributeError) as error:
@@ -244,6 +246,7 @@ class Certificate:
                 [f"{charge.paid_for}: {_one_line(charge.event)}" for charge in self.charges],
             ),
             ("Public by assumption", list(self.public)),
+            ("Vouched for", [f"The owner vouches that {line}." for line in self.vouched]),
             ("Inference", list(self.inference)),
             ("Void if", list(self.voided_by)),
             ("Notes", list(self.notes)),
@@ -307,6 +310,7 @@ def certify(
     inference: Sequence[str] = (),
     voided_by: Sequence[str] = (),
     void_because: Sequence[str | None] = (),
+    vouched: Sequence[str] = (),
     claim: Claimed | None = None,
 ) -> Certificate:
     """Price ``charges`` and write the certificate.
@@ -315,6 +319,7 @@ def certify(
     None makes the guarantee infinite and is printed first. The papers' ``claim`` stands beside the
     proven epsilon and never changes it. The relation ``remove`` rests on a rule that the data
     obeys, ``public_degree``: a node is named in at most so many lists and names at most as many.
+    ``vouched`` is what the guarantee rests on and nobody but the data's owner can see to.
     """
     if (relation == "remove") != (public_degree is not None):
         raise UnprovenError(
@@ -358,6 +363,7 @@ def certify(
         voided_by=(*(always[line] for line in ALWAYS_VOIDED_BY), *voided_by),
         void_because=reasons,
         notes=(*priced.notes, *alone),
+        vouched=tuple(vouched),
         claim=claim,
         versions=versions(),
     )

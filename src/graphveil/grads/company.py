@@ -1,0 +1,152 @@
+"""Whether an example's loss knows its company: who else is in the batch, and how many.
+
+A batch is a tensor, or a tuple of them, with one row for each example; or it holds objects that can
+``take`` rows, such as rooted neighbourhoods. Others, such as ragged batches, are compared with
+themselves alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from graphveil._errors import UnprovenError
+
+Batch = Any
+_SAME = 1e-5  # of the largest loss: what passes of one shape may differ by
+_SMALLER = 1e-3  # passes of another shape, in which products round differently
+_IMPOSSIBLE = (RuntimeError, ValueError, IndexError, AssertionError)
+
+
+def check_same(found: Tensor, losses: Tensor, who: str) -> None:
+    """Refuse losses that differ for one batch, with everything random as it was."""
+    if found.shape != losses.shape or _differs(found, losses, _SAME * _size(losses)) is not None:
+        raise UnprovenError(
+            f"The losses of one batch are others when it is seen again, with the same random "
+            f"numbers: {who} or the loss keeps a memory of what it saw, or draws from a generator "
+            "of its own. Compute losses from the examples and the weights alone, and draw from "
+            "torch's generator."
+        )
+
+
+def check_others(run: Callable[[Batch], Tensor], batch: Batch, losses: Tensor, who: str) -> None:
+    """Refuse losses that change when the other examples are replaced, in a batch as large.
+
+    ``run`` gives the losses of a batch with the same random numbers every time, so that this says
+    something in training mode, too.
+    """
+    count = len(losses)
+    if count < 2 or not _rows_can_be_taken(batch, count):
+        return
+    each = torch.arange(count)
+    for kept in (each == 0, each == count - 1, each % 2 == 0, each % 2 == 1):
+        others = each[~kept]
+        for by, loud in ((others[0], False), (others[-1], True)):
+            rows = torch.where(kept, each, by)
+            try:
+                found = run(_replaced(batch, rows, ~kept, loud=loud))
+            except _IMPOSSIBLE:
+                continue  # not every module can see such rows
+            if found.shape != losses.shape:
+                continue
+            mask = kept.to(losses.device)
+            where = _differs(found[mask], losses[mask], _SAME * _size(losses[mask]))
+            if where is not None:
+                raise UnprovenError(
+                    f"The loss of example {int(each[kept][where])} is another one when the other "
+                    f"examples are replaced, with the same random numbers: {who} or the loss mixes "
+                    "the examples of a batch. Compute it from the example's data alone."
+                )
+
+
+def check_parts(run: Callable[[Batch], Tensor], batch: Batch, losses: Tensor, who: str) -> None:
+    """Refuse losses that change in less company, where nothing is random.
+
+    The first example alone, the last one, every other one, and those between them.
+    """
+    if not _rows_can_be_taken(batch, len(losses)):
+        return
+    each = torch.arange(len(losses))
+    for part in (each[:1], each[-1:], each[::2], each[1::2]):
+        if not len(part):
+            continue
+        try:
+            found = run(_taken(batch, part))
+        except _IMPOSSIBLE:
+            continue  # not a function of these tensors alone
+        if found.shape != part.shape:
+            continue
+        difference = (found - losses[part.to(losses.device)]).abs()
+        if float(difference.max()) > _SMALLER * float(losses.abs().max()):
+            raise UnprovenError(
+                f"The loss of example {int(part[difference.argmax()])} is another one when fewer "
+                f"examples are in the batch: {who} or the loss mixes the examples of a batch, or "
+                "divides by their number. Compute it from the example's data alone."
+            )
+
+
+def _elements(batch: Batch) -> tuple[Any, ...]:
+    return tuple(batch) if type(batch) in (tuple, list) else (batch,)
+
+
+def _rows_can_be_taken(batch: Batch, count: int) -> bool:
+    return all(
+        x.dim() > 0 and len(x) == count
+        if isinstance(x, Tensor)
+        else hasattr(x, "take") and len(x) == count
+        for x in _elements(batch)
+    )
+
+
+def _taken(batch: Batch, rows: Tensor) -> Batch:
+    found = tuple(
+        x[rows.to(x.device)] if isinstance(x, Tensor) else x.take(rows) for x in _elements(batch)
+    )
+    return found if type(batch) in (tuple, list) else found[0]
+
+
+def _replaced(batch: Batch, rows: Tensor, others: Tensor, *, loud: bool) -> Batch:
+    """Row ``rows[i]`` in place i; of ``others`` with numbers as no example has, if ``loud``."""
+    found = _taken(batch, rows)
+    if not loud:
+        return found
+
+    def changed(x: Any) -> Any:
+        if not isinstance(x, Tensor) or not x.is_floating_point() or x.device.type != "cpu":
+            return x
+        shape = (-1, *[1] * (x.dim() - 1))
+        return torch.where(others.view(shape), 1.0 - 3.0 * x, x)
+
+    louder = tuple(changed(x) for x in _elements(found))
+    return louder if type(batch) in (tuple, list) else louder[0]
+
+
+def _size(losses: Tensor) -> float:
+    finite = losses[losses.isfinite()]
+    return float(finite.abs().max()) if len(finite) else 0.0
+
+
+def _differs(found: Tensor, losses: Tensor, most: float) -> int | None:
+    """The first loss that differs by more, if there is one; what is not finite must stay so."""
+    finite = found.isfinite() & losses.isfinite()
+    apart = torch.where(
+        finite, (found - losses).abs() > most, found.isfinite() != losses.isfinite()
+    )
+    where = apart.nonzero().flatten()
+    return int(where[0]) if len(where) else None
+
+
+@contextmanager
+def evaluating(module: nn.Module) -> Iterator[None]:
+    """The module in evaluation mode, for as long as this lasts."""
+    modes = [(layer, layer.training) for layer in module.modules()]
+    module.eval()
+    try:
+        yield
+    finally:
+        for layer, mode in modes:
+            layer.training = mode

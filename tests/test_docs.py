@@ -1,0 +1,27 @@
+"""Examples in the documentation run as they stand."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+DOCS = Path(__file__).parents[1] / "docs"
+
+
+def examples(page: str) -> list[str]:
+    """The blocks of Python that print something: the whole ones."""
+    blocks = re.findall(r"```python\n(.*?)```", (DOCS / page).read_text(), re.DOTALL)
+    return [block for block in blocks if "print(" in block]
+
+
+@pytest.mark.parametrize("place", range(2))
+def test_the_training_step_s_examples_are_complete(place, capsys, monkeypatch):
+    monkeypatch.setattr("graphveil.grads.step.calibrate", lambda *_, **__: 20.0)  # is slow
+    found = examples("training-step.md")
+    assert len(found) == 2
+    exec(compile(found[place], "training-step.md", "exec"), {"__name__": "example"})
+    said = capsys.readouterr().out
+    assert "differential privacy for one node" in said
+    assert "The owner vouches that the loss of an example" in said
+    if place == 1:
+        assert "removed=1, altered=3" in said
