@@ -1,0 +1,231 @@
+"""Which classes there are: public knowledge, because labels are private.
+
+A run publishes how many classes it tells apart, and their names. Both are therefore stated by
+whoever holds the data (``classes``), and certificates list what was stated:
+
+=================== ================================================================================
+3                   three classes, numbered from 0; no names
+red,blue            their names, in this order: a label is one of them, or its number
+public              whatever names, or numbers, the labels have: the owner says that they are public
+nothing             class numbers from 0; their number is read off the labels, and said to be
+=================== ================================================================================
+
+Sorting the names that occur would number the classes by private values, so that names which nobody
+stated are refused. What is read off labels must look like classes: see :func:`_check_number`.
+"""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NoReturn
+
+import numpy as np
+import pandas as pd
+import torch
+from numpy.typing import NDArray
+from torch_geometric.data import Data
+
+from graphveil import _validate
+from graphveil._errors import InvalidInputError
+from graphveil.graph.checks import NUMBER_READ_OFF
+
+PUBLIC = "public"
+DECLARED = "which classes there are, read off the labels: the owner says that they are public"
+MOST, EACH = 1000, 10  # classes that may be read off labels, and labelled records for each
+_WHOLE = re.compile(r"[+-]?[0-9]+")
+_NAMES_ARE_PUBLISHED = (
+    "names of classes are published with a run and must be public: give the public list with "
+    "--classes a,b,c (in Python classes=['a', 'b', 'c']), or say with --classes public that the "
+    "names in the data are"
+)
+
+Stated = int | str | tuple[str, ...] | None
+Named = Callable[[pd.Series], tuple[NDArray[np.int64], list[str]]]
+
+
+def stated(classes: Any) -> Stated:
+    """What the owner states, checked: a number, a tuple of names, "public", or None.
+
+    Text is read as on the command line: a number, names with commas between them, or the word.
+    """
+    if isinstance(classes, str):
+        text = classes.strip()
+        if text == PUBLIC:
+            return PUBLIC
+        classes = int(text) if re.fullmatch(r"[0-9]{1,9}", text) else next(csv.reader([text]), [])
+    if classes is None:
+        return None
+    if isinstance(classes, (list, tuple)):
+        names = tuple(name.strip() if isinstance(name, str) else name for name in classes)
+        if len(names) < 2 or not all(isinstance(name, str) and name for name in names):
+            _bad_statement(classes)
+        twice = sorted({name for name in names if names.count(name) > 1})
+        if twice:
+            raise InvalidInputError(f"The 'classes' parameter names {twice[0]!r} more than once.")
+        return names
+    if isinstance(classes, bool) or not isinstance(classes, int):
+        _bad_statement(classes)
+    return _validate.integer("classes", classes, "[2, 1e6]")
+
+
+def _bad_statement(classes: Any) -> NoReturn:
+    raise InvalidInputError(
+        "The 'classes' parameter must be the number of classes, two names or more with commas "
+        f"between them, or the word 'public'. Got {classes!r} instead."
+    )
+
+
+def put(
+    data: Data,
+    path: Path,
+    labels: pd.Series,
+    classes: Stated,
+    of: str = "nodes",
+    *,
+    named: Named | None = None,
+) -> None:
+    """Give ``data`` the classes of a column of ``labels``: ``y``, their number, names if any.
+
+    ``named`` lists what occurs where that is stated to be public; without it whole numbers are
+    class numbers all the same, and other labels are sorted.
+    """
+    if isinstance(classes, tuple):
+        y = _listed(path, labels, classes)
+        data.class_names, data.num_classes = list(classes), len(classes)
+    elif classes == PUBLIC and not (named is None and _all_whole(labels)):
+        y, names = (named or _sorted)(labels)
+        _check_number(path, len(names), int(labels.notna().sum()))
+        data.class_names, data.num_classes = names, len(names)
+        declare(data, DECLARED)
+    else:
+        most = classes if isinstance(classes, int) else len(labels)
+        y = _numbered(path, labels, most, of, stated=isinstance(classes, int))
+        if isinstance(classes, int):
+            data.num_classes = classes
+        else:
+            _read_off(data, path, y, classes)
+    data.y = torch.from_numpy(y)
+
+
+def settle(data: Data, path: Path, classes: Stated) -> None:
+    """Compare what is stated with the arrays of a file, whose labels are numbers already.
+
+    The file's own ``class_names`` and ``num_classes`` are statements, too.
+    """
+    names, number = getattr(data, "class_names", None), getattr(data, "num_classes", None)
+    if names is not None and number is not None and len(names) != number:
+        _contradiction(path, f"{len(names)} names for num_classes={number}")
+    if isinstance(classes, tuple):
+        if names is not None and list(names) != list(classes):
+            _contradiction(path, "class_names that are not those stated by --classes")
+        names, classes = list(classes), len(classes)
+        data.class_names = names
+    if isinstance(classes, int):
+        found = len(names) if names is not None else number
+        if found is not None and found != classes:
+            _contradiction(path, f"{found} classes where --classes states {classes}")
+        data.num_classes = classes
+        return
+    y = getattr(data, "y", None)
+    if not isinstance(y, torch.Tensor) or y.dtype != torch.long or y.dim() != 1:
+        return  # there are none, or the checks say what is wrong
+    if names is not None:
+        _check_number(path, len(names), int((y >= 0).sum()))
+        data.num_classes = len(names)
+    elif number is None:
+        _read_off(data, path, y.numpy(), classes)
+
+
+def _sorted(labels: pd.Series) -> tuple[NDArray[np.int64], list[str]]:
+    """The names that occur, sorted, and their numbers; -1 for a missing label."""
+    codes, names = pd.factorize(labels.astype("str").where(labels.notna()), sort=True)
+    return codes.astype(np.int64), [str(name) for name in names]
+
+
+def declare(data: Data, line: str) -> None:
+    """Add a line to what certificates of ``data`` take as public."""
+    before = list(getattr(data, "public", ()))
+    data.public = before if line in before else [*before, line]
+
+
+def _read_off(data: Data, path: Path, y: NDArray[np.int64], classes: Stated) -> None:
+    number = int(y.max()) + 1 if len(y) else 0
+    if number <= 0:
+        return
+    _check_number(path, number, int((y >= 0).sum()))
+    data.num_classes = number
+    declare(data, DECLARED if classes == PUBLIC else NUMBER_READ_OFF)
+
+
+def _check_number(path: Path, number: int, labelled: int) -> None:
+    """Refuse labels that look like identifiers or measurements: too many classes, too few each."""
+    if number > MOST or number > max(2, labelled // EACH):
+        raise InvalidInputError(
+            f"{path}: classes read off labels must be at most {MOST:,}, and one for every {EACH} "
+            f"labelled records. Got {number:,} for {labelled:,} instead, as identifiers or "
+            "measurements have; group them by a public rule, or, if they are public, state them: "
+            f"--classes {number}, or their names."
+        )
+
+
+def _all_whole(labels: pd.Series) -> bool:
+    known = labels.dropna()
+    if pd.api.types.is_bool_dtype(known):
+        return False
+    numbers = pd.to_numeric(known, errors="coerce").astype("float64")
+    return bool((np.isfinite(numbers) & (numbers % 1 == 0)).all())
+
+
+def _numbered(
+    path: Path, labels: pd.Series, most: int, of: str, *, stated: bool
+) -> NDArray[np.int64]:
+    """Labels that are class numbers below ``most``; negative is unlabelled."""
+    from graphveil.data.files import _bad_cell
+
+    known = labels.notna()
+    numbers = pd.to_numeric(labels, errors="coerce").astype("float64")
+    wrong = known & ~(np.isfinite(numbers) & (numbers % 1 == 0))
+    if pd.api.types.is_bool_dtype(labels.dropna()):
+        wrong = known
+    if wrong.any():
+        _bad_cell(path, labels, wrong, "a class number from 0", _NAMES_ARE_PUBLISHED)
+    large = known & (numbers >= most)
+    if large.any():
+        rule = f"a class number below {most}, as stated"
+        way_out = "correct it, leave it empty, or state another number with --classes"
+        if not stated:
+            rule = f"a class number below the number of {of}, {most}"
+            way_out = "number the classes from 0, or write names and state them with --classes"
+        _bad_cell(path, labels, large, rule, way_out)
+    return np.where(known, np.maximum(numbers.fillna(-1.0), -1.0), -1.0).astype(np.int64)
+
+
+def _listed(path: Path, labels: pd.Series, names: tuple[str, ...]) -> NDArray[np.int64]:
+    """Labels that are among the stated names or, where no name is a number, their numbers."""
+    from graphveil.data.files import _bad_cell
+
+    known = labels.notna()
+    if pd.api.types.is_float_dtype(labels) and _all_whole(labels):
+        labels = labels.astype("Int64")  # a column of whole numbers with a gap
+    y = pd.Index(names, dtype=object).get_indexer(labels.astype("str").astype(object))
+    y = np.where(known, y, -1).astype(np.int64)
+    missing = known & (y < 0)
+    if missing.any() and not any(_WHOLE.fullmatch(name) for name in names):
+        numbers = pd.to_numeric(labels.where(missing), errors="coerce").astype("float64")
+        whole = (missing & (numbers % 1 == 0) & (numbers < len(names))).to_numpy(bool)
+        y[whole] = np.maximum(numbers[whole], -1.0).astype(np.int64)
+        missing = missing & ~whole
+    if missing.any():
+        listed = ", ".join(names[:8]) + (", ..." if len(names) > 8 else "")
+        way_out = "correct it, leave it empty, or state another public list"
+        _bad_cell(path, labels, missing, f"one of the stated classes, {listed}", way_out)
+    return y
+
+
+def _contradiction(path: Path, got: str) -> NoReturn:
+    raise InvalidInputError(
+        f"{path}: what is stated of its classes must agree. Got {got} instead; correct either."
+    )
