@@ -150,6 +150,7 @@ def test_small_classes_are_left_out_with_their_links(built):
     data = built(documents, LINKS + "f,a\nf,e\ne,7\n", min_class=2)
     assert data.ids == ["a", "b", "07", "7", "e"]  # the unlabelled one stays
     assert data.class_names == ["money", "pets"]
+    assert any("read off the labels: DECLARED PUBLIC" in line for line in data.public)
     assert pairs(data) == [(0, 1), (0, 3), (1, 0), (1, 2), (2, 1), (3, 0), (3, 4), (4, 3)]
     first = built("id,text,topic\nz,q,zoo\n" + DOCUMENTS.partition("\n")[2], LINKS, min_class=2)
     assert torch.equal(first.x, built().x)
@@ -507,6 +508,7 @@ def test_pokec_is_the_people_with_a_cat_or_a_dog(root, end):
     said = ["Lekar hudba tanec", "tanec", "lekar v meste", "hudba"]
     assert np.array_equal(data.x, text.hashed(said))  # neither pets nor the last column
     assert torch.equal(load("pokec:hash", root=root).x, data.x)
+    assert "read off everybody's profile: DECLARED PUBLIC" in data.public[0]
 
 
 def test_pokec_takes_the_fullest_profiles_of_each_class(root, monkeypatch):

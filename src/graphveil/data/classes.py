@@ -97,7 +97,7 @@ def put(
         data.class_names, data.num_classes = list(classes), len(classes)
     elif classes == PUBLIC and not (named is None and _all_whole(labels)):
         y, names = (named or _sorted)(labels)
-        _check_number(path, len(names), int(labels.notna().sum()))
+        _check_number(path, len(names), int(labels.notna().sum()), "a,b,c")
         data.class_names, data.num_classes = names, len(names)
         declare(data, DECLARED)
     else:
@@ -133,7 +133,7 @@ def settle(data: Data, path: Path, classes: Stated) -> None:
     if not isinstance(y, torch.Tensor) or y.dtype != torch.long or y.dim() != 1:
         return  # there are none, or the checks say what is wrong
     if names is not None:
-        _check_number(path, len(names), int((y >= 0).sum()))
+        _check_number(path, len(names), int((y >= 0).sum()), str(len(names)))
         data.num_classes = len(names)
     elif number is None:
         _read_off(data, path, y.numpy(), classes)
@@ -155,19 +155,19 @@ def _read_off(data: Data, path: Path, y: NDArray[np.int64], classes: Stated) -> 
     number = int(y.max()) + 1 if len(y) else 0
     if number <= 0:
         return
-    _check_number(path, number, int((y >= 0).sum()))
+    _check_number(path, number, int((y >= 0).sum()), str(number))
     data.num_classes = number
     declare(data, DECLARED if classes == PUBLIC else NUMBER_READ_OFF)
 
 
-def _check_number(path: Path, number: int, labelled: int) -> None:
+def _check_number(path: Path, number: int, labelled: int, statement: str) -> None:
     """Refuse labels that look like identifiers or measurements: too many classes, too few each."""
     if number > MOST or number > max(2, labelled // EACH):
         raise InvalidInputError(
             f"{path}: classes read off labels must be at most {MOST:,}, and one for every {EACH} "
             f"labelled records. Got {number:,} for {labelled:,} instead, as identifiers or "
-            "measurements have; group them by a public rule, or, if they are public, state them: "
-            f"--classes {number}, or their names."
+            "measurements have; group them by a public rule, or, if they are public, state them "
+            f"with --classes {statement}."
         )
 
 
