@@ -121,31 +121,35 @@ def test_a_file_of_settings_states_it_too(people, run, tmp_path):
 
 
 def test_columns_are_found_by_their_names(people, answer, refused, tmp_path):
-    folder, out = people(), tmp_path / "run"
-    answer(f"train dp-mlp --data {folder} {QUICK} --out {out} --classes public")
+    def label(n):
+        return n % 2
+
+    folder, out = people(label=label), tmp_path / "run"
+    answer(f"train dp-mlp --data {folder} {QUICK} --out {out}")
     predict = f"predict {out} --data"
-    turned = people("turned", columns=("posts", "age"))
+    turned = people("turned", label, ("posts", "age"))
     expected = answer(f"{predict} {folder}")["predictions"]
     assert answer(f"{predict} {turned}")["predictions"] == expected
-    message = refused(f"{predict} {people('renamed', columns=('age', 'post'))}")
+    message = refused(f"{predict} {people('renamed', label, ('age', 'post'))}")
     assert "no 'posts'" in message
-    assert "columns" in refused(f"{predict} {people('more', columns=('age', 'posts', 'z'))}")
+    assert "columns" in refused(f"{predict} {people('more', label, ('age', 'posts', 'z'))}")
     assert "the feature columns and their names" in section(out, "PUBLIC BY ASSUMPTION")
 
 
 @pytest.mark.parametrize("cell, way", [("", "public constant"), ("tall", "public list")])
 def test_a_cell_that_is_no_number_does_not_send_anybody_into_a_leak(people, refused, cell, way):
-    folder = people()
+    folder = people(label=lambda n: n % 2)
     table = (folder / "nodes.csv").read_text().replace(",20,", f",{cell},", 1)
     (folder / "nodes.csv").write_text(table)
-    message = refused(f"data show {folder} --classes public")
+    message = refused(f"data show {folder}")
     assert way in message
     assert ("hash of the cell alone" in message) == (cell == "tall")
     assert "read off private rows: a release that no certificate covers" in message
 
 
 def test_every_certificate_says_who_vouches_for_preprocessing(people, answer, tmp_path):
-    answer(f"train dp-mlp --data {people()} {QUICK} --out {tmp_path / 'run'} --classes public")
+    folder = people(label=lambda n: n % 2)
+    answer(f"train dp-mlp --data {folder} {QUICK} --out {tmp_path / 'run'}")
     assert "the owner vouches" in section(tmp_path / "run", "PUBLIC BY ASSUMPTION")
     assert "filled or scaled" in section(tmp_path / "run", "VOID IF")
 

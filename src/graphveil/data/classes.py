@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import csv
 import re
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -43,7 +42,6 @@ _NAMES_ARE_PUBLISHED = (
 )
 
 Stated = int | str | tuple[str, ...] | None
-Named = Callable[[pd.Series], tuple[NDArray[np.int64], list[str]]]
 
 
 def stated(classes: Any) -> Stated:
@@ -85,18 +83,17 @@ def put(
     classes: Stated,
     of: str = "nodes",
     *,
-    named: Named | None = None,
+    numbers: bool = True,
 ) -> None:
     """Give ``data`` the classes of a column of ``labels``: ``y``, their number, names if any.
 
-    ``named`` lists what occurs where that is stated to be public; without it whole numbers are
-    class numbers all the same, and other labels are sorted.
+    Where whatever occurs is public, whole numbers are class numbers, or names without ``numbers``.
     """
     if isinstance(classes, tuple):
         y = _listed(path, labels, classes)
         data.class_names, data.num_classes = list(classes), len(classes)
-    elif classes == PUBLIC and not (named is None and _all_whole(labels)):
-        y, names = (named or _sorted)(labels)
+    elif classes == PUBLIC and not (numbers and _all_whole(labels)):
+        y, names = _sorted(labels)
         _check_number(path, len(names), int(labels.notna().sum()), "a,b,c")
         data.class_names, data.num_classes = names, len(names)
         declare(data, DECLARED)
@@ -140,9 +137,13 @@ def settle(data: Data, path: Path, classes: Stated) -> None:
 
 
 def _sorted(labels: pd.Series) -> tuple[NDArray[np.int64], list[str]]:
-    """The names that occur, sorted, and their numbers; -1 for a missing label."""
-    codes, names = pd.factorize(labels.astype("str").where(labels.notna()), sort=True)
-    return codes.astype(np.int64), [str(name) for name in names]
+    """The names that occur, sorted (as numbers if all are), and their places; -1 for none."""
+    texts = labels.astype("str").where(labels.notna())
+    names = sorted(texts.dropna().unique())
+    if all(re.fullmatch(r"-?[0-9]{1,18}", name) for name in names):
+        names.sort(key=int)
+    y = pd.Index(names, dtype=object).get_indexer(texts.astype(object))
+    return y.astype(np.int64), [str(name) for name in names]
 
 
 def declare(data: Data, line: str) -> None:

@@ -143,7 +143,7 @@ def build(
     data = Data(x=torch.from_numpy(x), edge_index=edge_index, ids=table["id"].tolist())
     data.directed, data.public = directed, _public(features, min_class)
     if "label" in table and table["label"].notna().any():
-        put(data, Path(documents), table["label"], said, "documents", named=_named)
+        put(data, Path(documents), table["label"], said, "documents", numbers=False)
     return checked(data, labels=False, masks=False)
 
 
@@ -266,14 +266,6 @@ def _among(edge_index: torch.Tensor, keep: NDArray[np.bool_]) -> torch.Tensor:
     kept = torch.from_numpy(keep)
     number = torch.cumsum(kept, 0) - 1
     return number[edge_index[:, kept[edge_index].all(dim=0)]]
-
-
-def _named(labels: pd.Series) -> tuple[NDArray[np.int64], list[str]]:
-    names = sorted(labels.dropna().unique())
-    if all(re.fullmatch(r"-?[0-9]{1,18}", name) for name in names):
-        names.sort(key=int)
-    y = pd.Index(names, dtype=object).get_indexer(labels.astype(object))
-    return y.astype(np.int64), [str(name) for name in names]
 
 
 def words(text: str) -> list[str]:

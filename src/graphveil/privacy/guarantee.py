@@ -290,7 +290,7 @@ ALWAYS_PUBLIC = (
 ALWAYS_VOIDED_BY = (
     "the secret random stream was fixed, saved or seen",
     "anything else read off the private data was shown: losses, gradient norms, batch sizes, "
-    "degree statistics, scores on private validation data",
+    "degree statistics, refusals and errors, scores on private validation data",
     "settings were chosen by comparing runs on the same private data without charging for it",
     "something was read off the private data of several units before it was given, and is neither "
     "public nor charged: means or ranges by which columns were filled or scaled, categories, "
@@ -304,8 +304,8 @@ _IF_TUNED = {
     ALWAYS_PUBLIC[2]: "hyper-parameters, steps and caps that were not varied, chosen without "
     "looking at the private data",
     ALWAYS_VOIDED_BY[1]: "anything read off the private data but what is released was shown: "
-    "losses, gradient norms, batch sizes, degree statistics, any other score on private "
-    "validation data",
+    "losses, gradient norms, batch sizes, degree statistics, refusals and errors, any other score "
+    "on private validation data",
 }
 
 _MOST_PARTS = 8  # of a certificate that says what each would cost by itself

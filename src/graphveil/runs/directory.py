@@ -293,9 +293,9 @@ def arranged(directory: str | Path, root: str | None = None) -> Arranged:
 
 
 def load_for(directory: str | Path, data: str, root: str | None = None) -> Data:
-    """Data for a run to predict on, with the classes and columns that the run has.
+    """Data for a run to predict on, with the classes that the run has; others are refused.
 
-    *Guarantee*: none; loading is not releasing. Labels that are not among the run's are refused.
+    *Guarantee*: none; loading is not releasing.
     """
     if data.partition(":")[0] in CATALOG:
         return load(data, root)
@@ -303,7 +303,7 @@ def load_for(directory: str | Path, data: str, root: str | None = None) -> Data:
         saved = read_json(Path(directory) / "settings.json")
         known = saved["class_names"] or saved["facts"]["num_classes"]
         directed = saved["data"].get("directed")
-    return in_order(directory, load(data, root, classes=known, directed=directed))
+    return load(data, root, classes=known, directed=directed)
 
 
 def in_order(directory: str | Path, data: Data) -> Data:

@@ -82,6 +82,8 @@ class Source:
         known = known or self._cataloged()
         if known is None:
             return None
+        if self.directed is not None:
+            known = replace(known, directed=self.directed)
         records = known.num_nodes
         drawn = round(0.75 * records)
         left = drawn + round(0.1 * records)
