@@ -148,6 +148,26 @@ def test_what_arrays_state_themselves_must_agree_with_what_is_stated(arrays):
         assert "must agree" in refusal(arrays(**faults), classes=stated)
 
 
+@pytest.mark.parametrize(
+    "odd",
+    [
+        {"class_names": 5},
+        {"class_names": [1, 2, 3]},
+        {"class_names": torch.ones(3)},
+        {"num_classes": torch.ones(2)},
+        {"num_classes": "three"},
+        {"directed": 1},
+        {"directed": torch.ones(2)},
+    ],
+)
+def test_odd_statements_in_a_file_are_one_line(tmp_path, odd):
+    y = torch.arange(40) % 3
+    data = Data(x=torch.ones(40, 1), edge_index=torch.empty(2, 0).long(), y=y)
+    torch.save(Data.from_dict({**data.to_dict(), **odd}), tmp_path / "g.pt")
+    for stated in ({}, {"classes": 3, "directed": True}):
+        assert str(tmp_path) in refusal(tmp_path / "g.pt", **stated)
+
+
 def test_whether_edges_have_a_direction_is_stated_and_not_measured(arrays, folder, tmp_path):
     assert "directed" not in load(arrays())
     assert load(arrays(), directed=True).directed is True
@@ -174,7 +194,7 @@ def test_a_statement_is_a_number_a_list_or_a_word(text, found):
 
 
 @pytest.mark.parametrize(
-    "text", ["red", "", "1", 1, 0, True, 2.5, ["a"], ["a", ""], ["a", 1], "a,a"]
+    "text", ["red", "", "1", "x" * 200_000, 1, 0, True, 2.5, ["a"], ["a", ""], ["a", 1], "a,a"]
 )
 def test_a_statement_that_is_none_of_them_is_refused(text):
     with pytest.raises(InvalidInputError, match="'classes'"):

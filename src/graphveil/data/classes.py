@@ -53,7 +53,7 @@ def stated(classes: Any) -> Stated:
         text = classes.strip()
         if text == PUBLIC:
             return PUBLIC
-        classes = int(text) if re.fullmatch(r"[0-9]{1,9}", text) else next(csv.reader([text]), [])
+        classes = int(text) if re.fullmatch(r"[0-9]{1,9}", text) else _between_commas(text)
     if classes is None:
         return None
     if isinstance(classes, (list, tuple)):
@@ -67,6 +67,13 @@ def stated(classes: Any) -> Stated:
     if isinstance(classes, bool) or not isinstance(classes, int):
         _bad_statement(classes)
     return _validate.integer("classes", classes, "[2, 1e6]")
+
+
+def _between_commas(text: str) -> list[str]:
+    try:
+        return next(csv.reader([text]), [])
+    except csv.Error:
+        _bad_statement(f"{text[:40]}...")
 
 
 def _bad_statement(classes: Any) -> NoReturn:
@@ -113,6 +120,12 @@ def settle(data: Data, path: Path, classes: Stated) -> None:
     The file's own ``class_names`` and ``num_classes`` are statements, too.
     """
     names, number = getattr(data, "class_names", None), getattr(data, "num_classes", None)
+    if names is not None and not (
+        isinstance(names, (list, tuple)) and all(isinstance(name, str) for name in names)
+    ):
+        _contradiction(path, f"class_names that are no list of names but {type(names).__name__}")
+    if number is not None:
+        number = _validate.integer("num_classes", number, "[1, 1e6]")
     if names is not None and number is not None and len(names) != number:
         _contradiction(path, f"{len(names)} names for num_classes={number}")
     if isinstance(classes, tuple):
@@ -148,8 +161,9 @@ def _sorted(labels: pd.Series) -> tuple[NDArray[np.int64], list[str]]:
 
 def declare(data: Data, line: str) -> None:
     """Add a line to what certificates of ``data`` take as public."""
-    before = list(getattr(data, "public", ()))
-    data.public = before if line in before else [*before, line]
+    before = getattr(data, "public", ())
+    if isinstance(before, (list, tuple)):  # else for the checks
+        data.public = list(before) if line in before else [*before, line]
 
 
 def _read_off(data: Data, path: Path, y: NDArray[np.int64], classes: Stated) -> None:
