@@ -1,6 +1,7 @@
 """What a run takes as public: stated by the owner, listed on the certificate, and nothing else."""
 
 import json
+import re
 
 import numpy as np
 import pytest
@@ -44,14 +45,33 @@ def section(run, title):
 
 def test_a_column_of_secrets_is_published_nowhere(people, refused, tmp_path):
     folder, out = people(label=lambda n: f"hidden-{n}"), tmp_path / "run"
-    train = f"train dp-mlp --data {folder} {QUICK} --out {out}"
-    message = refused(train)
-    assert "--classes a,b,c" in message
-    assert "--classes public" in message
-    message = refused(f"{train} --classes public")
-    assert "one for every 10" in message
-    assert "hidden" not in message
-    assert not out.exists()
+    for stated in ("", "--classes public"):
+        message = refused(f"train dp-mlp --data {folder} {QUICK} --out {out} {stated}")
+        assert "one for every 10" in message
+        assert "hidden" not in message
+        assert not out.exists()
+
+
+def test_names_that_nobody_stated_are_published_nowhere(people, answer, run, tmp_path):
+    folder = people(label=lambda n: ["crimson", "indigo"][n % 2])
+    place = tmp_path / "there"
+    place.mkdir()
+    code, printed, _ = run(f"train dp-mlp --data {folder} {QUICK} --out {place / 'run'}")
+    assert code == 0
+    assert "not published: --classes" in printed
+    assert run(f"predict {place / 'run'} --data {folder} --out {place / 'p.csv'}")[0] == 0
+    assert run(f"report {place / 'run'} --out {place / 'page.html'}")[0] == 0
+    shown = answer(f"data show {folder}")
+    assert (shown["num_classes"], shown["class_names"]) == (2, None)
+    files = [path for path in place.rglob("*") if path.is_file()]
+    assert len(files) > 10
+    assert [
+        path.name
+        for path in files
+        if {b"crimson", b"indigo"} & set(re.findall(rb"[a-z]+", path.read_bytes()))
+    ] == []
+    said = section(place / "run", "PUBLIC BY ASSUMPTION")
+    assert "numbered in the order of their names, which are not published" in said
 
 
 @pytest.mark.parametrize(

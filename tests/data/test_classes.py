@@ -35,12 +35,23 @@ def refusal(path, **stated):
 COLOURS = ["red", "blue", "red", None] * 10
 
 
-def test_names_that_nobody_stated_are_refused_with_both_ways_out(folder):
-    message = refusal(folder(COLOURS))
-    assert "'label' must be a class number from 0. Got 'red' in row 1" in message
+def test_names_that_nobody_stated_are_numbered_and_forgotten(folder):
+    for stated in (None, 2):
+        data = load(folder(COLOURS), classes=stated)
+        assert (data.y[:4].tolist(), data.num_classes) == ([1, 0, 1, -1], 2)
+        assert "class_names" not in data
+        assert public_of(data) == (classes.UNNAMED,)
+    assert "2 names where --classes states 3" in refusal(folder(COLOURS), classes=3)
+
+
+@pytest.mark.parametrize("stated", [None, 3])
+def test_a_slip_among_class_numbers_is_not_a_class(folder, stated):
+    message = refusal(folder(["0", "1", "2"] * 20 + ["O"]), classes=stated)
+    assert "'label' must be a class number, as others are. Got 'O' in row 61" in message
     assert "--classes a,b,c" in message
-    assert "--classes public" in message
-    assert "--classes a,b,c" in refusal(folder(COLOURS), classes=2)
+    mixed = load(folder(["38", "40", "L"] * 20), classes="38,40,L")
+    assert mixed.y[:3].tolist() == [0, 1, 2]
+    assert "'0.5' in row 1" in refusal(folder(["0.5", "1.5"] * 20), classes=stated)
 
 
 def test_a_stated_list_numbers_the_classes_whoever_is_there(folder):
@@ -90,7 +101,7 @@ def test_a_label_that_is_no_class_number_is_not_taken_for_unlabelled(folder, lab
 
 @pytest.mark.parametrize("labels", [[f"p{n}" for n in range(60)], list(range(60))])
 def test_labels_that_look_like_identifiers_are_refused(folder, labels):
-    for stated in (None, "public") if isinstance(labels[0], int) else ("public",):
+    for stated in (None, "public"):
         message = refusal(folder(labels), classes=stated)
         assert "at most 1,000, and one for every 10" in message
         assert "Got 60 for 60" in message
@@ -116,7 +127,7 @@ def test_columns_of_parquet_are_read_as_they_are_written(folder):
     assert load(gaps, classes=["no", "yes"]).y.tolist() == [1, -1, 0]
     assert load(gaps, classes="1,0").y.tolist() == [0, -1, 1]
     truths = folder([True, False, True], "parquet")
-    assert "--classes public" in refusal(truths)
+    assert load(truths).y.tolist() == [1, 0, 1]
     assert load(truths, classes="public").class_names == ["False", "True"]
 
 

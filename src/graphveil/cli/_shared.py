@@ -27,7 +27,7 @@ classes_option = click.option(
     "--classes",
     metavar="N|A,B,C|public",
     help="What is public of the classes of your own files: how many there are, their names, or "
-    "public: whatever names the file has. Text labels need it.",
+    "public: whatever names the file has. Else names are not published.",
 )
 directed_option = click.option(
     "--directed/--undirected",

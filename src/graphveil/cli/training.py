@@ -304,6 +304,7 @@ def train(
         seed=seed,
     )
     from graphveil import runs
+    from graphveil.data.classes import UNNAMED
 
     known: dict[str, Any] = {
         name: asked.get(name) for name in ("root", "split", "classes", "directed")
@@ -349,6 +350,8 @@ def train(
         ("seconds", f"{metrics['seconds']:.1f}"),
         ("written to", f"{asked['out']}: certificate.txt says what is promised, and to whom"),
     ]
+    if UNNAMED in certificate.public:
+        rows.append(("classes", "numbered in the order of their names, not published: --classes"))
     if accuracy is not None:
         rows.append(("note", f"The accuracy was {metrics['note']}."))
     if asked.get("private_losses"):

@@ -1,17 +1,19 @@
 """Which classes there are: public knowledge, because labels are private.
 
-A run publishes how many classes it tells apart, and their names. Both are therefore stated by
-whoever holds the data (``classes``), and certificates list what was stated:
+A run publishes how many classes it tells apart, and may publish their names. What of that is public
+is stated by whoever holds the data (``classes``), and certificates list it:
 
 =================== ================================================================================
-3                   three classes, numbered from 0; no names
+3                   three classes; no names
 red,blue            their names, in this order: a label is one of them, or its number
 public              whatever names, or numbers, the labels have: the owner says that they are public
-nothing             class numbers from 0; their number is read off the labels, and said to be
+nothing             no names; the number is read off the labels, and said to be
 =================== ================================================================================
 
-Sorting the names that occur would number the classes by private values, so that names which nobody
-stated are refused. What is read off labels must look like classes: see :func:`_check_number`.
+Without a list, labels are class numbers from 0, or names that are numbered in their order; which
+names occur decides the numbers, and certificates say so. Unless they are stated to be public, names
+go no further than this module. What is read off labels must look like classes: see
+:func:`_check_number`.
 """
 
 from __future__ import annotations
@@ -32,14 +34,14 @@ from graphveil._errors import InvalidInputError
 from graphveil.graph.checks import NUMBER_READ_OFF
 
 PUBLIC = "public"
+UNNAMED = (
+    "which classes there are, read off the labels: they are numbered in the order of their names, "
+    "which are not published"
+)
 DECLARED = "which classes there are, read off the labels: the owner says that they are public"
 MOST, EACH = 1000, 10  # classes that may be read off labels, and labelled records for each
 _WHOLE = re.compile(r"[+-]?[0-9]+")
-_NAMES_ARE_PUBLISHED = (
-    "names of classes are published with a run and must be public: give the public list with "
-    "--classes a,b,c (in Python classes=['a', 'b', 'c']), or say with --classes public that the "
-    "names in the data are"
-)
+_WAY_OUT = "correct it, leave it empty, or state the public list of names with --classes a,b,c"
 
 Stated = int | str | tuple[str, ...] | None
 
@@ -94,16 +96,25 @@ def put(
 ) -> None:
     """Give ``data`` the classes of a column of ``labels``: ``y``, their number, names if any.
 
-    Where whatever occurs is public, whole numbers are class numbers, or names without ``numbers``.
+    Without a list whole numbers are class numbers, or names like others without ``numbers``.
     """
+    whole = numbers and _all_whole(labels)
     if isinstance(classes, tuple):
         y = _listed(path, labels, classes)
         data.class_names, data.num_classes = list(classes), len(classes)
-    elif classes == PUBLIC and not (numbers and _all_whole(labels)):
+    elif not whole:
+        if numbers and classes != PUBLIC:
+            _check_no_numbers(path, labels)
         y, names = _sorted(labels)
-        _check_number(path, len(names), int(labels.notna().sum()), "a,b,c")
-        data.class_names, data.num_classes = names, len(names)
-        declare(data, DECLARED)
+        if isinstance(classes, int):
+            if len(names) != classes:
+                _contradiction(path, f"{len(names)} names where --classes states {classes}")
+        else:
+            _check_number(path, len(names), int(labels.notna().sum()), "a,b,c")
+        data.num_classes = len(names)
+        if classes == PUBLIC:
+            data.class_names = names
+        declare(data, DECLARED if classes == PUBLIC else UNNAMED)
     else:
         most = classes if isinstance(classes, int) else len(labels)
         y = _numbered(path, labels, most, of, stated=isinstance(classes, int))
@@ -194,6 +205,20 @@ def _all_whole(labels: pd.Series) -> bool:
     return bool((np.isfinite(numbers) & (numbers % 1 == 0)).all())
 
 
+def _check_no_numbers(path: Path, labels: pd.Series) -> None:
+    """Refuse numbers among names: a slip among class numbers, or measurements."""
+    from graphveil.data.files import _bad_cell
+
+    if pd.api.types.is_bool_dtype(labels.dropna()):
+        return
+    numbers = pd.to_numeric(labels, errors="coerce").astype("float64")
+    whole = numbers.notna() & np.isfinite(numbers) & (numbers % 1 == 0)
+    if whole.any():
+        _bad_cell(path, labels, labels.notna() & ~whole, "a class number, as others are", _WAY_OUT)
+    if numbers.notna().any():
+        _bad_cell(path, labels, numbers.notna(), "a class number from 0, or a name", _WAY_OUT)
+
+
 def _numbered(
     path: Path, labels: pd.Series, most: int, of: str, *, stated: bool
 ) -> NDArray[np.int64]:
@@ -202,11 +227,6 @@ def _numbered(
 
     known = labels.notna()
     numbers = pd.to_numeric(labels, errors="coerce").astype("float64")
-    wrong = known & ~(np.isfinite(numbers) & (numbers % 1 == 0))
-    if pd.api.types.is_bool_dtype(labels.dropna()):
-        wrong = known
-    if wrong.any():
-        _bad_cell(path, labels, wrong, "a class number from 0", _NAMES_ARE_PUBLISHED)
     large = known & (numbers >= most)
     if large.any():
         rule = f"a class number below {most}, as stated"
@@ -242,5 +262,6 @@ def _listed(path: Path, labels: pd.Series, names: tuple[str, ...]) -> NDArray[np
 
 def _contradiction(path: Path, got: str) -> NoReturn:
     raise InvalidInputError(
-        f"{path}: what is stated of its classes must agree. Got {got} instead; correct either."
+        f"{path}: what is stated of its classes must agree. Got {got} instead; correct either, "
+        "or leave the labels out to predict."
     )

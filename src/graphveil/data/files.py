@@ -8,11 +8,11 @@
     bob,blue,test,27,3
 
 ``id`` may be text or number. ``label`` and ``split`` may be missing; every other column is a
-feature and holds numbers. Labels are class numbers from 0, or names of classes that are stated to
-be public (``classes``, see :mod:`graphveil.data.classes`). An empty label means unlabelled, an
-empty split neither trained on nor tested. Each line of ``edges`` is a friendship unless
-``directed``; then messages go from ``source`` to ``target`` only. Beside the tables there may be a
-``public.txt``: a line for each thing that they rest on and that counts as public
+feature and holds numbers. Labels are class numbers from 0, or names, which are kept only if they
+are stated to be public (``classes``, see :mod:`graphveil.data.classes`). An empty label means
+unlabelled, an empty split neither trained on nor tested. Each line of ``edges`` is a friendship
+unless ``directed``; then messages go from ``source`` to ``target`` only. Beside the tables there
+may be a ``public.txt``: a line for each thing that they rest on and that counts as public
 (``data.public``), which certificates repeat.
 
 **A .npz** with the arrays ``x`` and ``edge_index``, perhaps ``y``, ``train_mask``, ``val_mask``,
@@ -64,7 +64,7 @@ def read(path: str | Path, *, classes: Any = None, directed: bool | None = None)
     unless it is said.
 
     Refused, in one line: absent, empty, truncated or garbled files, missing columns, duplicate ids,
-    edges to absent nodes, features that are no numbers, names of classes that nobody stated, and
+    edges to absent nodes, features that are no numbers, labels that look like identifiers, and
     every file that would run code.
 
     *Guarantee*: none; reading is not releasing. Feature columns with their names, ids, what is

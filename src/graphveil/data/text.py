@@ -98,11 +98,10 @@ def build(
     if there is one. ``features`` is one of ``hash`` (with ``dimension``), ``tfidf`` (needs
     ``vocabulary``), ``vectors`` (needs ``vectors``) and ``sentence`` (needs ``model``). Each link
     goes both ways unless ``directed``. A document without text has a row of zeros, one without
-    label ``y=-1``. Labels are class numbers, or names that ``classes`` states to be public (see
-    :mod:`graphveil.data.classes`; with ``"public"`` all labels are names, sorted, as numbers if
-    all are). The result has ``x``, ``edge_index``, ``ids``, ``directed`` and, with labels, ``y``,
-    ``num_classes`` and perhaps ``class_names``. Its ``public`` says what it rests on; certificates
-    repeat that.
+    label ``y=-1``. Labels are names, sorted, as numbers if all are; names are kept only if
+    ``classes`` states them to be public, see :mod:`graphveil.data.classes`. The result has ``x``,
+    ``edge_index``, ``ids``, ``directed`` and, with labels, ``y``, ``num_classes`` and perhaps
+    ``class_names``. Its ``public`` says what it rests on; certificates repeat that.
 
     ``min_class`` leaves out the documents of classes with fewer documents than that, and their
     links. Unlabelled documents stay.
