@@ -62,7 +62,15 @@ kinds = {
 for kind, settings in kinds.items():
     if not Path(f"{kind}.npz").exists():
         print(f"building {kind} features", flush=True)
-        data = text.build(documents, links, kind, label="section", min_class=LEAST, **settings)
+        data = text.build(
+            documents,
+            links,
+            kind,
+            label="section",
+            classes="public",  # Debian's sections are known to everybody
+            min_class=LEAST,
+            **settings,
+        )
         text.write(f"{kind}.npz", data)
 
 # %% [markdown]

@@ -22,16 +22,18 @@ def docs(tmp_path, monkeypatch):
     return tmp_path
 
 
-BUILD = "data build text --documents docs.csv --links links.csv --label topic"
+TABLES = "data build text --documents docs.csv --links links.csv --label topic"
+BUILD = f"{TABLES} --classes money,pets,zoo"
+LARGE = f"{TABLES} --classes public --min-class 2"
 
 
 @pytest.mark.parametrize("out", ["graph.npz", "graph.pt", "graph"])
 def test_from_texts_to_a_trained_model(docs, answer, out):
-    built = answer(f"{BUILD} --features hash --dimension 16 --min-class 2 --out {out}")
+    built = answer(f"{LARGE} --features hash --dimension 16 --out {out}")
     assert (built["num_nodes"], built["num_features"], built["num_classes"]) == (24, 16, 2)
     assert (built["class_names"], built["messages"]) == (["money", "pets"], 44)
     assert any("at least 2 documents" in line for line in built["public"])
-    trained = answer(f"train mlp --data {out} --set steps=2 --out run")
+    trained = answer(f"train mlp --data {out} --classes public --set steps=2 --out run")
     assert trained["data"] == out
 
 
@@ -40,10 +42,10 @@ def test_from_texts_to_a_trained_model(docs, answer, out):
 def test_a_certificate_repeats_what_a_graph_rests_on(docs, answer, run, out, split):
     (docs / "public.csv").write_text("id,text\n1,the cat and the bank\n2,a dog\n")
     answer("data build vocabulary --documents public.csv --dimension 4 --out words.csv")
-    built = answer(f"{BUILD} --features tfidf --vocabulary words.csv --min-class 2 --out {out}")
+    built = answer(f"{LARGE} --features tfidf --vocabulary words.csv --out {out}")
     assert sum("vocabulary" in line for line in built["public"]) == 1
     quick = "--epsilon 8 --delta 1e-3 --set steps=2 --set sample_rate=1"
-    answer(f"train dp-gnn --data {out} {quick} --split {split} --out run")
+    answer(f"train dp-gnn --data {out} --classes public {quick} --split {split} --out run")
     certificate = json.loads((docs / "run" / "certificate.json").read_text())
     assert certificate["public"][-len(built["public"]) :] == built["public"]
     assert built["public"][0] in (docs / "run" / "certificate.txt").read_text().replace("\n", " ")
@@ -54,11 +56,13 @@ def test_a_certificate_repeats_what_a_graph_rests_on(docs, answer, run, out, spl
 
 
 def test_what_a_graph_rests_on_must_be_lines(docs, answer, refused):
-    answer(f"{BUILD} --features hash --min-class 2 --out graph")
+    answer(f"{LARGE} --features hash --out graph")
     (docs / "graph" / "public.txt").write_text("fine\n" + 600 * "x")
-    assert "'public'" in refused("train mlp --data graph --set steps=2 --out run")
+    assert "'public'" in refused("train mlp --data graph --classes public --set steps=2 --out run")
     (docs / "graph" / "public.txt").write_bytes(b"\xff\xfe")
-    assert "public.txt" in refused("train mlp --data graph --set steps=2 --out run")
+    assert "public.txt" in refused(
+        "train mlp --data graph --classes public --set steps=2 --out run"
+    )
 
 
 def test_a_vocabulary_leak_is_refused_with_the_safe_choices(docs, refused, answer, run):
@@ -78,7 +82,7 @@ def test_a_vocabulary_leak_is_refused_with_the_safe_choices(docs, refused, answe
     code, out, err = run(f"{BUILD} --features tfidf --vocabulary words.csv --out graph.npz")
     assert (code, err) == (0, "")
     assert "must not have been made from these documents" in " ".join(out.split())
-    assert load("graph.npz").x.shape == (25, 4)
+    assert load("graph.npz", classes=3).x.shape == (25, 4)
 
 
 def test_nothing_is_written_over(docs, refused, answer):
@@ -87,7 +91,7 @@ def test_nothing_is_written_over(docs, refused, answer):
     refused(f"{BUILD} --features hash --dimension 8 --out graph.npz")
     assert (docs / "graph.npz").read_bytes() == before
     answer(f"{BUILD} --features hash --dimension 8 --out graph.npz --force")
-    assert load("graph.npz").x.shape == (25, 8)
+    assert load("graph.npz", classes=3).x.shape == (25, 8)
     answer("data build vocabulary --documents docs.csv --out words.csv")
     refused("data build vocabulary --documents docs.csv --out words.csv")
 
@@ -116,7 +120,7 @@ def test_directed_links_and_word_vectors(docs, answer):
     (docs / "some.vec").write_text("cat 1 0\nbank 0 1\n")
     built = answer(f"{BUILD} --features vectors --vectors some.vec --directed --out graph.npz")
     assert built["messages"] == 22
-    assert load("graph.npz").x[:2].tolist() == [[1, 0], [1, 0]]
+    assert load("graph.npz", classes=3).x[:2].tolist() == [[1, 0], [1, 0]]
 
 
 def test_the_answer_for_people_is_a_table(docs, run):

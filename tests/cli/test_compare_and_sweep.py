@@ -114,7 +114,8 @@ def test_without_matplotlib_plots_are_refused_before_training(refused, graph, mo
 def test_one_method_stands_there_under_several_settings(answer, graph):
     methods = "gap:weighting=none,gap:weighting=similarity+similarity=half,mlp"
     result = answer(
-        f"compare --data {graph} --epsilon 8 {QUICK} --methods {methods} --set unit=edge"
+        f"compare --data {graph} --epsilon 8 {QUICK} --methods {methods} --set unit=edge "
+        "--undirected"
     )
     settings = [row["setting"] for row in result["rows"] if row["method"] == "gap"]
     assert [each["weighting"] for each in settings] == ["none", "similarity"]

@@ -73,7 +73,7 @@ def test_a_plan_says_what_it_costs_and_touches_no_data(answer, run):
         "num_features": 9,
         "num_classes": 2,
         "num_train": 100,
-        "directed": False,
+        "directed": None,
         "record": "node",
     }
     assert answer("plan mlp --data cora")["epsilon"] == "inf"
@@ -437,7 +437,7 @@ def test_ids_and_class_names_are_the_users_own(answer, tmp_path):
     rows = [f"p{n},{'red' if n % 2 else 'blue'},{n % 2},{n}" for n in range(20)]
     (people / "nodes.csv").write_text("\n".join(["id,label,a,b", *rows]) + "\n")
     (people / "edges.csv").write_text("source,target\np0,p2\np1,p3\n")
-    answer(f"train dp-mlp --data {people} {QUICK} --out {tmp_path / 'run'}")
+    answer(f"train dp-mlp --data {people} {QUICK} --classes public --out {tmp_path / 'run'}")
     found = answer(f"predict {tmp_path / 'run'} --data {people}")["predictions"]
     assert [row["id"] for row in found] == [f"p{n}" for n in range(20)]
     assert {row["name"] for row in found} <= {"red", "blue"}

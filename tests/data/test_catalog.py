@@ -356,7 +356,7 @@ def test_a_path_is_read_as_a_path(tmp_path, monkeypatch):
     (tmp_path / "cora" / "edges.csv").write_text("source,target\n1,2\n")
     monkeypatch.chdir(tmp_path)
     assert load("./cora").num_nodes == 2
-    assert load(Path("cora"), undirected=False).num_edges == 1
+    assert load(Path("cora"), directed=True).num_edges == 1
 
 
 def test_every_entry_says_what_it_is_and_on_what_terms():

@@ -41,44 +41,46 @@ def pairs(data):
 
 
 def test_tables_are_read_as_documented(tmp_path):
-    data = load(tables(tmp_path))
+    data = load(tables(tmp_path), classes="public")
     assert data.x.tolist() == [[31, 12], [27, 3.5], [44, 0]]
     assert data.x.dtype == torch.float32
     assert pairs(data) == [(0, 1), (0, 2), (1, 0), (2, 0)]
     assert data.y.tolist() == [1, 0, -1]
     assert data.class_names == ["blue", "red"]
     assert data.num_classes == 2
+    assert (data.columns, data.directed) == (["age", "posts"], False)
     assert data.train_mask.tolist() == [True, False, False]
     assert data.val_mask.tolist() == [False, True, False]
     assert data.test_mask.tolist() == [False, False, True]
 
 
 def test_directed_edges_are_kept_as_given(tmp_path):
-    assert pairs(load(str(tables(tmp_path)), undirected=False)) == [(0, 1), (2, 0)]
+    data = load(str(tables(tmp_path)), directed=True, classes="public")
+    assert (pairs(data), data.directed) == ([(0, 1), (2, 0)], True)
 
 
 def test_a_friendship_told_twice_is_one(tmp_path):
-    data = read(tables(tmp_path, edges=EDGES + "bob,ann\nann,bob\n"))
+    data = read(tables(tmp_path, edges=EDGES + "bob,ann\nann,bob\n"), classes="public")
     assert pairs(data) == [(0, 1), (0, 2), (1, 0), (2, 0)]
 
 
 def test_labels_and_split_may_be_missing_and_edges_may_be_none(tmp_path):
     data = read(tables(tmp_path, "id,a\n1,2\n2,3\n", "source,target\n"))
-    assert sorted(data.keys()) == ["edge_index", "x"]
+    assert sorted(data.keys()) == ["columns", "directed", "edge_index", "x"]
     assert data.edge_index.shape == (2, 0)
 
 
 def test_whole_numbers_are_class_numbers_and_an_empty_cell_is_unlabelled(tmp_path):
-    data = read(
-        tables(tmp_path, "id,label,a\n1,2,0\n2,,0\n3,0,0\n4,-1,0\n", "source,target\n1,2\n")
-    )
-    assert data.y.tolist() == [2, -1, 0, -1]
+    nodes = "id,label,a\n1,2,0\n2,,0\n3,0,0\n4,-1,0\n"
+    data = read(tables(tmp_path, nodes, "source,target\n1,2\n"), classes=3)
+    assert (data.y.tolist(), data.num_classes) == ([2, -1, 0, -1], 3)
     assert "class_names" not in data
 
 
 def test_ids_and_names_are_taken_literally(tmp_path):
     nodes = "id,label,a\n01,NA,1\n1,None,2\n1e0,nan,3\n"
-    data = read(tables(tmp_path, nodes, "source,target\n01,1e0\n"), undirected=False)
+    folder = tables(tmp_path, nodes, "source,target\n01,1e0\n")
+    data = read(folder, directed=True, classes=["NA", "None", "nan"])
     assert pairs(data) == [(0, 2)]
     assert data.class_names == ["NA", "None", "nan"]
 
@@ -90,7 +92,7 @@ def test_quotes_commas_and_a_byte_order_mark(tmp_path):
 
 
 def test_further_edge_columns_are_left_alone(tmp_path):
-    data = read(tables(tmp_path, edges="since,source,target\n2004,ann,bob\n"))
+    data = read(tables(tmp_path, edges="since,source,target\n2004,ann,bob\n"), classes="public")
     assert pairs(data) == [(0, 1), (1, 0)]
 
 
@@ -125,7 +127,7 @@ FAULTS = {
 def test_bad_tables_get_one_line_that_names_the_place(tmp_path, fault):
     nodes, edges, message = FAULTS[fault]
     with pytest.raises(InvalidInputError, match=message) as caught:
-        read(tables(tmp_path, nodes, edges))
+        read(tables(tmp_path, nodes, edges), classes="public")
     assert "\n" not in str(caught.value)
 
 
@@ -151,7 +153,7 @@ def test_parquet_and_csv_agree_and_mix(tmp_path):
                 table.to_csv(folder / f"{stem}.csv", index=False)
             else:
                 table.to_parquet(folder / f"{stem}.parquet")
-        results.append(read(folder))
+        results.append(read(folder, classes="public"))
     for data in results:
         assert data.x.tolist() == [[1, 1], [2, 0], [3, 1]]
         assert pairs(data) == [(0, 1), (0, 2), (1, 0), (2, 0)]
@@ -182,7 +184,7 @@ def test_any_ids_written_by_pandas_come_back(tmp_path_factory, ids, draws):
     pd.DataFrame({"id": ids, "a": 0.5}).to_csv(folder / "nodes.csv", index=False)
     named = [(ids[a], ids[b]) for a, b in edges]
     pd.DataFrame(named, columns=["source", "target"]).to_csv(folder / "edges.csv", index=False)
-    assert pairs(read(folder, undirected=False)) == sorted(edges)
+    assert pairs(read(folder, directed=True)) == sorted(edges)
 
 
 def test_large_tables_are_read_without_a_loop_over_rows(tmp_path):
@@ -193,7 +195,7 @@ def test_large_tables_are_read_without_a_loop_over_rows(tmp_path):
     ends = frame["id"].to_numpy()[rng.integers(count, size=(edges, 2))]
     pd.DataFrame(ends, columns=["source", "target"]).to_csv(tmp_path / "edges.csv", index=False)
     start = time.process_time()
-    assert read(tmp_path, undirected=False).num_edges == edges
+    assert read(tmp_path, directed=True).num_edges == edges
     assert time.process_time() - start < 10  # about 1 second
 
 

@@ -531,8 +531,9 @@ def tables(folder, **changes):
 
 
 def test_three_tables_are_read_as_documented(tmp_path):
-    data = load(tables(tmp_path / "own"))
+    data = load(tables(tmp_path / "own"), classes="public")
     assert data.num_graphs == 3
+    assert (data.columns, data.directed) == (["charge"], False)
     assert data.batch.tolist() == [1, 0, 0, 1]
     assert data.x.flatten().tolist() == [0.5, 1, 2, -0.5]
     assert sorted(map(tuple, data.edge_index.t().tolist())) == [(0, 3), (1, 2), (2, 1), (3, 0)]
@@ -542,7 +543,7 @@ def test_three_tables_are_read_as_documented(tmp_path):
     assert data.train_mask.tolist() == [True, False, False]
     assert data.test_mask.tolist() == [False, True, False]
     assert graph_ids(tmp_path / "own") == ["a", "b", "c"]
-    one_way = load(tmp_path / "own", undirected=False)
+    one_way = load(tmp_path / "own", directed=True, classes="public")
     assert sorted(map(tuple, one_way.edge_index.t().tolist())) == [(1, 2), (3, 0)]
 
 
@@ -556,7 +557,7 @@ def test_tables_may_have_no_features_attributes_labels_or_edges(tmp_path):
     data = load(folder)
     assert data.x.tolist() == [[1.0], [1.0]]
     assert data.batch.tolist() == [1, 0]
-    assert sorted(data.keys()) == ["batch", "edge_index", "num_graphs", "x"]
+    assert sorted(data.keys()) == ["batch", "directed", "edge_index", "num_graphs", "x"]
 
 
 TABLE_FAULTS = {

@@ -53,7 +53,7 @@ def built(put):
 
     def call(documents=DOCUMENTS, links=LINKS, **options):
         paths = put("docs.csv", documents), put("links.csv", links)
-        return text.build(*paths, **{"label": "topic", **options})
+        return text.build(*paths, **{"label": "topic", "classes": "public", **options})
 
     return call
 
@@ -121,7 +121,7 @@ def test_tables_become_a_graph(built):
     assert data.y.tolist() == [1, 1, 0, 0, -1]
     assert (data.class_names, data.num_classes) == (["money", "pets"], 2)
     assert data.ids == ["a", "b", "07", "7", "e"]
-    assert pairs(built(undirected=False)) == [(0, 1), (0, 1), (1, 2), (3, 0)]
+    assert pairs(built(directed=True)) == [(0, 1), (0, 1), (1, 2), (3, 0)]
 
 
 def test_packed_tables_other_columns_and_no_labels(put):
@@ -129,7 +129,7 @@ def test_packed_tables_other_columns_and_no_labels(put):
     paths = put("docs.csv.gz", documents), put("links.csv.gz", "source,target\nDoe,Åsa\n")
     data = text.build(*paths, id="name", text="body")
     assert data.ids == ["Doe", "Åsa"]
-    assert sorted(data.keys()) == ["edge_index", "ids", "public", "x"]
+    assert sorted(data.keys()) == ["directed", "edge_index", "ids", "public", "x"]
 
 
 def test_the_column_label_is_taken_unless_it_is_something_else(built):
@@ -137,7 +137,8 @@ def test_the_column_label_is_taken_unless_it_is_something_else(built):
     data = built(documents, "source,target\n", label=None)
     assert (data.y.tolist(), data.class_names) == ([1, 0, -1], ["9", "10"])
     assert "y" not in built(documents, "source,target\n", label=None, text="label", id="id")
-    named = built(documents, "source,target\n", label="text", text="label")
+    listed = ["one", "three", "two"]
+    named = built(documents, "source,target\n", label="text", text="label", classes=listed)
     assert named.class_names == ["one", "three", "two"]
     assert named.x.any(dim=1).tolist() == [True, True, False]
     unlabelled = built("id,text,label\n1,one,\n", "source,target\n", label=None)
@@ -149,6 +150,7 @@ def test_small_classes_are_left_out_with_their_links(built):
     data = built(documents, LINKS + "f,a\nf,e\ne,7\n", min_class=2)
     assert data.ids == ["a", "b", "07", "7", "e"]  # the unlabelled one stays
     assert data.class_names == ["money", "pets"]
+    assert any("read off the labels: DECLARED PUBLIC" in line for line in data.public)
     assert pairs(data) == [(0, 1), (0, 3), (1, 0), (1, 2), (2, 1), (3, 0), (3, 4), (4, 3)]
     first = built("id,text,topic\nz,q,zoo\n" + DOCUMENTS.partition("\n")[2], LINKS, min_class=2)
     assert torch.equal(first.x, built().x)
@@ -413,13 +415,13 @@ def test_what_is_written_is_what_load_reads(built, tmp_path, name):
     data = built(dimension=16)
     path = tmp_path / name
     text.write(path, data)
-    again = load(path)
+    again = load(path, classes="public")
     for key in ("x", "y", "class_names", "num_classes"):
         assert np.array_equal(again[key], data[key])
     assert pairs(again) == pairs(data)
     assert "written over" in refusal(InvalidInputError, text.write, path, data)
     text.write(path, built(dimension=8), force=True)
-    assert load(path).x.shape == (5, 8)
+    assert load(path, classes="public").x.shape == (5, 8)
     names = sorted(each.name for each in tmp_path.iterdir())
     assert names == sorted(["docs.csv", "links.csv", name])
 
@@ -456,7 +458,7 @@ def test_a_failed_write_leaves_the_old_file(built, tmp_path, monkeypatch):
 
     monkeypatch.setattr("os.fsync", full)
     assert "No space" in refusal(InvalidInputError, text.write, path, built(), force=True)
-    assert load(path).x.shape == (5, 8)
+    assert load(path, classes="public").x.shape == (5, 8)
     assert not list(tmp_path.glob(".*"))
 
 
@@ -506,6 +508,7 @@ def test_pokec_is_the_people_with_a_cat_or_a_dog(root, end):
     said = ["Lekar hudba tanec", "tanec", "lekar v meste", "hudba"]
     assert np.array_equal(data.x, text.hashed(said))  # neither pets nor the last column
     assert torch.equal(load("pokec:hash", root=root).x, data.x)
+    assert "read off everybody's profile: DECLARED PUBLIC" in data.public[0]
 
 
 def test_pokec_takes_the_fullest_profiles_of_each_class(root, monkeypatch):

@@ -31,7 +31,9 @@ def graph(seed=0, nodes=NODES, edges=120, *, features=FEATURES, directed=False):
     edge_index = torch.stack([source, (source + shift) % nodes])
     if not directed:
         edge_index = torch.cat([edge_index, edge_index.flip(0)], 1)
-    return split(Data(x=x, edge_index=edge_index.unique(dim=1), y=y), seed=seed)
+    data = Data(x=x, edge_index=edge_index.unique(dim=1), y=y)
+    data.num_classes, data.directed = CLASSES, directed
+    return split(data, seed=seed)
 
 
 def graphs(seed=0, count=NODES, *, classes=CLASSES, sizes=(1, 6)):
@@ -46,7 +48,9 @@ def graphs(seed=0, count=NODES, *, classes=CLASSES, sizes=(1, 6)):
         edges = torch.cat([edges, edges.flip(0)], 1)[:, (edges[0] != edges[1]).repeat(2)]
         y = torch.tensor([number % classes])
         listed.append(Data(x=x, edge_index=edges.unique(dim=1), y=y))
-    return split(collated(listed), seed=seed)
+    data = collated(listed, num_classes=classes)
+    data.directed = False
+    return split(data, seed=seed)
 
 
 def data_for(name, seed=0, records=NODES):

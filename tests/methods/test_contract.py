@@ -575,6 +575,7 @@ def test_the_facts_of_a_graph_are_what_is_public_of_it():
         "record": "node",
     }
     assert Facts.of(graph(directed=True)).directed
+    assert Facts.of(changed(graph(directed=True), directed=None)).directed is None
     stranger = changed(
         graph(seed=9), train_mask=data.train_mask, val_mask=NO_MASK, test_mask=NO_MASK
     )

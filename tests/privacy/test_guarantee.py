@@ -180,12 +180,26 @@ def test_a_delta_that_allows_publishing_a_row_is_refused(units):
 
 def test_settings_that_were_tuned_change_what_stands_on_every_certificate():
     usual, tuned = full_certificate(), full_certificate(public=[f"{TUNED}by 3 trials"])
-    assert usual.public[:3] == ALWAYS_PUBLIC
+    assert usual.public[: len(ALWAYS_PUBLIC)] == ALWAYS_PUBLIC
     assert usual.voided_by == ALWAYS_VOIDED_BY
     assert "that were not varied" in tuned.public[2]
     assert "any other score" in tuned.voided_by[1]
     assert (tuned.public[:2], tuned.voided_by[2]) == (ALWAYS_PUBLIC[:2], ALWAYS_VOIDED_BY[2])
     assert "split: " not in str(usual)  # which reads like the value of an option
+
+
+def test_each_unit_says_how_two_data_sets_differ():
+    """Only a node has a row: an edge or a graph is missing, and no row is a null row."""
+    said = {}
+    for unit in UNITS:
+        (said[unit],) = (
+            line for line in str(full_certificate(unit=unit)).splitlines() if "Relation: " in line
+        )
+    assert "the node's row is the null row" in said["node"]
+    assert "the edge is missing" in said["edge-directed"]
+    assert "both its messages" in said["edge-undirected"]
+    assert "the graph is missing" in said["graph"]
+    assert sum("row" in line for line in said.values()) == 1
 
 
 def test_units_that_were_declared_public_are_named_beside_the_unit():

@@ -11,8 +11,8 @@ from graphveil.methods import DPAR, DPGNN, GAP, Facts
 from graphveil.privacy.guarantee import round_up
 from graphveil.report import plan_page
 
-FACTS = Facts(num_nodes=1000, num_features=10, num_classes=3, num_train=700)
-SIZES = "--nodes 1000 --features 10 --classes 3 --train 700"
+FACTS = Facts(num_nodes=1000, num_features=10, num_classes=3, num_train=700, directed=False)
+SIZES = "--nodes 1000 --features 10 --classes 3 --train 700 --undirected"
 
 
 @pytest.fixture

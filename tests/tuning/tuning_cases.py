@@ -13,4 +13,6 @@ def drawn_graph(seed=0, nodes=120, edges=240):
     x = torch.randn(nodes, 5, generator=rng) + y.unsqueeze(1)
     ends = torch.randint(nodes, (2, edges), generator=rng)
     ends = ends[:, ends[0] != ends[1]]
-    return Data(x=x, edge_index=torch.cat([ends, ends.flip(0)], 1).unique(dim=1), y=y)
+    data = Data(x=x, edge_index=torch.cat([ends, ends.flip(0)], 1).unique(dim=1), y=y)
+    data.num_classes, data.directed = 3, False
+    return data

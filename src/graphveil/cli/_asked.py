@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 OWN_OPTIONS = ("epsilon", "delta", "seed")
 CONFIG_KEYS = (
     "method", "data", "root", "epsilon", "delta", "seed", "split", "out", "ledger", "account",
-    "private_losses", "settings",
+    "private_losses", "classes", "directed", "settings",
 )  # fmt: skip
 
 _KINDS: dict[str, tuple[tuple[type, ...], str]] = {
@@ -167,6 +167,8 @@ def _read_config(path: Path, more: Kinds) -> dict[str, Any]:
         "delta": (int, float),
         "seed": int,
         "private_losses": bool,
+        "classes": (int, str, list),
+        "directed": bool,
         "settings": dict,
         **more,
     }

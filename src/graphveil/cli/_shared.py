@@ -23,6 +23,18 @@ split_option = click.option(
     "the masks that come with the data. Default: given for files, and for sets of graphs, that "
     "have masks, else transductive.",
 )
+classes_option = click.option(
+    "--classes",
+    metavar="N|A,B,C|public",
+    help="What is public of the classes of your own files: how many there are, their names, or "
+    "public: whatever names the file has. Else names are not published.",
+)
+directed_option = click.option(
+    "--directed/--undirected",
+    default=None,
+    help="Whether edges of your own files have a direction; the unit edge asks for it. A line of "
+    "a table goes both ways unless --directed.",
+)
 set_option = click.option(
     "--set", "sets", multiple=True, metavar="KEY=VALUE", help="A setting of the method; repeat."
 )

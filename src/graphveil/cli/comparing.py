@@ -21,7 +21,9 @@ from graphveil.cli._asked import (
 )
 from graphveil.cli._shared import (
     bar,
+    classes_option,
     delta_option,
+    directed_option,
     figure,
     force_option,
     json_option,
@@ -64,6 +66,8 @@ _UNITS = {"edge-undirected": "edge", "edge-directed": "arc"}  # a table has litt
 @_seeds
 @_seed
 @split_option
+@classes_option
+@directed_option
 @set_option
 @_out
 @click.option("--plots", help="A directory for plots: over epsilon, and by class.")
@@ -78,6 +82,8 @@ def compare(
     seeds: int,
     seed: int,
     split: str | None,
+    classes: str | None,
+    directed: bool | None,
     sets: tuple[str, ...],
     out: str | None,
     plots: str | None,
@@ -94,8 +100,13 @@ def compare(
     graphveil compare --data social --epsilon 1 --set unit=edge \\
         --methods gap:weighting=none,gap:weighting=similarity,gap:weighting=attention,mlp,gnn
     """
+    from graphveil import bench, runs
+
+    source = runs.Source(
+        data=data, root=root, split=split, seed=seed, classes=classes, directed=directed
+    )
     if methods is None:
-        methods = DEFAULT_METHODS[_record(data, root)]
+        methods = DEFAULT_METHODS[_record(source)]
     specs = [_spec(text.strip()) for text in methods.split(",") if text.strip()]
     if not specs:
         raise click.UsageError("'--methods' names none; leave it out, or name one.")
@@ -109,10 +120,6 @@ def compare(
         for kind, own in specs
     ]
     _check_outputs(out, plots, force)
-
-    from graphveil import bench, runs
-
-    source = runs.Source(data=data, root=root, split=split, seed=seed)
     budgets = sorted(set(epsilons))
     ready, planned = [], []
     for kind, own in chosen:
@@ -174,6 +181,8 @@ def compare(
 @_seeds
 @_seed
 @split_option
+@classes_option
+@directed_option
 @set_option
 @_out
 @click.option("--plot", help="A file for a plot, .png, .svg or .pdf.")
@@ -189,6 +198,8 @@ def sweep(
     seeds: int,
     seed: int,
     split: str | None,
+    classes: str | None,
+    directed: bool | None,
     sets: tuple[str, ...],
     out: str | None,
     plot: str | None,
@@ -222,7 +233,9 @@ def sweep(
 
     settings = {name: check_setting(kind, name, value) for name, value in parsed(sets).items()}
     values = [check_setting(kind, key, value) for value in values]
-    source = runs.Source(data=data, root=root, split=split, seed=seed)
+    source = runs.Source(
+        data=data, root=root, split=split, seed=seed, classes=classes, directed=directed
+    )
     planned = [
         made(kind, {**settings, key: value}, epsilon=epsilon, delta=delta, seed=seed)
         for value in values
@@ -279,13 +292,13 @@ def _title(name: str, data: str, rows: list[Row]) -> str:
     return f"{name} on {data}, {'claimed ' if claimed else ''}epsilon {budget:g}"
 
 
-def _record(data: str, root: str | None) -> str:
+def _record(source: Source) -> str:
     """What the data's records are, before it is loaded where its name tells."""
-    from graphveil.data.catalog import CATALOG, load
+    from graphveil.data.catalog import CATALOG
     from graphveil.graph.checks import record_of
 
-    entry = CATALOG.get(data.partition(":")[0])
-    return record_of(load(data, root)) if entry is None else entry.record
+    entry = CATALOG.get(source.data.partition(":")[0])
+    return record_of(source.load()) if entry is None else entry.record
 
 
 def _spec(text: str) -> tuple[type[Method], dict[str, Any]]:

@@ -10,7 +10,9 @@ import click
 from graphveil.cli._asked import check_setting, is_private, made
 from graphveil.cli._shared import (
     bar,
+    classes_option,
     delta_option,
+    directed_option,
     force_option,
     json_option,
     root_option,
@@ -35,6 +37,8 @@ NOTE = (
 @click.option("--every", type=int, default=5, show_default=True, help="Steps between two looks.")
 @click.option("--seed", type=int, default=0, show_default=True)
 @split_option
+@classes_option
+@directed_option
 @click.option("--out", required=True, help="A file for the picture: .png, .svg or .pdf.")
 @force_option
 @json_option
@@ -47,6 +51,8 @@ def curves(
     every: int,
     seed: int,
     split: str | None,
+    classes: str | None,
+    directed: bool | None,
     out: str,
     force: bool,
     as_json: bool,
@@ -71,7 +77,9 @@ def curves(
 
     from graphveil import bench, runs
 
-    source = runs.Source(data=data, root=root, split=split, seed=seed)
+    source = runs.Source(
+        data=data, root=root, split=split, seed=seed, classes=classes, directed=directed
+    )
     arranged = source.arrange(source.load())
     found = bench.loss_curves(
         replace(arranged, mode=None), asked, labels, every=every, progress=bar("learning")

@@ -7,7 +7,16 @@ from typing import Any
 
 import click
 
-from graphveil.cli._shared import bar, force_option, json_option, root_option, show, show_table
+from graphveil.cli._shared import (
+    bar,
+    classes_option,
+    directed_option,
+    force_option,
+    json_option,
+    root_option,
+    show,
+    show_table,
+)
 
 
 @click.group()
@@ -45,8 +54,12 @@ def list_(as_json: bool) -> None:
 @data.command("show")
 @click.argument("source", metavar="NAME|PATH")
 @root_option
+@classes_option
+@directed_option
 @json_option
-def show_(source: str, root: str | None, as_json: bool) -> None:
+def show_(
+    source: str, root: str | None, classes: str | None, directed: bool | None, as_json: bool
+) -> None:
     """What is known of a data set, or what is in the files at a path.
 
     For a name nothing is loaded. For a path the files are read and counted; the counts are for
@@ -55,7 +68,10 @@ def show_(source: str, root: str | None, as_json: bool) -> None:
     from graphveil.data.catalog import CATALOG
 
     name = source.partition(":")[0]
-    result = _described(name) if name in CATALOG else _counted(source, root)
+    if name in CATALOG:
+        result = _described(name)
+    else:
+        result = _counted(source, root, classes, directed)
     rows = [
         (key.removeprefix("num_").replace("_", " "), _text(value)) for key, value in result.items()
     ]
@@ -80,6 +96,7 @@ def build() -> None:
 @click.option("--id", "id_", default="id", show_default=True, help="The column of ids.")
 @click.option("--text", "text_", default="text", show_default=True, help="The column of texts.")
 @click.option("--label", help="The column of labels; else the column label, if there is one.")
+@classes_option
 @click.option("--min-class", type=int, default=0, help="Leave out smaller classes.")
 @click.option("--dimension", type=int, help="Columns, for hash; 1024 unless told.")
 @click.option("--vocabulary", help="Words and frequencies of public text, for tfidf.")
@@ -96,6 +113,7 @@ def build_text(
     id_: str,
     text_: str,
     label: str | None,
+    classes: str | None,
     min_class: int,
     dimension: int | None,
     vocabulary: str | None,
@@ -109,10 +127,11 @@ def build_text(
 
     \b
     graphveil data build text --documents docs.csv --links links.csv \\
-        --features hash --label topic --out docs.npz
+        --features hash --label topic --classes pets,money --out docs.npz
     graphveil train late-graph --data docs.npz --epsilon 8 --out runs/docs
     """
     from graphveil.data import text
+    from graphveil.graph.checks import public_of
 
     text.check_place(out, force)
     built = text.build(
@@ -122,12 +141,13 @@ def build_text(
         id=id_,
         text=text_,
         label=label,
+        classes=classes,
         min_class=min_class,
         dimension=dimension,
         vocabulary=vocabulary,
         vectors=vectors,
         model=model,
-        undirected=not directed,
+        directed=directed,
         track=bar("reading documents"),
     )
     text.write(out, built, force=force)
@@ -137,10 +157,10 @@ def build_text(
         "num_nodes": len(built.x),
         "num_features": built.x.shape[1],
         "num_classes": built.num_classes if "y" in built else None,
-        "class_names": built.class_names if "y" in built else None,
+        "class_names": getattr(built, "class_names", None),
         "messages": built.edge_index.shape[1],
         "labelled": int((built.y >= 0).sum()) if "y" in built else None,
-        "public": built.public,
+        "public": list(public_of(built)),
     }
     rows = [
         ("documents", _text(result["num_nodes"])),
@@ -226,11 +246,13 @@ def _described(name: str) -> dict[str, Any]:
     }
 
 
-def _counted(source: str, root: str | None) -> dict[str, Any]:
+def _counted(
+    source: str, root: str | None, classes: str | None, directed: bool | None
+) -> dict[str, Any]:
     from graphveil.data import load
-    from graphveil.graph.checks import MASKS, num_classes_of, num_records, record_of
+    from graphveil.graph.checks import MASKS, num_classes_of, num_records, public_of, record_of
 
-    found = load(source, root)
+    found = load(source, root, classes=classes, directed=directed)
     labelled = None if found.y is None else int((found.y >= 0).sum())
     graphs = num_records(found) if record_of(found) == "graph" else None
     return {
@@ -245,6 +267,7 @@ def _counted(source: str, root: str | None) -> dict[str, Any]:
         "messages": found.edge_index.shape[1],
         "edges": "undirected" if found.is_undirected() else "directed",
         "labelled": labelled,
+        "public": list(public_of(found)),
         **{name.removesuffix("_mask"): int(found[name].sum()) for name in MASKS if name in found},
     }
 

@@ -17,7 +17,9 @@ from graphveil.cli._asked import made, merged, method_named
 from graphveil.cli._shared import (
     account_option,
     bar,
+    classes_option,
     delta_option,
+    directed_option,
     figure,
     force_option,
     json_option,
@@ -56,7 +58,11 @@ _LARGE_DELTA = 1e-3
 @click.option("--features", type=int, help="Number of feature columns.")
 @click.option("--classes", type=int, help="Number of classes.")
 @click.option("--train", "num_train", type=int, help="Records to train on. Default: 75 %.")
-@click.option("--directed", is_flag=True, default=None, help="Edges are directed.")
+@click.option(
+    "--directed/--undirected",
+    default=None,
+    help="Whether edges have a direction; the unit edge asks for it.",
+)
 @_epsilon
 @delta_option
 @set_option
@@ -145,7 +151,7 @@ def _facts(data: str | None, sizes: dict[str, Any], record: str) -> Facts:
         num_features=sizes["features"],
         num_classes=sizes["classes"],
         num_train=max(1, round(0.75 * sizes["nodes"])) if train is None else train,
-        directed=bool(sizes["directed"]),
+        directed=sizes["directed"],
         record=record,
     )
 
@@ -254,6 +260,8 @@ def _drawn(details: Any) -> str:
 @click.option("--out", help="The directory of the run.")
 @click.option("--seed", type=int, help="Draws split and first weights, never noise. Default: 0.")
 @split_option
+@classes_option
+@directed_option
 @set_option
 @_config
 @ledger_option
@@ -296,10 +304,12 @@ def train(
         seed=seed,
     )
     from graphveil import runs
+    from graphveil.data.classes import UNNAMED
 
-    source = runs.Source(
-        data=asked["data"], root=asked.get("root"), split=asked.get("split"), seed=seed
-    )
+    known: dict[str, Any] = {
+        name: asked.get(name) for name in ("root", "split", "classes", "directed")
+    }
+    source = runs.Source(data=asked["data"], seed=seed, **known)
     runs.check(asked["out"], resume=resume, force=force)
     ledger, account = asked.get("ledger"), asked.get("account")
     if account is not None and ledger is None and not resume:
@@ -340,6 +350,8 @@ def train(
         ("seconds", f"{metrics['seconds']:.1f}"),
         ("written to", f"{asked['out']}: certificate.txt says what is promised, and to whom"),
     ]
+    if UNNAMED in certificate.public:
+        rows.append(("classes", "numbered in the order of their names, not published: --classes"))
     if accuracy is not None:
         rows.append(("note", f"The accuracy was {metrics['note']}."))
     if asked.get("private_losses"):
@@ -404,7 +416,6 @@ def predict(
     graphveil predict runs/social --data social --out classes.csv
     """
     from graphveil import runs
-    from graphveil.data import load
 
     if out is not None:
         check_file(out, force)
@@ -416,7 +427,7 @@ def predict(
     charged: dict[str, str] = {}
     method, probabilities = runs.predict(
         run,
-        lambda: load(data, root),
+        lambda: runs.load_for(run, data, root),
         mode=mode,
         epsilon=epsilon,
         ledger=ledger,

@@ -13,7 +13,9 @@ from graphveil.cli._asked import check_setting, merged, method_named
 from graphveil.cli._shared import (
     account_option,
     bar,
+    classes_option,
     delta_option,
+    directed_option,
     figure,
     force_option,
     json_option,
@@ -85,6 +87,8 @@ _SAID = {
 @click.option("--out", help="The directory of the run.")
 @click.option("--seed", type=int, help="Draws split and first weights, never noise. Default: 0.")
 @split_option
+@classes_option
+@directed_option
 @set_option
 @click.option(
     "--config", type=click.Path(dir_okay=False), help="A TOML file; the command line wins."
@@ -121,9 +125,10 @@ def tune(
 
     needed(tuning.sampler)
     runs.check_tuning(asked["out"], force=force)
-    source = runs.Source(
-        data=asked["data"], root=asked.get("root"), split=asked.get("split"), seed=tuning.seed
-    )
+    known: dict[str, Any] = {
+        name: asked.get(name) for name in ("root", "split", "classes", "directed")
+    }
+    source = runs.Source(data=asked["data"], seed=tuning.seed, **known)
     if asked.get("account") is not None and asked.get("ledger") is None:
         raise click.UsageError("'--account' needs '--ledger': the file that the account is in.")
     where = {key: asked.get(key) for key in ("ledger", "account")} | {"force": force}
@@ -241,13 +246,18 @@ def _openly(
 ) -> tuple[Method, dict[str, Any], dict[str, Any]]:
     """Trials on public data, then one run on the private data with the whole budget."""
     from graphveil import runs
+    from graphveil.data.catalog import CATALOG
     from graphveil.tuning import search_openly
 
     assert tuning.public_data is not None
     expected = source.expected()
     if expected is not None:
         tuning.made(tuning.first).plan(expected)
-    apart = replace(source, data=tuning.public_data, split=None)
+    known = tuning.public_data.partition(":")[0] in CATALOG
+    stated = (None, None) if known else ("public", source.directed)
+    apart = replace(
+        source, data=tuning.public_data, split=None, classes=stated[0], directed=stated[1]
+    )
     try:
         public = apart.arrange(apart.load())
     except InvalidInputError as error:

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from graphveil._errors import InvalidInputError
 from graphveil.data import raw
@@ -60,26 +60,39 @@ def names() -> list[str]:
     return list(CATALOG)
 
 
-def load(source: str | Path, root: str | Path | None = None, *, undirected: bool = True) -> Data:
+def load(
+    source: str | Path,
+    root: str | Path | None = None,
+    *,
+    classes: Any = None,
+    directed: bool | None = None,
+) -> Data:
     """The graph or graphs called ``source``, or at the path ``source``.
 
     A data set of the catalog has ``x`` (float32), ``edge_index``, ``y``, ``num_classes``, and the
     three masks if it brings a split of its own; undirected graphs have each edge in both
     directions. Many graphs have ``batch`` and ``num_graphs`` besides, and ``y`` and masks of one
     entry for each graph. A name goes before a path: write ``./cora`` for a folder called cora.
-    ``undirected`` is for tables of your own, see :func:`graphveil.data.files.read`.
+    ``classes`` and ``directed`` are for files of your own, see :func:`graphveil.data.files.read`.
 
     *Guarantee*: none; loading is not releasing.
     """
     name, _, variant = str(source).partition(":")
     entry = CATALOG.get(name) if isinstance(source, str) else None
     if entry is None:
-        return _load_path(source, undirected)
+        return _load_path(source, classes, directed)
+    for what, stated in (("classes", classes), ("directed", directed)):
+        if stated is not None:
+            raise InvalidInputError(
+                f"The '{what}' parameter is for files of your own. Got {stated!r} for {name!r} "
+                "instead, of which it is known; leave it out."
+            )
     if variant and not entry.variants:
         raise InvalidInputError(
             f"The data set {name!r} has no variants. Got {source!r} instead; write {name!r}."
         )
     data = entry.load(str(source), _root(root), variant)
+    data.directed = entry.directed
     if entry.num_classes:
         data.num_classes = entry.num_classes
     from graphveil.graph.checks import checked
@@ -90,7 +103,7 @@ def load(source: str | Path, root: str | Path | None = None, *, undirected: bool
         raise InvalidInputError(f"The files of {str(source)!r} are damaged: {error}") from None
 
 
-def _load_path(source: str | Path, undirected: bool) -> Data:
+def _load_path(source: str | Path, classes: Any, directed: bool | None) -> Data:
     if not Path(source).expanduser().exists():
         raise InvalidInputError(
             f"The 'data' parameter must be a path or one of {', '.join(CATALOG)}. "
@@ -98,7 +111,7 @@ def _load_path(source: str | Path, undirected: bool) -> Data:
         )
     from graphveil.data import files
 
-    return files.read(source, undirected=undirected)
+    return files.read(source, classes=classes, directed=directed)
 
 
 def _root(root: str | Path | None) -> Path:
@@ -304,8 +317,9 @@ _ENTRIES = (
         citation="Traud, Mucha, Porter (2012), Social structure of Facebook networks",
         url="https://archive.org/details/oxford-2005-facebook-matrix",
         note="Write facebook100:SCHOOL. Predicts the class year, 2004-2009; others are unlabelled. "
-        "facebook100:SCHOOL:gap leaves the unlabelled out, and who then has no friends. "
-        "Not downloaded: get the .mat files yourself.",
+        "facebook100:SCHOOL:gap leaves the unlabelled out, and who then has no friends: read off "
+        "private edges, so that no guarantee holds for it. Not downloaded: get the .mat files "
+        "yourself.",
     ),
     Entry(
         name="reddit",

@@ -8,16 +8,17 @@
     bob,blue,test,27,3
 
 ``id`` may be text or number. ``label`` and ``split`` may be missing; every other column is a
-feature and holds numbers. Whole numbers as labels are class numbers from 0; anything else is a
-name, and the sorted names are the classes (``data.class_names``: the list counts as public). An
-empty label means unlabelled, an empty split neither trained on nor tested. Each line of ``edges``
-is a friendship unless ``undirected=False``; then messages go from ``source`` to ``target`` only.
-Beside the tables there may be a ``public.txt``: a line for each thing that they rest on and that
-counts as public (``data.public``), which certificates repeat.
+feature and holds numbers. Labels are class numbers from 0, or names, which are kept only if they
+are stated to be public (``classes``, see :mod:`graphveil.data.classes`). An empty label means
+unlabelled, an empty split neither trained on nor tested. Each line of ``edges`` is a friendship
+unless ``directed``; then messages go from ``source`` to ``target`` only. Beside the tables there
+may be a ``public.txt``: a line for each thing that they rest on and that counts as public
+(``data.public``), which certificates repeat.
 
 **A .npz** with the arrays ``x`` and ``edge_index``, perhaps ``y``, ``train_mask``, ``val_mask``,
-``test_mask``, ``edge_attr``, ``pos`` and ``num_classes``: named and shaped as in PyG, taken as they
-are. ``public`` is the lines of ``public.txt``.
+``test_mask``, ``edge_attr``, ``pos``, ``num_classes``, ``class_names``, ``columns`` and
+``directed``: named and shaped as in PyG, taken as they are. What is not a row counts as public;
+``public`` is the lines of ``public.txt``.
 
 **A .pt** written by ``torch.save(data, path)``, with the same names, taken as they are.
 
@@ -43,32 +44,40 @@ from torch_geometric.data.storage import GlobalStorage
 from torch_geometric.utils import coalesce
 
 from graphveil._errors import InvalidInputError
-from graphveil.graph.checks import MASKS, checked
+from graphveil.data import classes as _classes
+from graphveil.graph.checks import MASKS, OF_ALL, checked, directed_of
 
 _TEXT = ("id", "label", "split", "source", "target")  # read as written: "01" is not "1"
 _PARTS = ("train", "val", "test")
 _OF_GRAPHS = ("batch", "num_graphs", "pos")
-_LINES = ("class_names", "public")
-_NAMES = ("x", "edge_index", "y", *MASKS, "edge_attr", "num_classes", *_LINES, *_OF_GRAPHS)
+_LINES = ("class_names", "columns", "public", "void_because")
+_NAMES = ("x", "edge_index", "y", *MASKS, "edge_attr", *OF_ALL, *_OF_GRAPHS)
 PUBLIC = "public.txt"  # what tables rest on, beside them
 
 
-def read(path: str | Path, *, undirected: bool = True) -> Data:
-    """Read the graph at ``path``; ``undirected`` is for tables only.
+def read(path: str | Path, *, classes: Any = None, directed: bool | None = None) -> Data:
+    """Read the graph at ``path``.
+
+    ``classes`` states which classes there are: their number, a list of names, or ``"public"``; see
+    :mod:`graphveil.data.classes`. ``directed`` states whether edges have a direction. A line of a
+    table is one message then, and else two; of arrays, which are taken as they are, nobody knows
+    unless it is said.
 
     Refused, in one line: absent, empty, truncated or garbled files, missing columns, duplicate ids,
-    edges to absent nodes, features that are no numbers, and every file that would run code.
+    edges to absent nodes, features that are no numbers, labels that look like identifiers, and
+    every file that would run code.
 
-    *Guarantee*: none; reading is not releasing. Feature columns, class names and ids count as
-    public.
+    *Guarantee*: none; reading is not releasing. Feature columns with their names, ids, what is
+    stated of classes and edges, and who is unlabelled count as public.
     """
     path = Path(path).expanduser()
+    said = _classes.stated(classes)
     if path.is_dir() and any((path / f"graphs.{end}").exists() for end in ("csv", "parquet")):
         from graphveil.data.graph_tables import read_graphs
 
-        data = read_graphs(path, undirected=undirected)
+        data = read_graphs(path, classes=said, directed=bool(directed))
     elif path.is_dir():
-        data = _read_tables(path, undirected)
+        data = _read_tables(path, said, bool(directed))
     elif not path.exists():
         raise InvalidInputError(f"There is no file or directory {path}; check the path.")
     elif path.suffix == ".npz":
@@ -81,9 +90,26 @@ def read(path: str | Path, *, undirected: bool = True) -> Data:
             f"Got {path.suffix or 'no ending'!r} instead; convert it to one of them."
         )
     try:
+        checked(data, labels=False, masks=False)
+        if not path.is_dir():
+            _classes.settle(data, path, said)
+            _settle_direction(data, directed)
         return checked(data, labels=False, masks=False)
     except InvalidInputError as error:
-        raise InvalidInputError(f"{path}: {error}") from None
+        said_where = str(error).startswith(f"{path}: ")
+        raise InvalidInputError(str(error) if said_where else f"{path}: {error}") from None
+
+
+def _settle_direction(data: Data, directed: bool | None) -> None:
+    """Compare what is stated of edges with what the file says itself."""
+    found = directed_of(data)
+    if directed is not None and found is not None and directed != found:
+        raise InvalidInputError(
+            f"The 'directed' parameter must be as the file says. Got {directed} where it says "
+            f"{found} instead; correct either."
+        )
+    if directed is not None:
+        data.directed = directed
 
 
 def node_ids(folder: str | Path) -> list[str]:
@@ -92,7 +118,7 @@ def node_ids(folder: str | Path) -> list[str]:
     return [str(each) for each in table["id"]]
 
 
-def _read_tables(folder: Path, undirected: bool) -> Data:
+def _read_tables(folder: Path, classes: _classes.Stated, directed: bool) -> Data:
     nodes_path, edges_path = _table_path(folder, "nodes"), _table_path(folder, "edges")
     nodes = _read_table(nodes_path, required=("id",))
     edges = _read_table(edges_path, required=("source", "target"))
@@ -104,24 +130,27 @@ def _read_tables(folder: Path, undirected: bool) -> Data:
             f"{nodes_path} has a column 'graph' of names, so that {folder} must hold a table of "
             "graphs. Got none instead; add graphs.csv with a column 'id'."
         )
-    data = Data(x=torch.from_numpy(_features(nodes_path, nodes)))
+    columns = _feature_columns(nodes_path, nodes)
+    data = Data(x=torch.from_numpy(_numbers(nodes_path, nodes, columns)))
+    data.columns, data.directed = columns, directed
     data.edge_index = _edge_index(nodes_path, nodes["id"], edges_path, edges)
-    if undirected:
+    if not directed:
         both = torch.cat([data.edge_index, data.edge_index.flip(0)], dim=1)
         data.edge_index = coalesce(both, num_nodes=len(nodes))
+    _put_public(data, folder)
     if "label" in nodes:
-        y, names = _classes(nodes_path, nodes["label"])
-        data.y = torch.from_numpy(y)
-        if names:
-            data.class_names, data.num_classes = names, len(names)
+        _classes.put(data, nodes_path, nodes["label"], classes)
     if "split" in nodes:
         _put_masks(data, nodes_path, nodes["split"])
+    return data
+
+
+def _put_public(data: Data, folder: Path) -> None:
     if (lines := folder / PUBLIC).is_file():
         try:
             data.public = [line for line in lines.read_text().splitlines() if line.strip()]
         except (OSError, UnicodeDecodeError) as error:
             _unreadable(lines, error)
-    return data
 
 
 def _put_masks(data: Data, path: Path, parts: pd.Series) -> None:
@@ -211,14 +240,25 @@ def _read_csv(
         )
 
 
-def _features(path: Path, nodes: pd.DataFrame) -> NDArray[np.float32]:
+def _feature_columns(path: Path, nodes: pd.DataFrame) -> list[str]:
     columns = [name for name in nodes.columns if name not in ("id", "label", "split")]
     if not columns:
         raise InvalidInputError(
             f"{path} must have a feature column. Got only {', '.join(map(repr, nodes.columns))} "
             "instead; where there are no features, add a column of ones."
         )
-    return _numbers(path, nodes, columns)
+    return columns
+
+
+# Ways to make a cell a number that read no other row.
+_FREE_CONSTANT = (
+    "put a public constant there, and a column of 0 and 1 that says where it was missing; a mean "
+    "or median of the column is read off private rows: a release that no certificate covers"
+)
+_FREE_WORDS = (
+    "make columns of 0 and 1 by a public list of categories, or by a hash of the cell alone; the "
+    "categories that occur are read off private rows: a release that no certificate covers"
+)
 
 
 def _numbers(path: Path, table: pd.DataFrame, columns: list[str]) -> NDArray[np.float32]:
@@ -232,7 +272,8 @@ def _numbers(path: Path, table: pd.DataFrame, columns: list[str]) -> NDArray[np.
         else:
             wrong = ~np.isfinite(column.astype("float64"))
         if wrong.any():
-            way_out = "fill it in, or turn categories into columns of 0 and 1"
+            first = column[wrong.to_numpy(bool)].iloc[0]
+            way_out = _FREE_WORDS if isinstance(first, str) else _FREE_CONSTANT
             _bad_cell(path, column, wrong, "a finite number", way_out)
         if not pd.api.types.is_numeric_dtype(column):
             table[name] = pd.to_numeric(column)
@@ -267,24 +308,6 @@ def _comparable(columns: list[pd.Series]) -> list[pd.Series]:
     return [column.astype("str") for column in columns]
 
 
-def _classes(
-    path: Path, labels: pd.Series, of: str = "nodes"
-) -> tuple[NDArray[np.int64], list[str]]:
-    """The class numbers, -1 for unlabelled, and the names if the labels are names."""
-    known = labels.dropna()
-    numbers = pd.to_numeric(known, errors="coerce")
-    if pd.api.types.is_bool_dtype(known) or numbers.isna().any() or (numbers % 1 != 0).any():
-        codes, names = pd.factorize(labels.astype("str").where(labels.notna()), sort=True)
-        return codes.astype(np.int64), [str(name) for name in names]
-    y = np.full(len(labels), -1, dtype=np.int64)
-    y[labels.notna().to_numpy()] = np.maximum(numbers.to_numpy(np.int64), -1)
-    if (y >= len(labels)).any():
-        rule = f"a class number below the number of {of}, {len(labels)}"
-        way_out = "number the classes from 0, or write names such as 'year 2004'"
-        _bad_cell(path, labels, pd.Series(y >= len(labels)), rule, way_out)
-    return y, []
-
-
 def _read_npz(path: Path) -> Data:
     try:
         with np.load(path, allow_pickle=False) as file:
@@ -298,7 +321,7 @@ def _read_npz(path: Path) -> Data:
         _unreadable(path, error)
     data = Data()
     for name, array in arrays.items():
-        if name in ("num_classes", "num_graphs"):
+        if name in ("num_classes", "num_graphs", "directed"):
             data[name] = array.item() if array.ndim == 0 else array.tolist()
         elif name in _LINES:
             data[name] = [str(line) for line in np.atleast_1d(array).tolist()]

@@ -11,8 +11,8 @@ Any may be ``.parquet`` instead. In ``graphs``, ``label`` and ``split`` may be m
 for nodes in :mod:`graphveil.data.files`; further columns are ignored. In ``nodes``, ``id`` need
 only differ within a graph, and every further column is a feature; without one, each node gets a 1.
 In ``edges``, every further column is an attribute (``edge_attr``). All of these hold numbers. A
-graph without nodes is one all the same. Each line of ``edges`` goes both ways unless
-``undirected=False``; a line told twice is one edge, with the mean of the attributes.
+graph without nodes is one all the same. Each line of ``edges`` goes both ways unless ``directed``;
+a line told twice is one edge, with the mean of the attributes.
 """
 
 from __future__ import annotations
@@ -27,12 +27,13 @@ from torch_geometric.data import Data
 from torch_geometric.utils import coalesce
 
 from graphveil._errors import InvalidInputError
+from graphveil.data import classes as _classes
 from graphveil.data.files import (
     _bad_cell,
-    _classes,
     _comparable,
     _numbers,
     _put_masks,
+    _put_public,
     _read_table,
     _table_path,
 )
@@ -41,13 +42,14 @@ from graphveil.data.graphs import both_ways
 _TEXT = ("id", "label", "split", "graph", "source", "target")
 
 
-def read_graphs(folder: Path, *, undirected: bool = True) -> Data:
+def read_graphs(folder: Path, *, classes: _classes.Stated = None, directed: bool = False) -> Data:
     """The graphs in the three tables at ``folder``, in the order of ``graphs``.
 
     Refused, in one line: what :func:`graphveil.data.files.read` refuses, ids of a graph or node
     that are not in their table, and ids that are there twice.
 
-    *Guarantee*: none; reading is not releasing. Columns, class names and ids count as public.
+    *Guarantee*: none; reading is not releasing. Columns with their names, ids, and what is stated
+    of classes count as public.
     """
     graphs_path, nodes_path, edges_path = (
         _table_path(folder, stem) for stem in ("graphs", "nodes", "edges")
@@ -67,18 +69,21 @@ def read_graphs(folder: Path, *, undirected: bool = True) -> Data:
     edge_batch = _places(
         index, edges_path, of_edges, f"an id in {graphs_path.name}", "add the graph"
     )
-    data = Data(x=_features(nodes_path, nodes))
+    features = [name for name in nodes.columns if name not in ("graph", "id")]
+    data = Data(x=torch.ones(len(nodes), 1))
+    if features:
+        data.x = torch.from_numpy(_numbers(nodes_path, nodes, features))
+        data.columns = features
     data.edge_index = _edge_index(nodes_path, nodes, batch, edges_path, edges, edge_batch)
     columns = [name for name in edges.columns if name not in ("graph", "source", "target")]
     if columns:
         data.edge_attr = torch.from_numpy(_numbers(edges_path, edges, columns))
     data.batch, data.num_graphs = torch.from_numpy(batch), len(graphs)
-    data = both_ways(data) if undirected else _once(data)
+    data = _once(data) if directed else both_ways(data)
+    data.directed = directed
+    _put_public(data, folder)
     if "label" in graphs:
-        y, names = _classes(graphs_path, graphs["label"], "graphs")
-        data.y = torch.from_numpy(y)
-        if names:
-            data.class_names, data.num_classes = names, len(names)
+        _classes.put(data, graphs_path, graphs["label"], classes, "graphs")
     if "split" in graphs:
         _put_masks(data, graphs_path, graphs["split"])
     return data
@@ -89,13 +94,6 @@ def graph_ids(folder: str | Path) -> list[str]:
     path = _table_path(Path(folder).expanduser(), "graphs")
     table = _read_table(path, ("id",), _TEXT, only=None)
     return [str(each) for each in table["id"]]
-
-
-def _features(path: Path, nodes: pd.DataFrame) -> torch.Tensor:
-    columns = [name for name in nodes.columns if name not in ("graph", "id")]
-    if not columns:
-        return torch.ones(len(nodes), 1)
-    return torch.from_numpy(_numbers(path, nodes, columns))
 
 
 def _edge_index(

@@ -30,8 +30,8 @@ from torch_geometric.utils import to_undirected
 
 from graphveil import _validate
 from graphveil._errors import InvalidInputError
-from graphveil.graph.checks import checked, record_of
-from graphveil.graph.sets import OF_EDGES, OF_NODES, OF_THE_SET
+from graphveil.graph.checks import OF_ALL, checked, record_of
+from graphveil.graph.sets import OF_EDGES, OF_NODES
 
 GEOMETRIES = {"edges": 4, "moments": 27}  # the columns that with_edge_geometry adds
 _REACH = 2.0  # edges from a graph's middle to a usual node of it
@@ -128,7 +128,7 @@ def separated(data: Data) -> list[Data]:
         for number in range(data.num_graphs)
     ]
     for graph in graphs:
-        for name in OF_THE_SET:
+        for name in OF_ALL:
             if name in data:
                 graph[name] = data[name]
     return graphs
@@ -271,7 +271,7 @@ def _rows(value: Any, name: str, rows: int) -> Tensor:
     if name != "x":
         value = value.float()
     if not value.is_floating_point():
-        way_out = "convert it with x.float(), or turn codes into columns of 0 and 1"
+        way_out = "convert it with x.float(), or make columns of 0 and 1 by a public list of codes"
         raise _bad(name, "a float tensor", str(value.dtype), way_out)
     if name == "edge_attr" and value.dim() == 1:
         value = value.unsqueeze(1)

@@ -82,7 +82,8 @@ def facebook100(name: str, root: Path, school: str) -> Data:
     any other year, or none, is unlabelled (-1).
 
     ``SCHOOL:gap`` is what GAP's authors train on: without the unlabelled, and without those who
-    then have no friend left. Leaving these out reads private edges, which no certificate covers.
+    then have no friend left. Leaving these out reads private edges: one friendship less, and
+    somebody may be gone from every release. Certificates of this variant are void and say so.
     """
     school, _, how = school.partition(":")
     if how not in ("", "gap"):
@@ -132,6 +133,10 @@ def facebook100(name: str, root: Path, school: str) -> Data:
         data = data.subgraph(data.y >= 0)
         friendless = torch.bincount(data.edge_index.flatten(), minlength=len(data.y)) == 0
         data = data.subgraph(~friendless)
+        data.void_because = [
+            "people without a friend were left out of this data, which reads private edges: one "
+            "edge less, and somebody is gone from it"
+        ]
     return data
 
 
@@ -183,9 +188,10 @@ def pokec(name: str, root: Path, variant: str) -> Data:
 
     Cat people are those whose profile says exactly that under pets, and so dog people; of each the
     10,000 with the fullest profiles are taken, in the order of their ids. Who they are reads
-    everybody's profile and counts as public. The text is what they wrote in 48 columns, from field
-    of work on; *not* in pets, which is the label (the authors' code leaves it in). Friendships go
-    one way. The features are said by the name, see :func:`graphveil.data.text.build`:
+    everybody's profile; it is declared public, and certificates say so. The text is what they wrote
+    in 48 columns, from field of work on; *not* in pets, which is the label (the authors' code
+    leaves it in). Friendships go one way. The features are said by the name, see
+    :func:`graphveil.data.text.build`:
 
     ``pokec`` or ``pokec:hash``; ``pokec:vectors``, by Pokec/raw/cc.sk.300.vec; ``pokec:sentence``,
     by Pokec/raw/bert-base-multilingual-cased or the cache's; and ``pokec:bow-public``, the authors'
@@ -205,6 +211,8 @@ def pokec(name: str, root: Path, variant: str) -> Data:
         )
     import torch
     from torch_geometric.data import Data
+
+    from graphveil.privacy.guarantee import DECLARED_PUBLIC
 
     files = [
         [f"soc-pokec-{part}.txt{end}" for part in ("profiles", "relationships")]
@@ -231,8 +239,15 @@ def pokec(name: str, root: Path, variant: str) -> Data:
         edge_index=torch.from_numpy(ends),
         y=torch.tensor(people["dog"].tolist()),
     )
+    data.public = [
+        "who is in the graph, the 10,000 fullest profiles each of those who name a cat or a dog, "
+        f"read off everybody's profile: {DECLARED_PUBLIC}"
+    ]
     if variant == "bow-public":
-        data.public = ["which words occur 15 to 15,000 times in all profiles: declared public"]
+        data.public.append(
+            "which words occur 15 to 15,000 times in the profiles, read off all of them: "
+            f"{DECLARED_PUBLIC}"
+        )
     return data
 
 

@@ -51,7 +51,7 @@ def social_network(
         seed=seed,
     )
     edges = torch.from_numpy(np.concatenate([pairs, pairs[::-1]], axis=1))
-    return _graph(x, edges, y, num_classes)
+    return _graph(x, edges, y, num_classes, directed=False)
 
 
 def citation_like(
@@ -82,7 +82,7 @@ def citation_like(
     )
     swap = seeded(seed, "citations directions").generator().random(pairs.shape[1]) < 0.5
     edges = torch.from_numpy(np.where(swap, pairs[::-1], pairs))
-    return _graph(x, edges, y, num_classes)
+    return _graph(x, edges, y, num_classes, directed=True)
 
 
 def erdos_renyi(num_nodes: int = 20, *, num_graphs: int = 1000, seed: int = 0) -> Data:
@@ -114,7 +114,7 @@ def erdos_renyi(num_nodes: int = 20, *, num_graphs: int = 1000, seed: int = 0) -
         edges[:, start:end] = np.concatenate([both, both[::-1]], axis=1)
 
     flat = x.reshape(-1, _ER_FEATURES).astype(np.float32)
-    data = _graph(flat, torch.from_numpy(edges), y, 2)
+    data = _graph(flat, torch.from_numpy(edges), y, 2, directed=False)
     data.batch = torch.arange(num_graphs).repeat_interleave(num_nodes)
     data.num_graphs = num_graphs
     bounds = [0, 6 * num_graphs // 10, 7 * num_graphs // 10, num_graphs]
@@ -127,9 +127,11 @@ def erdos_renyi(num_nodes: int = 20, *, num_graphs: int = 1000, seed: int = 0) -
 _ER_FEATURES = 9
 
 
-def _graph(x: NDArray, edge_index: torch.Tensor, y: NDArray, num_classes: int) -> Data:
+def _graph(
+    x: NDArray, edge_index: torch.Tensor, y: NDArray, num_classes: int, *, directed: bool
+) -> Data:
     data = Data(x=torch.from_numpy(x), edge_index=edge_index, y=torch.from_numpy(y))
-    data.num_classes = int(num_classes)
+    data.num_classes, data.directed = int(num_classes), directed
     return data
 
 

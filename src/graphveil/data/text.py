@@ -45,8 +45,10 @@ from torch_geometric.utils import coalesce
 from graphveil import _validate
 from graphveil._errors import InvalidInputError, UnprovenError
 from graphveil._files import partial_name, write_file
+from graphveil.data.classes import put, stated
 from graphveil.data.files import PUBLIC, _bad_cell, _check_columns, _edge_index, _unreadable
 from graphveil.graph.checks import checked
+from graphveil.privacy.guarantee import DECLARED_PUBLIC
 
 _OPTIONS = {"hash": "dimension", "tfidf": "vocabulary", "vectors": "vectors", "sentence": "model"}
 FEATURES = tuple(_OPTIONS)
@@ -81,12 +83,13 @@ def build(
     id: str = "id",
     text: str = "text",
     label: str | None = None,
+    classes: Any = None,
     min_class: int = 0,
     dimension: int | None = None,
     vocabulary: str | Path | None = None,
     vectors: str | Path | None = None,
     model: str | Path | None = None,
-    undirected: bool = True,
+    directed: bool = False,
     track: Track | None = None,
 ) -> Data:
     """The graph of a table of documents and a table of links.
@@ -94,19 +97,21 @@ def build(
     ``id``, ``text`` and ``label`` name columns; without ``label``, a column called label is taken
     if there is one. ``features`` is one of ``hash`` (with ``dimension``), ``tfidf`` (needs
     ``vocabulary``), ``vectors`` (needs ``vectors``) and ``sentence`` (needs ``model``). Each link
-    goes both ways unless ``undirected=False``. A document without text has a row of zeros, one
-    without label ``y=-1``. The result has ``x``, ``edge_index``, ``ids`` and, with labels, ``y``,
-    ``class_names`` (sorted; as numbers if all are) and ``num_classes``. Its ``public`` says what
-    it rests on; certificates repeat that.
+    goes both ways unless ``directed``. A document without text has a row of zeros, one without
+    label ``y=-1``. Labels are names, sorted, as numbers if all are; names are kept only if
+    ``classes`` states them to be public, see :mod:`graphveil.data.classes`. The result has ``x``,
+    ``edge_index``, ``ids``, ``directed`` and, with labels, ``y``, ``num_classes`` and perhaps
+    ``class_names``. Its ``public`` says what it rests on; certificates repeat that.
 
     ``min_class`` leaves out the documents of classes with fewer documents than that, and their
     links. Unlabelled documents stay.
 
     *Guarantee*: none is needed; building is not releasing. Each row of ``x`` depends on its own
-    document alone: withholding a document changes no other row. Public by assumption: the ids, the
-    list of class names, who is unlabelled, and with ``min_class`` which classes are that large and
-    who is in them, all read off the labels; and every file besides the two tables.
+    document alone: withholding a document changes no other row. Public by assumption: the ids,
+    what is stated of classes, who is unlabelled, and with ``min_class`` which classes are that
+    large and who is in the others, read off the labels; and every file besides the two tables.
     """
+    said = stated(classes)
     _check_options(
         features, dimension=dimension, vocabulary=vocabulary, vectors=vectors, model=model
     )
@@ -121,7 +126,7 @@ def build(
         keep = _large_classes(Path(documents), table, min_class)
         edge_index = _among(edge_index, keep)
         table = table[keep].reset_index(drop=True)
-    if undirected:
+    if not directed:
         both = torch.cat([edge_index, edge_index.flip(0)], dim=1)
         edge_index = coalesce(both, num_nodes=len(table))
 
@@ -135,22 +140,19 @@ def build(
     else:
         x = hashed(texts, DIMENSION if dimension is None else dimension)
     data = Data(x=torch.from_numpy(x), edge_index=edge_index, ids=table["id"].tolist())
+    data.directed, data.public = directed, _public(features, min_class)
     if "label" in table and table["label"].notna().any():
-        y, names = _classes(table["label"])
-        data.y, data.class_names, data.num_classes = torch.from_numpy(y), names, len(names)
-    data.public = _public(features, "y" in data, min_class)
+        put(data, Path(documents), table["label"], said, "documents", numbers=False)
     return checked(data, labels=False, masks=False)
 
 
-def _public(features: str, labels: bool, min_class: int) -> list[str]:
+def _public(features: str, min_class: int) -> list[str]:
     """What a certificate for this graph takes as public."""
     found = ["the documents' ids, in their order"]
-    if labels:
-        found.append("the list of class names, and who has no label")
     if min_class:
         found.append(
             f"which classes have at least {min_class} documents, and whose documents were left out "
-            "with the others: read off the labels"
+            f"with the others, read off the labels: {DECLARED_PUBLIC}"
         )
     if features != "hash":
         files = {"tfidf": "vocabulary", "vectors": "file of vectors", "sentence": "model"}
@@ -263,14 +265,6 @@ def _among(edge_index: torch.Tensor, keep: NDArray[np.bool_]) -> torch.Tensor:
     kept = torch.from_numpy(keep)
     number = torch.cumsum(kept, 0) - 1
     return number[edge_index[:, kept[edge_index].all(dim=0)]]
-
-
-def _classes(labels: pd.Series) -> tuple[NDArray[np.int64], list[str]]:
-    names = sorted(labels.dropna().unique())
-    if all(re.fullmatch(r"-?[0-9]{1,18}", name) for name in names):
-        names.sort(key=int)
-    y = pd.Index(names, dtype=object).get_indexer(labels.astype(object))
-    return y.astype(np.int64), [str(name) for name in names]
 
 
 def words(text: str) -> list[str]:
@@ -583,7 +577,8 @@ def _write_folder(path: Path, data: Data) -> None:
     nodes = pd.DataFrame(data.x.numpy(), columns=[f"x{n}" for n in range(data.x.shape[1])])
     nodes.insert(0, "id", data.ids)
     if "y" in data:
-        names = np.array([*data.class_names, ""], dtype=object)
+        names = getattr(data, "class_names", None) or range(data.num_classes)
+        names = np.array([*names, ""], dtype=object)
         nodes.insert(1, "label", names[data.y.numpy()])
     ends = data.edge_index.numpy()
     ids = np.array(data.ids, dtype=object)

@@ -23,6 +23,10 @@ from graphveil import _validate
 from graphveil._errors import InvalidInputError
 
 MASKS = ("train_mask", "val_mask", "test_mask")
+# What is said of all records together, not of one: a part of the data keeps it.
+OF_ALL = ("num_classes", "class_names", "columns", "directed", "public", "void_because")
+
+NUMBER_READ_OFF = "the number of classes, read off the labels"
 
 _CLASSES = "[1, 1e6]"
 _ODD = 100  # a label so large, and no smaller than the number of records, is a mistake
@@ -31,10 +35,49 @@ _ODD = 100  # a label so large, and no smaller than the number of records, is a 
 def public_of(data: Data) -> tuple[str, ...]:
     """What ``data`` says that its features and classes rest on, and that counts as public.
 
-    ``data.public`` is a list of lines, such as that the vocabulary of its texts was public.
+    ``data.public`` is a list of lines, such as that the vocabulary of its texts was public. Names
+    of classes are another, and their number where nobody stated it (``data.num_classes``).
     Certificates of what is trained on it repeat them.
     """
-    lines = getattr(data, "public", ())
+    lines = _lines(data, "public")
+    named = ("the names of the classes",) if _has(data, "class_names") else ()
+    unstated = _has(data, "y") and not _has(data, "num_classes")
+    return (*named, *((NUMBER_READ_OFF,) if unstated else ()), *lines)
+
+
+def void_of(data: Data) -> tuple[str, ...]:
+    """Why no guarantee holds for what is trained on ``data``: the lines of ``data.void_because``.
+
+    Data has some where whoever made it read private values of more than one unit, and what came of
+    it shows in every release; certificates print them first.
+    """
+    return _lines(data, "void_because")
+
+
+def directed_of(data: Data) -> bool | None:
+    """Whether edges have a direction, as ``data.directed`` states; None if nobody says.
+
+    It is never measured: whether every edge has its reverse is read off private edges.
+    """
+    found = data["directed"] if _has(data, "directed") else None
+    if found is not None and not isinstance(found, bool):
+        raise _refusal("directed", "True, False or None", repr(found), "state it, or leave it out")
+    return found
+
+
+def columns_of(data: Data) -> tuple[str, ...] | None:
+    """The names of the feature columns, where ``data`` comes from a table; they count as public.
+
+    None where nobody names them, or ``x`` has been given another width since.
+    """
+    names = data["columns"] if _has(data, "columns") else None
+    if not isinstance(names, (list, tuple)) or len(names) != data["x"].shape[1]:
+        return None
+    return tuple(str(name) for name in names)
+
+
+def _lines(data: Data, name: str) -> tuple[str, ...]:
+    lines = getattr(data, name, ())
     if not isinstance(lines, (list, tuple)) or not all(
         isinstance(line, str)
         and line.isprintable()
@@ -43,7 +86,7 @@ def public_of(data: Data) -> tuple[str, ...]:
         for line in lines
     ):
         rule = "a list of plain lines of at most 500 characters"
-        raise _refusal("public", rule, repr(lines)[:80], "leave out tags, bars and backquotes")
+        raise _refusal(name, rule, repr(lines)[:80], "leave out tags, bars and backquotes")
     return tuple(lines)
 
 
@@ -144,7 +187,10 @@ def _features(data: Data) -> int:
         if len(bad):
             node, column = bad[0].tolist()
             got = f"{x[node, column].item()} at {_place_of(data, node)}, column {column}"
-            way_out = f"fill in or drop the {len(bad)} such value(s)"
+            way_out = (
+                f"put a public constant at each of the {len(bad)} such value(s), and a column of 0 "
+                "and 1 that says where; a mean read off the data is a release"
+            )
             raise _refusal("x", "finite everywhere, also as float32", got, way_out)
     if data.num_nodes != len(x):
         got = f"{len(x)} rows for num_nodes={data.num_nodes}"

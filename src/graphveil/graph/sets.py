@@ -11,12 +11,11 @@ from torch import Tensor
 from torch_geometric.data import Data
 
 from graphveil._errors import InvalidInputError
-from graphveil.graph.checks import MASKS, num_records, record_of
+from graphveil.graph.checks import MASKS, OF_ALL, num_records, record_of
 
 OF_NODES = ("x", "pos")
 OF_EDGES = ("edge_attr",)
 OF_GRAPHS = ("y", *MASKS, "graph_id")
-OF_THE_SET = ("num_classes", "class_names", "public")
 
 
 def chosen(data: Data, which: Tensor) -> Data:
@@ -42,7 +41,7 @@ def chosen(data: Data, which: Tensor) -> Data:
         for name in names:
             if name in data and data[name] is not None:
                 part[name] = data[name][rows]
-    for name in OF_THE_SET:
+    for name in OF_ALL:
         if name in data:
             part[name] = data[name]
     if "graph_id" not in part:

@@ -29,12 +29,9 @@ from torch_geometric.data import Data
 
 from graphveil import _validate
 from graphveil._errors import InvalidInputError
-from graphveil.graph.checks import MASKS, checked, num_records, record_of
+from graphveil.graph.checks import MASKS, OF_ALL, checked, num_records, record_of
 from graphveil.graph.sets import chosen
 from graphveil.rng import seeded
-
-# Attributes that speak of the whole graph. PyG takes a list as long as the graph for a node's own.
-_OF_THE_GRAPH = ("num_classes", "class_names", "public")
 
 
 def split(data: Data, fractions: Sequence[float] = (0.75, 0.1, 0.15), seed: int = 0) -> Data:
@@ -108,7 +105,8 @@ def separate(data: Data) -> tuple[Data, Data]:
 
 def _induced(data: Data, subset: Tensor) -> Data:
     part = copy.copy(data)
-    kept = {name: data[name] for name in _OF_THE_GRAPH if name in data}
+    # PyG takes a list as long as the graph for a node's own.
+    kept = {name: data[name] for name in OF_ALL if name in data}
     for name in kept:
         del part[name]
     part.node_id = torch.arange(len(subset))

@@ -22,11 +22,18 @@ from typing import Any, ClassVar, Self
 from sklearn.base import BaseEstimator
 from torch import Tensor
 from torch_geometric.data import Data
-from torch_geometric.utils import coalesce, is_undirected
 
 from graphveil import _validate
 from graphveil._errors import InvalidInputError
-from graphveil.graph.checks import checked, num_classes_of, num_records, public_of, record_of
+from graphveil.graph.checks import (
+    checked,
+    directed_of,
+    num_classes_of,
+    num_records,
+    public_of,
+    record_of,
+    void_of,
+)
 from graphveil.methods.training import seeded_weights
 from graphveil.privacy.guarantee import Certificate, Charge, Claimed, certify
 
@@ -39,13 +46,15 @@ class Facts:
     """What is public of a graph, or of a set of them: all that a plan may depend on.
 
     ``num_nodes`` counts the records: nodes of one graph, or whole graphs if a ``record`` is one.
+    ``directed`` says whether edges have a direction, None that nobody stated it; only the unit
+    ``edge`` asks.
     """
 
     num_nodes: int
     num_features: int
     num_classes: int
     num_train: int
-    directed: bool = False
+    directed: bool | None = None
     record: str = "node"
 
     def __post_init__(self) -> None:
@@ -54,23 +63,23 @@ class Facts:
         _validate.integer("num_classes", self.num_classes, "[2, 1e9]")
         _validate.integer("num_train", self.num_train, f"[1, {self.num_nodes}]")
         _validate.choice("record", self.record, ("node", "graph"))
+        if not (self.directed is None or isinstance(self.directed, bool)):
+            raise InvalidInputError(
+                f"The 'directed' parameter must be True, False or None. Got {self.directed!r} "
+                "instead."
+            )
 
     @classmethod
     def of(cls, data: Data) -> Facts:
-        """The facts of a graph at hand, after checking it."""
+        """The facts of a graph at hand, after checking it; none is measured on its edges."""
         checked(data)
-        record, directed = record_of(data), False
-        if record == "node":
-            # Repeated edges count once, as everywhere: is_undirected alone would pair them.
-            edges = coalesce(data.edge_index, num_nodes=len(data.x))
-            directed = not is_undirected(edges, num_nodes=len(data.x))
         return cls(
             num_nodes=num_records(data),
             num_features=data.x.shape[1],
             num_classes=num_classes_of(data),
             num_train=int(data.train_mask.sum()),
-            directed=directed,
-            record=record,
+            directed=directed_of(data),
+            record=record_of(data),
         )
 
 
@@ -124,9 +133,13 @@ class Plan:
             claim=self.claim,
         )
 
-    def taking(self, public: Sequence[str]) -> Plan:
-        """The same plan, which takes more as public."""
-        return replace(self, public=(*self.public, *public))
+    def taking(self, public: Sequence[str], void_because: Sequence[str] = ()) -> Plan:
+        """The same plan on data that takes more as public, or for which no guarantee holds."""
+        return replace(
+            self,
+            public=(*self.public, *public),
+            void_because=(*self.void_because, *void_because),
+        )
 
     def resting_on(self, public: Sequence[str], voided_by: Sequence[str] = ()) -> Plan:
         """The same plan, whose certificate names more that it takes as public and is voided by.
@@ -205,7 +218,7 @@ class Method(BaseEstimator, ABC):
         """Forget an earlier fit: were this one cut short, nothing of the two would mix."""
         for name in [name for name in vars(self) if name.endswith("_")]:
             delattr(self, name)
-        self.plan_ = plan.taking(public_of(data))
+        self.plan_ = plan.taking(public_of(data), void_of(data))
 
     @abstractmethod
     def fit(

@@ -65,8 +65,9 @@ _READ_AT_ONCE = 50  # messages that a loss term of the attention reads; free
 class GAP(PlannedGAP):
     """Noisy sums of neighbours' rows, cached; then everything else is free.
 
-    ``unit`` is ``node``, or ``edge``: directed or not, as the graph is, unless ``edge-directed`` or
-    ``edge-undirected`` says so (an edge without its reverse is covered by both).
+    ``unit`` is ``node``, or ``edge``: directed or not, as is stated of the graph, unless
+    ``edge-directed`` or ``edge-undirected`` says so (an edge without its reverse is covered by
+    both).
 
     ``messages``: what nodes send; ``encoding`` as published, ``label`` the labels of training
     nodes, ``evidence`` labels and predictions as they bear on what the receiver hesitates between.

@@ -322,7 +322,6 @@ class PlannedGAP(PrivateNodeMethod):
             if node
             else "model weights, noisy sums and predictions made from them",
             released_to=f"{OWN_ONLY}; the noisy sums to nobody" if node else "anybody",
-            public=("whether edges have a direction",) if self.unit == "edge" else (),
             settings=self.get_params(deep=False),
             inference=(_CACHED[node],),
             claim=None

@@ -146,6 +146,12 @@ class PrivateNodeMethod(PrivateMethod, NodeMethod):
         unit: str = getattr(self, "unit", "node")
         if unit != "edge":
             return unit
+        if facts.directed is None:
+            raise InvalidInputError(
+                "The unit 'edge' must know whether edges have a direction: one edge is one message "
+                "then, and else two. Got data of which nobody says so, and measuring it would read "
+                "private edges; write --directed or --undirected, or set data.directed."
+            )
         return "edge-directed" if facts.directed else "edge-undirected"
 
     def _units(self, facts: Facts) -> int:

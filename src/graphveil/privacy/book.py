@@ -38,7 +38,7 @@ class Promise:
 
     def __post_init__(self) -> None:
         _validate.choice("unit", self.unit, tuple(UNITS))
-        _validate.choice("relation", self.relation, tuple(RELATIONS))
+        _validate.choice("relation", self.relation, RELATIONS)
 
     def __str__(self) -> str:
         degree = "" if self.public_degree is None else f", public degree {self.public_degree}"

@@ -29,6 +29,7 @@ class Unit:
     name: str
     protects: str
     leaves_out: str
+    withheld: str  # how two neighbouring data sets differ
 
 
 UNITS: Mapping[str, Unit] = {
@@ -38,30 +39,36 @@ UNITS: Mapping[str, Unit] = {
             "node",
             "one node's row: its features, its label and the list of nodes it sends to",
             "that somebody else's list may still name the node",
+            "the node's row is the null row in one of two otherwise equal data sets",
         ),
         Unit(
             "edge-directed",
             "the presence of one directed edge (one message)",
-            "node features, labels and ids, which are public under this unit",
+            "node features, labels and ids, and whether edges have a direction, which are public "
+            "under this unit",
+            "the edge is missing from one of two otherwise equal graphs",
         ),
         Unit(
             "edge-undirected",
             "the presence of one undirected edge (two messages)",
-            "node features, labels and ids, which are public under this unit",
+            "node features, labels and ids, and whether edges have a direction, which are public "
+            "under this unit",
+            "the edge, with both its messages, is missing from one of two otherwise equal graphs",
         ),
         Unit(
             "graph",
             "one whole graph of a data set of graphs",
             "how many graphs there are",
+            "the graph is missing, and its place empty, in one of two otherwise equal data sets",
         ),
     )
 }
 
-RELATIONS: Mapping[str, str] = {
-    "withhold": "the unit's row is the null row in one of two otherwise equal data sets",
-    "remove": "the node and every mention of it are gone in one of two otherwise equal data sets, "
-    "which all obey a public bound on degrees",
-}
+RELATIONS = ("withhold", "remove")
+_REMOVED = (
+    "the node and every mention of it are gone in one of two otherwise equal data sets, which all "
+    "obey a public bound on degrees"
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,7 +87,7 @@ class Guarantee:
 
     def __post_init__(self) -> None:
         _validate.choice("unit", self.unit, tuple(UNITS))
-        _validate.choice("relation", self.relation, tuple(RELATIONS))
+        _validate.choice("relation", self.relation, RELATIONS)
         if self.relation == "remove" and self.unit != "node":
             raise InvalidInputError(
                 "The 'relation' parameter must be 'withhold' for every unit but 'node'. Got "
@@ -88,6 +95,11 @@ class Guarantee:
             )
         object.__setattr__(self, "epsilon", _validate.number("epsilon", self.epsilon, "[0, inf]"))
         object.__setattr__(self, "delta", _validate.number("delta", self.delta, "[0, 1)"))
+
+    @property
+    def difference(self) -> str:
+        """How the two data sets differ that the guarantee compares."""
+        return UNITS[self.unit].withheld if self.relation == "withhold" else _REMOVED
 
     def __str__(self) -> str:
         if math.isinf(self.epsilon):
@@ -233,7 +245,7 @@ class Certificate:
                 [
                     f"{'Would protect' if math.isinf(self.guarantee.epsilon) else 'Protects'} "
                     f"{unit.protects}.",
-                    f"Relation: {RELATIONS[self.guarantee.relation]}.",
+                    f"Relation: {self.guarantee.difference}.",
                     f"Leaves out {unit.leaves_out}."
                     if self.guarantee.relation == "withhold"
                     else "Rests on the public degree bound named below.",
@@ -272,15 +284,20 @@ class Certificate:
 
 
 ALWAYS_PUBLIC = (
-    "the number of units, the feature dimension and the number of classes",
+    "the number of units, the feature columns and their names, and the number of classes",
     "which ids are in which split, however it was made, and which are unlabelled",
     "hyper-parameters, steps and caps, chosen without looking at the private data",
+    "what was done to the data before it was given: the owner vouches that it looked at one unit's "
+    "private data at a time, or at none, or that what it read off them is public",
 )
 ALWAYS_VOIDED_BY = (
     "the secret random stream was fixed, saved or seen",
     "anything else read off the private data was shown: losses, gradient norms, batch sizes, "
-    "degree statistics, scores on private validation data",
+    "degree statistics, refusals and errors, scores on private validation data",
     "settings were chosen by comparing runs on the same private data without charging for it",
+    "something was read off the private data of several units before it was given, and is neither "
+    "public nor charged: means or ranges by which columns were filled or scaled, categories, "
+    "vocabularies, columns that were chosen, records that were left out",
 )
 
 # Words that sentences about what is public begin with or hold, and that change others.
@@ -290,8 +307,8 @@ _IF_TUNED = {
     ALWAYS_PUBLIC[2]: "hyper-parameters, steps and caps that were not varied, chosen without "
     "looking at the private data",
     ALWAYS_VOIDED_BY[1]: "anything read off the private data but what is released was shown: "
-    "losses, gradient norms, batch sizes, degree statistics, any other score on private "
-    "validation data",
+    "losses, gradient norms, batch sizes, degree statistics, refusals and errors, any other score "
+    "on private validation data",
 }
 
 _MOST_PARTS = 8  # of a certificate that says what each would cost by itself

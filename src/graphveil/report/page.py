@@ -19,7 +19,7 @@ from markupsafe import Markup
 from graphveil import __version__
 from graphveil.methods import METHODS
 from graphveil.privacy.composing import together
-from graphveil.privacy.guarantee import RELATIONS, UNITS, round_up
+from graphveil.privacy.guarantee import UNITS, round_up
 from graphveil.report import svg, words
 from graphveil.report.evidence import Evidence
 
@@ -115,7 +115,7 @@ def _run(run: Evidence, anchor: str, baselines: Sequence[Evidence]) -> dict[str,
         "leaves_out": _left_out(run),
         "worlds": words.WORLDS[guarantee.unit]
         if guarantee.relation == "withhold"
-        else RELATIONS[guarantee.relation],
+        else guarantee.difference,
         "world": _world(run),
         "promise": None if run.epsilon is None else _promise(anchor, guarantee.unit, run.epsilon),
         "bounds": _bounds(run),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import json
 import platform
@@ -13,10 +14,12 @@ from typing import Any
 
 import safetensors.torch
 import torch
+from torch_geometric.data import Data
 
 from graphveil._errors import InvalidInputError
 from graphveil._files import partial_name, write_file
-from graphveil.graph.checks import public_of
+from graphveil.data.catalog import CATALOG, load
+from graphveil.graph.checks import columns_of, public_of, void_of
 from graphveil.methods import METHODS, Facts, Method
 from graphveil.methods.base import Plan
 from graphveil.methods.private import PrivateMethod
@@ -117,11 +120,7 @@ def _settings(
     tuning: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """All that settings.json says, and all that must be equal for a run to go on."""
-    facts = asdict(Facts.of(arranged.training))
-    if getattr(method, "unit", "node") == "node":
-        # Whether every edge stands in both rows is read off private lists: one row withheld, and it
-        # does not. It is public under the edge units only, and decides nothing elsewhere.
-        facts["directed"] = False
+    facts, training = asdict(Facts.of(arranged.training)), arranged.training
     return _plain(
         {
             "format": FORMAT,
@@ -129,8 +128,10 @@ def _settings(
             "settings": method.get_params(),
             "data": {**asdict(source), "split": arranged.split},
             "facts": facts,
-            "class_names": getattr(arranged.training, "class_names", None),
-            "public": list(public_of(arranged.training)),
+            "class_names": getattr(training, "class_names", None),
+            "columns": columns_of(training),
+            "public": public_of(training),
+            "void_because": void_of(training),
             "tuning": None if tuning is None else dict(tuning),
         }
     )
@@ -288,7 +289,45 @@ def arranged(directory: str | Path, root: str | None = None) -> Arranged:
     """A run's data, loaded and split as it was for training; raw data may be elsewhere now."""
     source = _source(Path(directory))
     source = source if root is None else replace(source, root=root)
-    return source.arrange(source.load())
+    return source.arrange(in_order(directory, source.load()))
+
+
+def load_for(directory: str | Path, data: str, root: str | None = None) -> Data:
+    """Data for a run to predict on, with the classes that the run has; others are refused.
+
+    *Guarantee*: none; loading is not releasing.
+    """
+    if data.partition(":")[0] in CATALOG:
+        return load(data, root)
+    with reading(Path(directory), "settings.json"):
+        saved = read_json(Path(directory) / "settings.json")
+        known = saved["class_names"] or saved["facts"]["num_classes"]
+        directed = saved["data"].get("directed")
+    return load(data, root, classes=known, directed=directed)
+
+
+def in_order(directory: str | Path, data: Data) -> Data:
+    """``data`` with its feature columns in the order of a run's, by their names.
+
+    Where the run or the data has no names they are taken as they come.
+    """
+    with reading(Path(directory), "settings.json"):
+        wanted = read_json(Path(directory) / "settings.json").get("columns")
+    found = columns_of(data)
+    if wanted is None or found is None or list(found) == wanted:
+        return data
+    missing = [name for name in wanted if name not in found]
+    unknown = [name for name in found if name not in wanted]
+    if missing or unknown:
+        got = f"no {missing[0]!r}" if missing else f"{unknown[0]!r} besides"
+        raise InvalidInputError(
+            f"The feature columns must be those that the run in {directory} was trained on: "
+            f"{len(wanted)}, by their names. Got {got} instead; name them alike."
+        )
+    data = copy.copy(data)
+    data.x = data.x[:, [found.index(name) for name in wanted]]
+    data.columns = list(wanted)
+    return data
 
 
 def _source(directory: Path) -> Source:
@@ -299,8 +338,11 @@ def _source(directory: Path) -> Source:
 def _restore(directory: Path, method: Method, facts: Facts) -> None:
     """Weights and charges into a method made from the settings, as `fit` would have left them."""
     with reading(directory, "settings.json"):
-        public = [str(line) for line in read_json(directory / "settings.json").get("public", ())]
-    method.plan_ = method.plan(facts).taking(public)
+        saved = read_json(directory / "settings.json")
+        public, void_of_data = (
+            [str(line) for line in saved.get(name, ())] for name in ("public", "void_because")
+        )
+    method.plan_ = method.plan(facts).taking(public, void_of_data)
     if (tuning := _tuning(directory)) is not None:
         with reading(directory, "settings.json"):
             method.plan_ = _resting_on(method.plan_, tuning)

@@ -12,7 +12,13 @@ from torch_geometric.data import Data
 from graphveil._errors import InvalidInputError
 from graphveil.methods import Method
 from graphveil.methods.node import PrivateNodeMethod
-from graphveil.runs.directory import read, state_of_run, write_certificate, write_events
+from graphveil.runs.directory import (
+    in_order,
+    read,
+    state_of_run,
+    write_certificate,
+    write_events,
+)
 from graphveil.runs.files import locked, log, read_json, unusable
 from graphveil.runs.spending import Spending, for_prediction
 
@@ -37,7 +43,11 @@ def predict(
     *Guarantee*: what the mode promises stands on the run's certificate afterwards.
     """
     directory = Path(directory)
-    loaded = (lambda: data) if isinstance(data, Data) else data
+    given = (lambda: data) if isinstance(data, Data) else data
+
+    def loaded() -> Data:
+        return in_order(directory, given())
+
     if mode != "noisy" and (ledger is not None or account is not None):
         raise InvalidInputError(
             f"Only the mode 'noisy' is charged to a ledger. Got {mode!r} with one instead; leave "

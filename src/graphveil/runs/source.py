@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 from torch_geometric.data import Data
 
 from graphveil import _validate
 from graphveil._errors import InvalidInputError
+from graphveil.data import classes as _classes
 from graphveil.data.catalog import CATALOG, load
 from graphveil.graph.checks import MASKS, checked, record_of
 from graphveil.graph.splits import separate, split, thinned
@@ -25,6 +27,9 @@ class Source:
     masks of a file of one's own, or of a set of graphs, that has them, and else draws.
     ``inductive`` does so too.
     ``train_share`` of the training nodes, drawn by ``seed``, are trained on.
+
+    Of files of one's own, ``classes`` and ``directed`` state what is public of classes and edges:
+    see :func:`graphveil.data.files.read`.
     """
 
     data: str
@@ -32,8 +37,11 @@ class Source:
     split: str | None = None
     seed: int = 0
     train_share: float = 1.0
+    classes: Any = None
+    directed: bool | None = None
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "classes", _classes.stated(self.classes))
         if self.split is not None:
             _validate.choice("split", self.split, SPLITS)
         _validate.integer("seed", self.seed, "[0, 1e18]")
@@ -41,7 +49,7 @@ class Source:
 
     def load(self) -> Data:
         """The graph, not yet split."""
-        return load(self.data, self.root)
+        return load(self.data, self.root, classes=self.classes, directed=self.directed)
 
     def arrange(self, data: Data) -> Arranged:
         """Split a loaded graph into what is trained on and what is tested on."""
@@ -74,6 +82,8 @@ class Source:
         known = known or self._cataloged()
         if known is None:
             return None
+        if self.directed is not None:
+            known = replace(known, directed=self.directed)
         records = known.num_nodes
         drawn = round(0.75 * records)
         left = drawn + round(0.1 * records)

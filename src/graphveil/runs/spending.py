@@ -28,7 +28,7 @@ from graphveil._errors import (
     RefusedError,
     UnprovenError,
 )
-from graphveil.graph.checks import num_classes_of, num_records, record_of
+from graphveil.graph.checks import num_classes_of, num_records, record_of, void_of
 from graphveil.methods import METHODS, Facts, Method, Plan
 from graphveil.methods.node import PrivateNodeMethod
 from graphveil.privacy.book import Account, Promise, Reservation, charges_to_json
@@ -69,6 +69,7 @@ class Spending:
 
     def reserve_seen(self, method: Method, facts: Facts, data: Data) -> None:
         """Reserve again, now for the data at hand; an equal reservation stays what it is."""
+        _refuse_void(void_of(data))
         book = self.ledger.read()
         whole = {
             "num_nodes": num_records(data),
@@ -110,11 +111,7 @@ class Spending:
         return self.ledger.read().account(self.account)
 
     def _reserve(self, method: Method, plan: Plan, account: Account, **seen: Any) -> None:
-        if plan.void_because:
-            raise UnprovenError(
-                f"What is charged to a ledger must have a proven epsilon. {plan.void_because[0]}: "
-                "train without --ledger, or with settings that are proven."
-            )
+        _refuse_void(plan.void_because)
         _check_delta(account, _units(method, plan.facts))
         self.ledger.reserve(
             self.id,
@@ -372,6 +369,14 @@ def known_facts(seen: Reservation) -> Facts | None:
     """The facts of an account's whole data, as far as it has seen some."""
     facts = seen.facts
     return None if facts is None else Facts(**facts, num_train=1)
+
+
+def _refuse_void(reasons: Sequence[str]) -> None:
+    if reasons:
+        raise UnprovenError(
+            f"What is charged to a ledger must have a proven epsilon. Got none instead: "
+            f"{reasons[0]}; train without --ledger, or with settings and data that are proven."
+        )
 
 
 def _check_first(method: Method, account: Account) -> None:

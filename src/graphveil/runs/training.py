@@ -328,8 +328,9 @@ def _same(directory: Path, then: Mapping[str, Any], now: Mapping[str, Any]) -> N
 
 
 def _drawn(source: Source) -> dict[str, Any]:
-    """What decides who is trained on."""
-    return {name: getattr(source, name) for name in ("split", "seed", "train_share")}
+    """What decides who is trained on, and how classes and edges are read."""
+    names = ("split", "seed", "train_share", "classes", "directed")
+    return {name: getattr(source, name) for name in names}
 
 
 def _fingerprint(data: Data) -> str:

@@ -1,0 +1,267 @@
+"""Which classes there are: public knowledge, because labels are private.
+
+A run publishes how many classes it tells apart, and may publish their names. What of that is public
+is stated by whoever holds the data (``classes``), and certificates list it:
+
+=================== ================================================================================
+3                   three classes; no names
+red,blue            their names, in this order: a label is one of them, or its number
+public              whatever names, or numbers, the labels have: the owner says that they are public
+nothing             no names; the number is read off the labels, and said to be
+=================== ================================================================================
+
+Without a list, labels are class numbers from 0, or names that are numbered in their order; which
+names occur decides the numbers, and certificates say so. Unless they are stated to be public, names
+go no further than this module. What is read off labels must look like classes: see
+:func:`_check_number`.
+"""
+
+from __future__ import annotations
+
+import csv
+import re
+from pathlib import Path
+from typing import Any, NoReturn
+
+import numpy as np
+import pandas as pd
+import torch
+from numpy.typing import NDArray
+from torch_geometric.data import Data
+
+from graphveil import _validate
+from graphveil._errors import InvalidInputError
+from graphveil.graph.checks import NUMBER_READ_OFF
+
+PUBLIC = "public"
+UNNAMED = (
+    "which classes there are, read off the labels: they are numbered in the order of their names, "
+    "which are not published"
+)
+DECLARED = "which classes there are, read off the labels: the owner says that they are public"
+MOST, EACH = 1000, 10  # classes that may be read off labels, and labelled records for each
+_WHOLE = re.compile(r"[+-]?[0-9]+")
+_WAY_OUT = "correct it, leave it empty, or state the public list of names with --classes a,b,c"
+
+Stated = int | str | tuple[str, ...] | None
+
+
+def stated(classes: Any) -> Stated:
+    """What the owner states, checked: a number, a tuple of names, "public", or None.
+
+    Text is read as on the command line: a number, names with commas between them, or the word.
+    """
+    if isinstance(classes, str):
+        text = classes.strip()
+        if text == PUBLIC:
+            return PUBLIC
+        classes = int(text) if re.fullmatch(r"[0-9]{1,9}", text) else _between_commas(text)
+    if classes is None:
+        return None
+    if isinstance(classes, (list, tuple)):
+        names = tuple(name.strip() if isinstance(name, str) else name for name in classes)
+        if len(names) < 2 or not all(isinstance(name, str) and name for name in names):
+            _bad_statement(classes)
+        twice = sorted({name for name in names if names.count(name) > 1})
+        if twice:
+            raise InvalidInputError(f"The 'classes' parameter names {twice[0]!r} more than once.")
+        return names
+    if isinstance(classes, bool) or not isinstance(classes, int):
+        _bad_statement(classes)
+    return _validate.integer("classes", classes, "[2, 1e6]")
+
+
+def _between_commas(text: str) -> list[str]:
+    try:
+        return next(csv.reader([text]), [])
+    except csv.Error:
+        _bad_statement(f"{text[:40]}...")
+
+
+def _bad_statement(classes: Any) -> NoReturn:
+    raise InvalidInputError(
+        "The 'classes' parameter must be the number of classes, two names or more with commas "
+        f"between them, or the word 'public'. Got {classes!r} instead."
+    )
+
+
+def put(
+    data: Data,
+    path: Path,
+    labels: pd.Series,
+    classes: Stated,
+    of: str = "nodes",
+    *,
+    numbers: bool = True,
+) -> None:
+    """Give ``data`` the classes of a column of ``labels``: ``y``, their number, names if any.
+
+    Without a list whole numbers are class numbers, or names like others without ``numbers``.
+    """
+    whole = numbers and _all_whole(labels)
+    if isinstance(classes, tuple):
+        y = _listed(path, labels, classes)
+        data.class_names, data.num_classes = list(classes), len(classes)
+    elif not whole:
+        if numbers and classes != PUBLIC:
+            _check_no_numbers(path, labels)
+        y, names = _sorted(labels)
+        if isinstance(classes, int):
+            if len(names) != classes:
+                _contradiction(path, f"{len(names)} names where --classes states {classes}")
+        else:
+            _check_number(path, len(names), int(labels.notna().sum()), "a,b,c")
+        data.num_classes = len(names)
+        if classes == PUBLIC:
+            data.class_names = names
+        declare(data, DECLARED if classes == PUBLIC else UNNAMED)
+    else:
+        most = classes if isinstance(classes, int) else len(labels)
+        y = _numbered(path, labels, most, of, stated=isinstance(classes, int))
+        if isinstance(classes, int):
+            data.num_classes = classes
+        else:
+            _read_off(data, path, y, classes)
+    data.y = torch.from_numpy(y)
+
+
+def settle(data: Data, path: Path, classes: Stated) -> None:
+    """Compare what is stated with the arrays of a file, whose labels are numbers already.
+
+    The file's own ``class_names`` and ``num_classes`` are statements, too.
+    """
+    names, number = getattr(data, "class_names", None), getattr(data, "num_classes", None)
+    if names is not None and not (
+        isinstance(names, (list, tuple)) and all(isinstance(name, str) for name in names)
+    ):
+        _contradiction(path, f"class_names that are no list of names but {type(names).__name__}")
+    if number is not None:
+        number = _validate.integer("num_classes", number, "[1, 1e6]")
+    if names is not None and number is not None and len(names) != number:
+        _contradiction(path, f"{len(names)} names for num_classes={number}")
+    if isinstance(classes, tuple):
+        if names is not None and list(names) != list(classes):
+            _contradiction(path, "class_names that are not those stated by --classes")
+        names, classes = list(classes), len(classes)
+        data.class_names = names
+    if isinstance(classes, int):
+        found = len(names) if names is not None else number
+        if found is not None and found != classes:
+            _contradiction(path, f"{found} classes where --classes states {classes}")
+        data.num_classes = classes
+        return
+    y = getattr(data, "y", None)
+    if not isinstance(y, torch.Tensor) or y.dtype != torch.long or y.dim() != 1:
+        return  # there are none, or the checks say what is wrong
+    if names is not None:
+        _check_number(path, len(names), int((y >= 0).sum()), str(len(names)))
+        data.num_classes = len(names)
+    elif number is None:
+        _read_off(data, path, y.numpy(), classes)
+
+
+def _sorted(labels: pd.Series) -> tuple[NDArray[np.int64], list[str]]:
+    """The names that occur, sorted (as numbers if all are), and their places; -1 for none."""
+    texts = labels.astype("str").where(labels.notna())
+    names = sorted(texts.dropna().unique())
+    if all(re.fullmatch(r"-?[0-9]{1,18}", name) for name in names):
+        names.sort(key=int)
+    y = pd.Index(names, dtype=object).get_indexer(texts.astype(object))
+    return y.astype(np.int64), [str(name) for name in names]
+
+
+def declare(data: Data, line: str) -> None:
+    """Add a line to what certificates of ``data`` take as public."""
+    before = getattr(data, "public", ())
+    if isinstance(before, (list, tuple)):  # else for the checks
+        data.public = list(before) if line in before else [*before, line]
+
+
+def _read_off(data: Data, path: Path, y: NDArray[np.int64], classes: Stated) -> None:
+    number = int(y.max()) + 1 if len(y) else 0
+    if number <= 0:
+        return
+    _check_number(path, number, int((y >= 0).sum()), str(number))
+    data.num_classes = number
+    declare(data, DECLARED if classes == PUBLIC else NUMBER_READ_OFF)
+
+
+def _check_number(path: Path, number: int, labelled: int, statement: str) -> None:
+    """Refuse labels that look like identifiers or measurements: too many classes, too few each."""
+    if number > MOST or number > max(2, labelled // EACH):
+        raise InvalidInputError(
+            f"{path}: classes read off labels must be at most {MOST:,}, and one for every {EACH} "
+            f"labelled records. Got {number:,} for {labelled:,} instead, as identifiers or "
+            "measurements have; group them by a public rule, or, if they are public, state them "
+            f"with --classes {statement}."
+        )
+
+
+def _all_whole(labels: pd.Series) -> bool:
+    known = labels.dropna()
+    if pd.api.types.is_bool_dtype(known):
+        return False
+    numbers = pd.to_numeric(known, errors="coerce").astype("float64")
+    return bool((np.isfinite(numbers) & (numbers % 1 == 0)).all())
+
+
+def _check_no_numbers(path: Path, labels: pd.Series) -> None:
+    """Refuse numbers among names: a slip among class numbers, or measurements."""
+    from graphveil.data.files import _bad_cell
+
+    if pd.api.types.is_bool_dtype(labels.dropna()):
+        return
+    numbers = pd.to_numeric(labels, errors="coerce").astype("float64")
+    whole = numbers.notna() & np.isfinite(numbers) & (numbers % 1 == 0)
+    if whole.any():
+        _bad_cell(path, labels, labels.notna() & ~whole, "a class number, as others are", _WAY_OUT)
+    if numbers.notna().any():
+        _bad_cell(path, labels, numbers.notna(), "a class number from 0, or a name", _WAY_OUT)
+
+
+def _numbered(
+    path: Path, labels: pd.Series, most: int, of: str, *, stated: bool
+) -> NDArray[np.int64]:
+    """Labels that are class numbers below ``most``; negative is unlabelled."""
+    from graphveil.data.files import _bad_cell
+
+    known = labels.notna()
+    numbers = pd.to_numeric(labels, errors="coerce").astype("float64")
+    large = known & (numbers >= most)
+    if large.any():
+        rule = f"a class number below {most}, as stated"
+        way_out = "correct it, leave it empty, or state another number with --classes"
+        if not stated:
+            rule = f"a class number below the number of {of}, {most}"
+            way_out = "number the classes from 0, or write names and state them with --classes"
+        _bad_cell(path, labels, large, rule, way_out)
+    return np.where(known, np.maximum(numbers.fillna(-1.0), -1.0), -1.0).astype(np.int64)
+
+
+def _listed(path: Path, labels: pd.Series, names: tuple[str, ...]) -> NDArray[np.int64]:
+    """Labels that are among the stated names or, where no name is a number, their numbers."""
+    from graphveil.data.files import _bad_cell
+
+    known = labels.notna()
+    if pd.api.types.is_float_dtype(labels) and _all_whole(labels):
+        labels = labels.astype("Int64")  # a column of whole numbers with a gap
+    y = pd.Index(names, dtype=object).get_indexer(labels.astype("str").astype(object))
+    y = np.where(known, y, -1).astype(np.int64)
+    missing = known & (y < 0)
+    if missing.any() and not any(_WHOLE.fullmatch(name) for name in names):
+        numbers = pd.to_numeric(labels.where(missing), errors="coerce").astype("float64")
+        whole = (missing & (numbers % 1 == 0) & (numbers < len(names))).to_numpy(bool)
+        y[whole] = np.maximum(numbers[whole], -1.0).astype(np.int64)
+        missing = missing & ~whole
+    if missing.any():
+        listed = ", ".join(names[:8]) + (", ..." if len(names) > 8 else "")
+        way_out = "correct it, leave it empty, or state another public list"
+        _bad_cell(path, labels, missing, f"one of the stated classes, {listed}", way_out)
+    return y
+
+
+def _contradiction(path: Path, got: str) -> NoReturn:
+    raise InvalidInputError(
+        f"{path}: what is stated of its classes must agree. Got {got} instead; correct either, "
+        "or leave the labels out to predict."
+    )
