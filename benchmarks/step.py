@@ -39,6 +39,7 @@ from torch.func import functional_call, grad, vmap
 from torch.nn import functional as F
 
 from graphveil.grads import ClippedSum, Flat, make_private
+from graphveil.graph.blocks import Numbered
 from graphveil.graph.messages import normalised
 from graphveil.graph.rooted import Rooted, RootedTerms, reach, rooted
 from graphveil.nn import GraphClassifier, RootedGNN
@@ -178,12 +179,11 @@ def graph_workload(width, graphs=250, nodes=20, features=9):
         stop = min(start + 64, graphs)
         inside = (graph >= start) & (graph < stop)
         rows = slice(start * nodes, stop * nodes)
-        batches.append(
-            (
-                whole[0][rows], edges[:, inside] - start * nodes, owner[rows] - start,
-                stop - start, y[start:stop],
-            )
+        parts = (
+            whole[0][rows], edges[:, inside] - start * nodes, owner[rows] - start,
+            stop - start, y[start:stop],
         )  # fmt: skip
+        batches.append(Numbered(parts, torch.arange(start, stop)))
 
     messages = normalised(edges, graphs * nodes, module.normalisation)
     adjacency = torch.diag_embed(messages.self_weight.view(graphs, nodes))

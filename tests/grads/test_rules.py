@@ -25,7 +25,7 @@ from graphveil.grads import Automatic, ClippedSum, Flat, PerLayer, rules
 from graphveil.grads.rows import Rows
 
 quick = settings(deadline=None, max_examples=25)
-ERROR = 2.1e-6  # norms are read 2e-6 too large on purpose
+ERROR = 1e-5  # norms are read a little too large on purpose, by what rounding may hide
 
 
 @st.composite

@@ -30,8 +30,10 @@ from graphveil.grads.clipping import Clipping, Off
 from graphveil.grads.coins import devices_of, generator_states, set_generators
 from graphveil.grads.company import check_others, check_parts, check_same, evaluating
 from graphveil.grads.memory import Watch
+from graphveil.grads.products import RowByRow
 from graphveil.grads.rows import Rows, current_rows
-from graphveil.grads.rules import RULES, Call, Rule, combined, squares
+from graphveil.grads.rules import PAY_FOR_BLOCKS, RULES, Call, Rule, combined, squares
+from graphveil.graph.blocks import Numbered
 
 Batch = Any
 Losses = Callable[[nn.Module, Batch], Tensor]
@@ -167,6 +169,7 @@ class ClippedSum:
 
     def _sum_by_book(self, batch: Batch) -> dict[str, Tensor]:
         losses, uses = self._forward(batch)
+        numbered = batch if isinstance(batch, Numbered) else None
         self._note(losses)
         calls = self._calls(losses.sum(), uses, len(losses))
         with torch.no_grad():
@@ -178,8 +181,10 @@ class ClippedSum:
                 factors = dict.fromkeys(rules, ones)
             else:
                 norms = {name: rule.squared_norms() for name, rule in rules.items()}
+                if numbered is not None:
+                    norms = {name: norm * PAY_FOR_BLOCKS for name, norm in norms.items()}
                 factors = self.clipping.factors(norms)
-            return _weighted_sums(rules, factors)
+            return _weighted_sums(rules, factors, numbered)
 
     def _rules(self, calls: dict[str, list[Call]], count: int) -> dict[str, Rule]:
         return {
@@ -212,7 +217,7 @@ class ClippedSum:
             for name, layer in self.blocks.items()
         ]
         try:
-            with torch.enable_grad():
+            with torch.enable_grad(), RowByRow():
                 losses = _checked(self.losses(self.module, batch))
         finally:
             for handle in handles:
@@ -257,7 +262,7 @@ class ClippedSum:
         examples = self._as_tensors(batch)
         size = sum(value.numel() for value in parameters.values())
         at_once = max(1, min(256, _VMAP_ELEMENTS // size))
-        total = self.zeros()
+        total = {name: zeros.double() for name, zeros in self.zeros().items()}
         for start in range(0, len(examples[0]), at_once):
             part = tuple(x[start : start + at_once] for x in examples)
             try:
@@ -490,11 +495,13 @@ def _check_rows(use: _Use, count: int) -> None:
         )
 
 
-def _weighted_sums(rules: dict[str, Rule], weights: dict[str, Tensor]) -> dict[str, Tensor]:
+def _weighted_sums(
+    rules: dict[str, Rule], weights: dict[str, Tensor], numbered: Numbered | None = None
+) -> dict[str, Tensor]:
     return {
         f"{block}.{name}" if block else name: value
         for block, rule in rules.items()
-        for name, value in rule.weighted_sum(weights[block]).items()
+        for name, value in rule.weighted_sum(weights[block], numbered).items()
     }
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import reduce
 from typing import Protocol
 
 import torch
@@ -182,7 +183,8 @@ class Off:
 
 
 def _total(squared_norms: Mapping[str, Tensor]) -> Tensor:
-    return torch.stack(list(squared_norms.values())).sum(0)
+    # One after the other: a sum over a stack adds in an order that depends on an example's place.
+    return reduce(torch.add, squared_norms.values())
 
 
 def _shrink(bound: float, squared_norm: Tensor) -> Tensor:

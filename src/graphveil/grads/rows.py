@@ -43,21 +43,21 @@ class Rows:
         """Examples of similar size together: their ids, and a table of their rows.
 
         A table has one line for each example; unused places hold the number of rows, which is the
-        index of a row of zeros in :meth:`padded`. No line is more than half empty.
+        index of a row of zeros in :meth:`padded`. How long a line is follows from its example's own
+        size: at most a quarter is unused.
         """
         sizes = torch.bincount(self.owner, minlength=self.count)
         order = torch.argsort(self.owner, stable=True)
         start = torch.cumsum(sizes, 0) - sizes
+        unit = (2 ** sizes.clamp_min(1).double().log2().floor().long() // 4).clamp_min(1)
+        widths = -(-sizes // unit) * unit
         out = []
-        width = int(sizes.max()) if self.count else 0
-        while width > 0:
-            ids = torch.nonzero((sizes <= width) & (sizes > width // 2)).flatten()
-            if len(ids):
-                place = torch.arange(int(sizes[ids].max()), device=self.owner.device)
-                inside = place < sizes[ids, None]
-                position = torch.where(inside, start[ids, None] + place, 0)
-                out.append((ids, torch.where(inside, order[position], len(self.owner))))
-            width //= 2
+        for width in widths[sizes > 0].unique().tolist():
+            ids = torch.nonzero(widths == width).flatten()
+            place = torch.arange(width, device=self.owner.device)
+            inside = place < sizes[ids, None]
+            position = torch.where(inside, start[ids, None] + place, 0)
+            out.append((ids, torch.where(inside, order[position], len(self.owner))))
         return out
 
     def padded(self, values: Tensor, table: Tensor) -> Tensor:

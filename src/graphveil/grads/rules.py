@@ -12,8 +12,12 @@ A layer called several times has one gradient, the sum over its calls: rows of a
 before a norm is taken, since cross terms count.
 
 Every rule errs on the safe side: a norm is never read smaller than that of what is added, so that
-what is scaled down to the bound stays below it. Where the gradients themselves are held, they are
-what is added. Elsewhere a norm is enlarged by what rounding may have hidden from it.
+what is scaled down to the bound stays below it. A sum of n products of floats, in any order, errs
+by at most n u / (1 - n u) of the sum of their sizes, u half the machine's epsilon (Higham 2002,
+section 3.1). Every norm is enlarged by that bound for the sums it went through.
+
+Weighted sums are in float64, products included: leaving one term out moves the rounding of all
+others by a part of the bound that :data:`ROUNDING` pays for.
 """
 
 from __future__ import annotations
@@ -21,6 +25,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from typing import Any, Protocol
 
 import torch
@@ -30,17 +35,27 @@ from torch.nn import functional as F
 from graphveil._errors import UnprovenError
 from graphveil.grads.layers import Affine, HeadDot, SelfWeight
 from graphveil.grads.rows import Rows
+from graphveil.graph.blocks import Numbered
 
-# Of a squared norm: what rounding hides when nothing cancels (measured below 3e-6).
-ENLARGE = 1 + 4e-6
-# What cancellation may hide, in units of the rounding error: of the absolute terms of a Gram norm
-# (measured below 12.5), of the sizes of the rows of a gradient (measured below 3.7).
-_GRAM, _DIRECT = 20.0, 5.0
-# Rows 32 times as large as their sum leave rounding errors wherever they are added; from there on
-# they are scaled down by their sizes.
-_HEAVY = 32.0**2
+# How far rounding may move the float64 sum of a step when one term leaves it, in bounds. It is paid
+# for: clipped terms are this much shorter than the bound. n rows move it by at most
+# 2 (1024 + n / 1024) 2^-53 n, times 1 / _CANCEL where they cancel: that is below 2^-18 for three
+# million rows, for 300,000 that cancel.
+ROUNDING = 2.0**-18
+# The same for float32 sums inside blocks of at most 128 rows (:mod:`graphveil.graph.blocks`). In a
+# block are terms of T rows whose lengths add up to at most T times their norm, padding counted; the
+# others are added in float64. So a block errs by 128 u times 1.25 * 128 bounds. A term's leaving
+# undoes blocks of 256 rows at most, and makes one of 128: 3 * 1.25 * 128^2 * 2^-24 < 2^-8.
+PAY_FOR_BLOCKS = (1 + 2.0**-8) ** 2
+# Where rows cancel, a norm is read as no less than this part of their sizes added up: float64 sums
+# err by the sizes of what they add.
+_CANCEL = 1 / 32
 _TINY = 1e-36  # below it squares underflow
+_SPARE = 16  # roundings of single operations that a norm passes through
 _DIRECT_ELEMENTS = 1 << 22  # per-example gradients held at once
+_LONG = 2048  # numbers whose squares are added up at a time
+_BLOCK_ROWS = 128  # added up in float32, at most
+_ROWS_AT_ONCE = 1024  # that are turned into float64 together, in the cache
 
 
 @dataclass
@@ -64,8 +79,11 @@ class Rule(Protocol):
     def squared_norms(self) -> Tensor:
         """|gradient|^2 of each example, over all parameters of the layer; never too small."""
 
-    def weighted_sum(self, weights: Tensor) -> dict[str, Tensor]:
-        r"""\sum_i weights_i gradient_i, by parameter name."""
+    def weighted_sum(self, weights: Tensor, numbered: Numbered | None = None) -> dict[str, Tensor]:
+        r"""\sum_i weights_i gradient_i, by parameter name, in float64.
+
+        A rule may use the examples' own precision inside the blocks of a ``numbered`` batch.
+        """
 
 
 class LinearRule:
@@ -75,37 +93,23 @@ class LinearRule:
         self.layer, self.calls, self.count = layer, calls, count
         self.with_weight = layer.weight.requires_grad
         self.with_bias = layer.bias is not None and layer.bias.requires_grad
-        self._held: dict[str, Tensor] = {}  # per-example gradients, if the norm needed them anyway
+        self._light = calls[0].grad.new_ones(count, dtype=torch.bool)  # adds no more than it may
 
     def squared_norms(self) -> Tensor:
         calls, count = self.calls, self.count
         if all(call.rows is None for call in calls):
             a = _side_by_side([_table(call.inputs[0], count) for call in calls], 1)
             b = _side_by_side([_table(call.grad, count) for call in calls], 1)
-            if a.shape[1] == 1 or not self._holds(a, b):
-                return self._norms(a, b)
-            self._held = self._gradients(a, b, 64)
-            return squares(self._held)
+            return self._norms(a, b)
         rows = _owned(calls, count)
         a = _side_by_side([_flat(call.inputs[0]) for call in calls], 0)
         b = _side_by_side([_flat(call.grad) for call in calls], 0)
-        hold, out = self._holds(a, b), b.new_zeros(count)
+        out, light = b.new_zeros(count), self._light
         for ids, table in rows.buckets:
-            part = rows.padded(a, table), rows.padded(b, table)
-            if not hold:
-                out[ids] = self._norms(*part)
-                continue
-            for name, each in self._gradients(*part, 64).items():
-                held = self._held.setdefault(name, each.new_zeros(count, *each.shape[1:]))
-                held[ids] = each
-        return squares(self._held) if self._held else out
-
-    def _holds(self, a: Tensor, b: Tensor) -> bool:
-        """Whether the gradients themselves are the cheapest way to their norms, and fit."""
-        d, p, rows = a.shape[-1], b.shape[-1], b.numel() // b.shape[-1]
-        if not self.with_weight:
-            return True
-        return self.count * d * p <= min(rows * (d + p), _DIRECT_ELEMENTS)
+            out[ids] = self._norms(rows.padded(a, table), rows.padded(b, table))
+            light[ids] = self._light
+        self._light = light
+        return out
 
     def _gradients(self, a: Tensor, b: Tensor, short: int) -> dict[str, Tensor]:
         """Per-example gradients from rows (examples, T, d), output gradients (examples, T, p)."""
@@ -119,42 +123,97 @@ class LinearRule:
     def _norms(self, a: Tensor, b: Tensor) -> Tensor:
         """Squared norms, without holding gradients."""
         width, d, p = *a.shape[1:], b.shape[2]
+        self._light = torch.ones(len(a), dtype=torch.bool, device=a.device)
         if width == 1:
-            of_inputs = (a * a).sum((1, 2)) * self.with_weight + float(self.with_bias)
-            return (of_inputs + _TINY) * ((b * b).sum((1, 2)) + _TINY) * ENLARGE
-        if width * (d + p) >= d * p:
-            return self._direct(a, b)
-        of_inputs, of_grads = _product(a, a, 160), _product(b, b, 160)
-        terms = (of_inputs + float(self.with_bias)) * of_grads
-        hidden = _GRAM * torch.finfo(a.dtype).eps * terms.abs().sum((1, 2))
-        hidden += width * _TINY * (_trace(of_inputs) + _trace(of_grads))  # squares that underflow
-        return (terms.sum((1, 2)).clamp_min(0) + hidden) * ENLARGE
+            of_inputs = _squared(a).squeeze(1) * self.with_weight + float(self.with_bias)
+            product = (of_inputs + _TINY) * (_squared(b).squeeze(1) + _TINY)
+            return product * enlarge(_depth(d) + _depth(p), a.dtype)
+        gram = self.with_weight and width * (d + p) < d * p
+        found, sizes = (self._gram if gram else self._direct)(a, b)
+        self._light = sizes <= width * found.sqrt()
+        return torch.maximum(found, (_CANCEL * sizes).square()) * enlarge(0, a.dtype)
 
-    def _direct(self, a: Tensor, b: Tensor) -> Tensor:
-        """By the gradients of a few examples at a time, enlarged by what rounding may hide."""
-        at_once = max(1, _DIRECT_ELEMENTS // (a.shape[2] * b.shape[2]))
+    def _gram(self, a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
+        """By the products of rows with each other; and what the rows are long, added up.
+
+        Rounding shifts a product of two rows by a part of their lengths multiplied, so it shifts
+        the sum over all pairs by the same part of the lengths added up and squared.
+        """
+        width, d, p = *a.shape[1:], b.shape[2]
+        of_inputs, of_grads = _with_itself(a), _with_itself(b)
+        of_inputs = of_inputs + float(self.with_bias)
+        products = _halved(d + 3, 160) + _halved(p + 3, 160)
+        traces = _diagonal(of_inputs), _diagonal(of_grads)
+        sizes = ((traces[0] + _TINY) * (traces[1] + _TINY)).sqrt().sum(1)
+        sizes = sizes * enlarge(products + width, a.dtype)
+        found = (of_inputs * of_grads).sum(2).sum(1).clamp_min(0)
+        found = found + rounding(products + 2 * width, a.dtype) * sizes.square()
+        # Squares that underflow.
+        return found + width * _TINY * (traces[0].sum(1) + traces[1].sum(1)), sizes
+
+    def _direct(self, a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
+        """By the gradients of a few examples at a time; and what the rows are long, added up."""
+        width, d, p = *a.shape[1:], b.shape[2]
+        at_once = max(1, _DIRECT_ELEMENTS // (d * p))
         parts = zip(a.split(at_once), b.split(at_once), strict=True)
         found = torch.cat([squares(self._gradients(*part, 16)) for part in parts])
-        of_inputs = torch.linalg.vector_norm(a, dim=2).square() + float(self.with_bias)
-        sizes = (of_inputs.sqrt() * torch.linalg.vector_norm(b, dim=2)).sum(1)
-        eps = torch.finfo(a.dtype).eps
-        heavy = (sizes.square() - _HEAVY * found).clamp_min(0)
-        return (found.sqrt() + _DIRECT * eps * sizes).square() + 16 * eps * heavy
+        sizes = ((_squared(a) + float(self.with_bias) + _TINY) * (_squared(b) + _TINY)).sqrt()
+        sizes = sizes.sum(1) * enlarge(_depth(d) + _depth(p) + width, a.dtype)
+        hidden = rounding(width + _halved(width, 16), a.dtype) * sizes
+        return (found.sqrt() + hidden).square(), sizes
 
-    def weighted_sum(self, weights: Tensor) -> dict[str, Tensor]:
-        if self._held:
-            return {name: combined(each, weights) for name, each in self._held.items()}
-        out: dict[str, Tensor] = {}
+    def weighted_sum(self, weights: Tensor, numbered: Numbered | None = None) -> dict[str, Tensor]:
+        out = {}
+        if self.with_weight:
+            out["weight"] = torch.zeros_like(self.layer.weight, dtype=torch.float64)
+        if self.with_bias:
+            out["bias"] = torch.zeros_like(self.layer.bias, dtype=torch.float64)
         for call in self.calls:
-            grads = _weighted(call, weights)
-            parts = {"bias": grads.sum(0)} if self.with_bias else {}
-            if self.with_weight:
-                inputs = _flat(call.inputs[0])
-                inputs = inputs if _all(weights) else _finite(inputs)
-                parts["weight"] = _long_product(grads.t(), inputs.t())
-            for name, value in parts.items():
-                out[name] = out[name] + value if name in out else value
+            light = torch.zeros_like(weights)
+            rows = None if numbered is None else _rows_in_turn(call, self.count)
+            if numbered is not None and rows is not None:
+                light = torch.where(self._light & (rows <= _BLOCK_ROWS), weights, 0.0)
+                self._add_blocks(out, call, light, numbered.rows_of_blocks(rows, _BLOCK_ROWS))
+            if rows is None or not torch.equal(light, weights):
+                self._add(out, call, (weights - light).double())
         return out
+
+    def _add(self, out: dict[str, Tensor], call: Call, weights: Tensor) -> None:
+        """Add what a call gives, in float64."""
+        inputs, grads, each = self._rows(call, weights)
+        pieces = zip(*(part.split(_ROWS_AT_ONCE) for part in (inputs, grads, each)), strict=True)
+        drop = not _all(weights)
+        for x, gradient, factor in pieces:
+            gradient, x = gradient * factor, x.double()
+            if drop:
+                gradient, x = _finite(gradient), _finite(x)
+            if self.with_weight:
+                out["weight"].addmm_(gradient.t(), x)
+            if self.with_bias:
+                out["bias"] += gradient.sum(0)
+
+    def _add_blocks(
+        self, out: dict[str, Tensor], call: Call, weights: Tensor, blocks: list[int]
+    ) -> None:
+        """Add what a call gives, a block of rows in its own precision and the blocks in float64."""
+        if self.with_bias:  # an example's own rows first
+            own = _summed(call.grad, call.rows, self.layer.bias.shape)
+            out["bias"] += combined(own, weights)
+        if not self.with_weight:
+            return
+        inputs, grads, each = self._rows(call, weights)
+        grads = grads * each
+        if not _all(weights):
+            inputs, grads = _finite(inputs), _finite(grads)
+        for x, gradient in zip(inputs.split(blocks), grads.split(blocks), strict=True):
+            out["weight"] += gradient.t() @ x
+
+    def _rows(self, call: Call, weights: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """What went in, the gradient at what came out, and the weight, row by row."""
+        each = weights.unsqueeze(1)
+        if call.rows is not None or call.grad.dim() > 2:
+            each = each[_owner(call, self.count)]
+        return _flat(call.inputs[0]), _flat(call.grad), each
 
 
 class EmbeddingRule:
@@ -173,13 +232,14 @@ class EmbeddingRule:
 
     def squared_norms(self) -> Tensor:
         # A long running sum: in float32 it would drift.
-        of_rows = self.gradients.square().sum(1).double()
+        of_rows = _squared(self.gradients).double()
         out = of_rows.new_zeros(self.count).index_add_(0, self.owner, of_rows)
-        return out.to(self.gradients.dtype) * ENLARGE
+        kind = self.gradients.dtype
+        return out.to(kind) * enlarge(_depth(self.gradients.shape[1]), kind)
 
-    def weighted_sum(self, weights: Tensor) -> dict[str, Tensor]:
-        rows = self.gradients * weights[self.owner].unsqueeze(1)
-        out = torch.zeros_like(self.layer.weight)
+    def weighted_sum(self, weights: Tensor, numbered: Numbered | None = None) -> dict[str, Tensor]:
+        rows = self.gradients * weights.double()[self.owner].unsqueeze(1)
+        out = torch.zeros_like(self.layer.weight, dtype=torch.float64)
         return {"weight": out.index_add_(0, self.ids, rows if _all(weights) else _finite(rows))}
 
 
@@ -204,7 +264,9 @@ def small(local: Local) -> type:
         def squared_norms(self) -> Tensor:
             return squares(self.gradients)
 
-        def weighted_sum(self, weights: Tensor) -> dict[str, Tensor]:
+        def weighted_sum(
+            self, weights: Tensor, numbered: Numbered | None = None
+        ) -> dict[str, Tensor]:
             return {name: combined(each, weights) for name, each in self.gradients.items()}
 
     return SmallRule
@@ -252,16 +314,43 @@ RULES: dict[type[nn.Module], type[Rule]] = {
 
 def squares(gradients: dict[str, Tensor]) -> Tensor:
     """|gradient|^2 of each example, a little enlarged."""
-    parts = [each.reshape(len(each), -1).square().sum(1) for each in gradients.values()]
-    return torch.stack(parts).sum(0) * ENLARGE
+    flat = [each.reshape(len(each), -1) for each in gradients.values()]
+    roundings = max(_depth(each.shape[1]) for each in flat) + len(flat)
+    return reduce(torch.add, map(_squared, flat)) * enlarge(roundings, flat[0].dtype)
 
 
 def combined(gradients: Tensor, weights: Tensor) -> Tensor:
-    r"""\sum_i weights_i gradients_i. A weight of 0 drops a gradient, even one that is NaN."""
+    r"""\sum_i weights_i gradients_i, in float64. A weight of 0 drops a gradient, even a NaN."""
     if not _all(weights):
         gradients, weights = gradients[weights > 0], weights[weights > 0]
     flat = gradients.reshape(len(gradients), math.prod(gradients.shape[1:]))
-    return _long_product(weights.unsqueeze(0), flat.t()).view(gradients.shape[1:])
+    out = torch.zeros(flat.shape[1], dtype=torch.float64, device=flat.device)
+    at_once = max(1, _ROWS_AT_ONCE * 128 // max(flat.shape[1], 1))
+    for part, each in zip(flat.split(at_once), weights.double().split(at_once), strict=True):
+        out.addmv_(part.double().t(), each)
+    return out.view(gradients.shape[1:])
+
+
+def rounding(roundings: int, kind: torch.dtype) -> float:
+    """What that many roundings in a row may add, as a part of the sizes of what is added."""
+    share = roundings * torch.finfo(kind).eps / 2
+    return share / (1 - share) if share < 0.5 else math.inf
+
+
+def enlarge(roundings: int, kind: torch.dtype) -> float:
+    """The factor for a squared norm that came through so many roundings; it pays ROUNDING, too."""
+    return (1 + ROUNDING) ** 2 * (1 + 2 * rounding(roundings + _SPARE, kind))
+
+
+def _squared(values: Tensor) -> Tensor:
+    """Squares added up along the last dimension, through :func:`_depth` roundings."""
+    if values.shape[-1] <= _LONG:
+        return values.square().sum(-1)
+    return reduce(torch.add, (part.square().sum(-1) for part in values.split(_LONG, -1)))
+
+
+def _depth(length: int) -> int:
+    return min(length, _LONG) + -(-length // _LONG)
 
 
 def _all(weights: Tensor) -> bool:
@@ -274,7 +363,7 @@ def _finite(values: Tensor) -> Tensor:
 
 
 def _product(x: Tensor, y: Tensor, short: int) -> Tensor:
-    """``x y^T`` for each example, long sums by halves: plain ones drift, by 1e-8 a term."""
+    """``x y^T`` for each example, long sums by halves: see :func:`_halved`."""
     half = x.shape[2] // 2
     if half < short:
         return torch.bmm(x, y.transpose(1, 2))
@@ -282,15 +371,19 @@ def _product(x: Tensor, y: Tensor, short: int) -> Tensor:
     return first.add_(_product(x[..., half:], y[..., half:], short))
 
 
-def _long_product(x: Tensor, y: Tensor) -> Tensor:
-    """``x y^T`` over the rows of a batch. Matrix products block their sums, but not narrow ones."""
-    if min(len(x), len(y)) >= 16:
-        return x @ y.t()
-    return _product(x.unsqueeze(0), y.unsqueeze(0), 256).squeeze(0)
+def _with_itself(rows: Tensor) -> Tensor:
+    """Products of an example's rows with each other. Rows begin alike in memory: see products."""
+    rows = F.pad(rows, (0, -rows.shape[-1] % 4)) if rows.shape[-1] % 4 else rows
+    return _product(rows, rows, 160)
 
 
-def _trace(squared: Tensor) -> Tensor:
-    return squared.diagonal(dim1=1, dim2=2).sum(1)
+def _halved(length: int, short: int) -> int:
+    """Through how many roundings a sum goes that is halved until a half is short."""
+    return min(length, 2 * short) + length.bit_length()
+
+
+def _diagonal(squared: Tensor) -> Tensor:
+    return squared.diagonal(dim1=1, dim2=2)
 
 
 def _side_by_side(parts: list[Tensor], dim: int) -> Tensor:
@@ -324,11 +417,13 @@ def _owner(call: Call, count: int) -> Tensor:
     return leading.repeat_interleave(math.prod(call.grad.shape[1:-1]))
 
 
-def _weighted(call: Call, weights: Tensor) -> Tensor:
-    """Output gradients times their examples' weights, as (rows, channels)."""
-    leading = weights if call.rows is None else weights[call.rows.owner]
-    out = _flat(call.grad * leading.view(-1, *[1] * (call.grad.dim() - 1)))
-    return out if _all(weights) else _finite(out)
+def _rows_in_turn(call: Call, count: int) -> Tensor | None:
+    """How many rows each example has, if one example's rows follow the other's."""
+    if call.rows is None:
+        return torch.full((count,), math.prod(call.grad.shape[:-1]) // count)
+    owner = _owner(call, count)
+    in_turn = bool((owner[1:] >= owner[:-1]).all())
+    return torch.bincount(owner, minlength=count) if in_turn else None
 
 
 def _summed(values: Tensor, rows: Rows | None, shape: torch.Size) -> Tensor:

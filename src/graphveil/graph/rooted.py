@@ -21,6 +21,7 @@ from torch import Tensor
 
 from graphveil import _validate
 from graphveil._errors import InvalidInputError
+from graphveil.graph.blocks import Numbered, block_sizes
 from graphveil.graph.caps import cap_receivers, cap_senders
 from graphveil.graph.influence import influence
 from graphveil.graph.messages import Fan, Messages, normalised
@@ -63,8 +64,16 @@ class Rooted:
             yield Fan(self.weight[:, :receivers, :senders], self.mask[:, :receivers, :senders])
 
 
-def rooted(x: Tensor, messages: Messages, roots: Tensor, num_layers: int) -> Rooted:
+def rooted(
+    x: Tensor,
+    messages: Messages,
+    roots: Tensor,
+    num_layers: int,
+    widths: tuple[int, ...] | None = None,
+) -> Rooted:
     """The neighbourhoods of ``roots``, ``num_layers`` deep, with the weights of ``messages``.
+
+    ``widths`` are the sizes to pad to, by default those of the largest among these roots.
 
     *Guarantee conditions*: ``messages`` are the kept ones, the same list in every layer. How many
     reach one node has no bound unless receivers were capped, too: a hub makes a wide table.
@@ -89,7 +98,8 @@ def rooted(x: Tensor, messages: Messages, roots: Tensor, num_layers: int) -> Roo
     ahead = torch.cumsum(sizes[-1], 0) - sizes[-1]
     place = torch.empty_like(every)
     place[order] = torch.arange(len(every), device=device) - ahead[every[order] // n]
-    widths = tuple(int(ring.max()) if b else 1 for ring in sizes.flip(0))
+    if widths is None:
+        widths = tuple(int(ring.max()) if b else 1 for ring in sizes.flip(0))
     by_id = torch.argsort(every)
 
     def place_of(wanted: Tensor) -> Tensor:
@@ -119,18 +129,39 @@ def rooted(x: Tensor, messages: Messages, roots: Tensor, num_layers: int) -> Roo
 
 def reach(messages: Messages, num_layers: int) -> Tensor:
     """At most how many nodes each node's neighbourhood holds, itself included (float64)."""
-    found = torch.ones(messages.num_nodes, 1, dtype=torch.float64)
+    return _reaches(messages, num_layers)[-1]
+
+
+def _reaches(messages: Messages, num_layers: int) -> list[Tensor]:
+    """:func:`reach` for every depth from 0 on."""
+    found = [torch.ones(messages.num_nodes, dtype=torch.float64)]
     for _ in range(num_layers):
-        found = 1 + messages.total(found)
-    return found.squeeze(1)
+        found.append(1 + messages.total(found[-1].unsqueeze(1)).squeeze(1))
+    return found
+
+
+def _own_sizes(messages: Messages, roots: Tensor, num_layers: int) -> Tensor:
+    """What each root's neighbourhood is padded to in every layer: a function of its own sizes."""
+    depths = [found[roots].long() for found in _reaches(messages, num_layers)]
+    outermost = _next_size(depths[-1], 8 if num_layers < 2 else 2)
+    # Receivers of the layers between: few sizes, so that there are not too many batches.
+    between = [_next_size(found.clamp_min(16), 1).minimum(outermost) for found in depths[1:-1]]
+    return torch.stack([outermost, *reversed(between), *depths[:1][:num_layers]], 1)
+
+
+def _next_size(sizes: Tensor, steps: int) -> Tensor:
+    """The next larger one of a public list of sizes, so many ``steps`` from 2^k to 2^(k + 1)."""
+    octave = 2 ** sizes.double().log2().floor().long()
+    unit = (octave // steps).clamp_min(1)
+    return -(-sizes // unit) * unit
 
 
 class RootedTerms:
     """Loss terms to draw from, one for each root: its neighbourhood and its label.
 
-    A batch holds neighbourhoods of similar size, about ``rows_at_once`` rows in all, by default
-    four million numbers: enough to keep two threads busy, little enough to stay in the cache. How
-    terms are batched changes no sum.
+    A batch holds neighbourhoods that are padded to one size, about ``rows_at_once`` rows in all, by
+    default four million numbers: enough to keep two threads busy, little enough to stay in the
+    cache. A neighbourhood's size after padding is its own: who else was drawn never shows in it.
 
     :meth:`capped` makes the messages from edges and knows how many terms one unit touches. Of
     ``messages`` made elsewhere nothing is known: any row may be read by every term, unless
@@ -162,7 +193,8 @@ class RootedTerms:
         self.num_layers, self.touched = num_layers, touched
         self._caps: dict[str, Any] | None = None
         self.rows_at_once = max(256, 2**22 // x.shape[1]) if rows_at_once is None else rows_at_once
-        self.reach = reach(messages, num_layers)[roots]
+        kinds = _own_sizes(messages, roots, num_layers).unique(dim=0, return_inverse=True)
+        self.sizes, self.size_of = kinds
 
     @classmethod
     def capped(
@@ -215,18 +247,17 @@ class RootedTerms:
         return len(self.roots)
 
     def batches(self, drawn: Tensor) -> Iterator[tuple[Rooted, Tensor]]:
-        """Neighbourhoods and labels of the terms drawn, the largest first."""
-        drawn = drawn[torch.argsort(self.reach[drawn], descending=True)]
-        sizes = self.reach[drawn]
-        start = 0
-        while start < len(drawn):
-            largest = float(sizes[start])
-            most = int(self.rows_at_once // largest)
-            alike = int((sizes[start : start + most] >= 0.9 * largest).sum())
-            together = max(1, min(most, max(alike, most // 2)))
-            roots = self.roots[drawn[start : start + together]]
-            yield rooted(self.x, self.messages, roots, self.num_layers), self.y[roots]
-            start += together
+        """Neighbourhoods and labels of the terms drawn, one size after the other."""
+        drawn = drawn.sort().values
+        size_of = self.size_of[drawn]
+        order = torch.argsort(size_of, stable=True)
+        counts = torch.bincount(size_of, minlength=len(self.sizes)).tolist()
+        for widths, alike in zip(self.sizes.tolist(), drawn[order].split(counts), strict=True):
+            rows = torch.full_like(alike, widths[0])
+            for part in alike.split(block_sizes(alike, rows, self.rows_at_once)):
+                roots = self.roots[part]
+                around = rooted(self.x, self.messages, roots, self.num_layers, tuple(widths))
+                yield Numbered((around, self.y[roots]), part)
 
 
 def _arriving(messages: Messages, ring: Tensor, n: int) -> tuple[Tensor, Tensor, Tensor]:

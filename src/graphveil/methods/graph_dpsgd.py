@@ -26,6 +26,7 @@ from graphveil._errors import InvalidInputError, UnprovenError
 from graphveil._files import write_file
 from graphveil.data.graphs import GEOMETRIES, collated, with_degree, with_edge_geometry
 from graphveil.grads.clipped import Losses
+from graphveil.graph.blocks import Numbered, block_sizes
 from graphveil.graph.checks import MASKS, checked
 from graphveil.mechanisms import Gaussian
 from graphveil.methods.base import Facts, Method, Plan, Progress
@@ -147,10 +148,9 @@ class GraphMethod(Method):
         graphs = self._graphs(data)
         self.network_.eval()
         with torch.no_grad():
-            found = [
-                self.network_(*batch[:-1]) for batch in graphs.batches(torch.arange(len(graphs)))
-            ]
-        logits = torch.cat(found) if found else torch.empty(0, self.plan_.facts.num_classes)
+            every = torch.arange(len(graphs))
+            empty = torch.empty(0, self.plan_.facts.num_classes)
+            logits = graphs.logits(self.network_, every) if len(every) else empty
         self._predicted(mode)
         return self._probabilities(logits)
 
@@ -190,13 +190,17 @@ class Graphs:
     def __len__(self) -> int:
         return len(self.ids)
 
-    def batches(self, drawn: Tensor) -> Iterator[tuple[Tensor, Tensor, Tensor, int, Tensor]]:
-        """Rows, edges, owners, how many graphs, labels; as many graphs as fit."""
-        chosen = self.ids[drawn]
-        part = self.nodes[chosen].cumsum(0) // _NODES_AT_ONCE
-        for ids in chosen.split(torch.bincount(part).tolist()) if len(chosen) else ():
-            if len(ids):
-                yield self._batch(ids)
+    def batches(self, drawn: Tensor) -> Iterator[Numbered]:
+        """Rows, edges, owners, how many graphs, labels; ascending, as many graphs as fit."""
+        drawn = drawn.sort().values
+        sizes = block_sizes(drawn, self.nodes[self.ids[drawn]], _NODES_AT_ONCE)
+        for part in drawn.split(sizes):
+            yield Numbered(self._batch(self.ids[part]), part)
+
+    def logits(self, network: GraphClassifier, drawn: Tensor) -> Tensor:
+        """What a network says of the graphs, in the order in which they are named."""
+        found = torch.cat([network(*batch[:-1]) for batch in self.batches(drawn)])
+        return found[drawn.argsort().argsort()]
 
     def _batch(self, ids: Tensor) -> tuple[Tensor, Tensor, Tensor, int, Tensor]:
         nodes, sent = self.nodes[ids], self.sent[ids]
@@ -419,7 +423,7 @@ class GraphBaseline(GraphMethod):
                 make_optimizer(
                     self.optimizer, network.parameters(), self.learning_rate, self.weight_decay
                 ),
-                lambda ids: torch.cat([network(*batch[:-1]) for batch in graphs.batches(ids)]),
+                lambda ids: graphs.logits(network, ids),
                 data.y,
                 data.train_mask.nonzero().flatten(),
                 (data.val_mask & (data.y >= 0)).nonzero().flatten(),
