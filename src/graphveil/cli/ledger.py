@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from graphveil._errors import InvalidInputError
+from graphveil._inputs import read_text
 from graphveil.cli._shared import figure, force_option, json_option, show
 
 if TYPE_CHECKING:
@@ -208,7 +209,7 @@ def import_(path: str, exported: str, as_json: bool) -> None:
     from graphveil.privacy.ledger import Ledger
 
     try:
-        text = Path(exported).read_text()
+        text = read_text(exported)
     except OSError as error:
         raise InvalidInputError(f"{exported} cannot be read: {error.strerror}.") from None
     except UnicodeDecodeError:

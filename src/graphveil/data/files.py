@@ -28,7 +28,11 @@ are. ``public`` is the lines of ``public.txt``.
 
 from __future__ import annotations
 
+import codecs
 import csv
+import io
+import os
+import re
 import warnings
 from pathlib import Path
 from typing import Any, NoReturn
@@ -42,12 +46,16 @@ from torch_geometric.data.data import DataEdgeAttr, DataTensorAttr
 from torch_geometric.data.storage import GlobalStorage
 from torch_geometric.utils import coalesce
 
+from graphveil import _validate
 from graphveil._errors import InvalidInputError
-from graphveil.graph.checks import MASKS, checked
+from graphveil._inputs import ARRAYS, TABLE, check_unpacked, check_zip, read_text, regular
+from graphveil.graph.checks import MASKS, check_layout, checked
 
 _TEXT = ("id", "label", "split", "source", "target")  # read as written: "01" is not "1"
 _PARTS = ("train", "val", "test")
 _OF_GRAPHS = ("batch", "num_graphs", "pos")
+_NAMELESS = re.compile(r"__index_level_\d+__$")  # pandas' own numbers of rows
+_LARGEST = float(np.finfo(np.float32).max)
 _LINES = ("class_names", "public")
 _NAMES = ("x", "edge_index", "y", *MASKS, "edge_attr", "num_classes", *_LINES, *_OF_GRAPHS)
 PUBLIC = "public.txt"  # what tables rest on, beside them
@@ -69,12 +77,12 @@ def read(path: str | Path, *, undirected: bool = True) -> Data:
         data = read_graphs(path, undirected=undirected)
     elif path.is_dir():
         data = _read_tables(path, undirected)
-    elif not path.exists():
+    elif not os.path.exists(path):  # unlike path.exists(), False for a name that is too long
         raise InvalidInputError(f"There is no file or directory {path}; check the path.")
     elif path.suffix == ".npz":
-        data = _read_npz(path)
+        data = _read_npz(regular(path))
     elif path.suffix in (".pt", ".pth"):
-        data = _read_pt(path)
+        data = _read_pt(regular(path))
     else:
         raise InvalidInputError(
             f"The file {path} must be a .npz, a .pt, or a directory with nodes.csv and edges.csv. "
@@ -118,7 +126,7 @@ def _read_tables(folder: Path, undirected: bool) -> Data:
         _put_masks(data, nodes_path, nodes["split"])
     if (lines := folder / PUBLIC).is_file():
         try:
-            data.public = [line for line in lines.read_text().splitlines() if line.strip()]
+            data.public = [line for line in read_text(lines).splitlines() if line.strip()]
         except (OSError, UnicodeDecodeError) as error:
             _unreadable(lines, error)
     return data
@@ -153,18 +161,13 @@ def _read_table(
     """The table at ``path``, ``text`` columns as written; of a table of edges, ``only`` these."""
     try:
         if path.suffix == ".csv":
-            with path.open(newline="", encoding="utf-8-sig") as file:
-                columns = next(csv.reader(file), [])
-        else:
-            import pyarrow.parquet
-
-            columns = list(pyarrow.parquet.read_schema(path).names)
-        _check_columns(path, columns, required)
-        if path.suffix == ".csv":
+            with path.open("rb") as file:
+                columns = header(path, file)
+            _check_columns(path, columns, required)
             kept = list(only) if only and "source" in columns else None
             table = _read_csv(path, columns, text, kept)
         else:
-            table = pd.read_parquet(path, engine="pyarrow")
+            table = _read_parquet(path, required, text)
     except InvalidInputError:
         raise
     except ImportError:
@@ -179,10 +182,66 @@ def _read_table(
     return table
 
 
+def header(path: Path, file: io.BufferedReader) -> list[str]:
+    """The columns that the first line of a csv names; text that is no UTF-8 is called so."""
+    start = file.peek(4)[:4]
+    if start[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE) or b"\0" in start:
+        raise InvalidInputError(
+            f"{path} must be UTF-8 text. It looks like UTF-16 instead; save it as UTF-8."
+        )
+    return next(csv.reader(io.TextIOWrapper(file, encoding="utf-8-sig", newline="")), [])
+
+
+def _read_parquet(path: Path, required: tuple[str, ...], text: tuple[str, ...]) -> pd.DataFrame:
+    """All columns, an index of pandas that has a name among them."""
+    import pyarrow as pa
+    import pyarrow.parquet
+
+    way_out = "write it without compression and dictionaries, or as csv"
+    with pyarrow.parquet.ParquetFile(path) as file:
+        schema = file.schema_arrow
+        _check_columns(path, schema.names, required)
+        # Runs of one value take hardly any room in the file, in which metadata count them so.
+        wide = sum(getattr(kind, "bit_width", 8) if _fixed(kind) else 8 for kind in schema.types)
+        check_unpacked(path, file.metadata.num_rows * wide // 8, TABLE, way_out)
+        # A text told once may stand in every row, so that few rows are read at a time.
+        rows = 1 << 16 if all(map(_fixed, schema.types)) else 1 << 10
+        batches, size = [], 0
+        for batch in file.iter_batches(batch_size=rows):
+            size += batch.nbytes
+            check_unpacked(path, size, TABLE, way_out)
+            batches.append(batch)
+    table = pa.Table.from_batches(batches, schema=schema)
+    table = table.drop_columns([name for name in table.column_names if _NAMELESS.match(name)])
+    for place, (name, kind) in enumerate(zip(table.column_names, table.schema.types, strict=True)):
+        if name in text and (pa.types.is_binary(kind) or pa.types.is_large_binary(kind)):
+            try:
+                table = table.set_column(place, name, table[name].cast(pa.string()))
+            except pa.ArrowInvalid:
+                raise InvalidInputError(
+                    f"{path}: column {name!r} must be UTF-8 text. Got other bytes instead; decode "
+                    "them before you save the table."
+                ) from None
+    return table.to_pandas(ignore_metadata=True)
+
+
+def _fixed(kind: Any) -> bool:
+    """Whether all values of an Arrow type take the same room."""
+    import pyarrow as pa
+
+    return pa.types.is_primitive(kind)
+
+
 def _check_columns(path: Path, columns: list[str], required: tuple[str, ...]) -> None:
     missing = [name for name in required if name not in columns]
     if missing:
-        got = ", ".join(map(repr, columns[:8])) or "an empty file"
+        for mark, name in ((";", "semicolons"), ("\t", "tabs"), ("|", "bars")):
+            if set(required) <= {each.strip(' "') for each in ",".join(columns).split(mark)}:
+                raise InvalidInputError(
+                    f"{path} must have commas between its columns. Got {name} instead; save it "
+                    "with commas, and with points in numbers."
+                )
+        got = ", ".join(_validate.shown(name) for name in columns[:8]) or "an empty file"
         raise InvalidInputError(
             f"{path} must have the column(s) {', '.join(map(repr, missing))}. Got {got} instead; "
             "name them in the first line."
@@ -236,6 +295,8 @@ def _numbers(path: Path, table: pd.DataFrame, columns: list[str]) -> NDArray[np.
             _bad_cell(path, column, wrong, "a finite number", way_out)
         if not pd.api.types.is_numeric_dtype(column):
             table[name] = pd.to_numeric(column)
+        if (wrong := table[name].astype("float64").abs() > _LARGEST).any():
+            _bad_cell(path, column, wrong, "finite as float32", "numbers go up to 3.4e38")
     return np.array(table[columns].to_numpy(np.float32), order="C")
 
 
@@ -276,17 +337,19 @@ def _classes(
     if pd.api.types.is_bool_dtype(known) or numbers.isna().any() or (numbers % 1 != 0).any():
         codes, names = pd.factorize(labels.astype("str").where(labels.notna()), sort=True)
         return codes.astype(np.int64), [str(name) for name in names]
-    y = np.full(len(labels), -1, dtype=np.int64)
-    y[labels.notna().to_numpy()] = np.maximum(numbers.to_numpy(np.int64), -1)
-    if (y >= len(labels)).any():
+    # Compared before they are whole numbers of 64 bits, which some are too large for.
+    wide = np.full(len(labels), -1.0)
+    wide[labels.notna().to_numpy()] = numbers.to_numpy(np.float64)
+    if (wrong := (wide >= len(labels)) | (wide < -(2.0**63))).any():
         rule = f"a class number below the number of {of}, {len(labels)}"
         way_out = "number the classes from 0, or write names such as 'year 2004'"
-        _bad_cell(path, labels, pd.Series(y >= len(labels)), rule, way_out)
-    return y, []
+        _bad_cell(path, labels, pd.Series(wrong), rule, way_out)
+    return np.maximum(wide, -1.0).astype(np.int64), []
 
 
 def _read_npz(path: Path) -> Data:
     try:
+        check_zip(path, ARRAYS, "write it with numpy.savez, which does not compress")
         with np.load(path, allow_pickle=False) as file:
             if not isinstance(file, np.lib.npyio.NpzFile):
                 raise ValueError("one array, not an archive of named ones")
@@ -305,15 +368,19 @@ def _read_npz(path: Path) -> Data:
         elif array.dtype.kind not in "biuf":
             raise InvalidInputError(f"{path}: {name!r} must hold numbers, got {array.dtype}.")
         else:
-            data[name] = torch.from_numpy(_as_pyg_has_it(name, array))
+            data[name] = torch.from_numpy(_as_pyg_has_it(path, name, array))
     return data
 
 
-def _as_pyg_has_it(name: str, array: NDArray[Any]) -> NDArray[Any]:
+def _as_pyg_has_it(path: Path, name: str, array: NDArray[Any]) -> NDArray[Any]:
     """Features as float32, ids and labels as int64. What is neither is left to the checks."""
     if name in ("x", "edge_attr", "pos"):
         return array.astype(np.float32)
     if name in ("edge_index", "y", "batch") and array.dtype.kind in "iu":
+        if array.dtype.kind == "u" and array.size and array.max() > np.iinfo(np.int64).max:
+            raise InvalidInputError(
+                f"{path}: {name!r} must be whole numbers below 2^63, got {array.max()}; correct it."
+            )
         return array.astype(np.int64)
     return np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("="))
 
@@ -321,8 +388,10 @@ def _as_pyg_has_it(name: str, array: NDArray[Any]) -> NDArray[Any]:
 def _read_pt(path: Path) -> Data:
     allowed = [Data, DataEdgeAttr, DataTensorAttr, GlobalStorage]
     try:
+        check_zip(path, ARRAYS, "write it with torch.save, which does not compress")
         with torch.serialization.safe_globals(allowed):
             saved = torch.load(path, map_location="cpu", weights_only=True)
+        _check_tensors(path, saved)
         if isinstance(saved, (list, tuple)) and all(type(each) is Data for each in saved):
             return _joined(path, list(saved))
         if not isinstance(saved, Data):
@@ -337,6 +406,24 @@ def _read_pt(path: Path) -> Data:
     _check_names(path, list(found))
     # A fresh Data: whatever else the file hung on its own is left behind.
     return Data.from_dict(found)
+
+
+def _check_tensors(path: Path, saved: Any) -> None:
+    """Refuse tensors that are not laid out in memory, or that together say more than the file.
+
+    One number may stand for a tensor of any shape (``expand``), and one graph in a list for many.
+    """
+    graphs = saved if isinstance(saved, (list, tuple)) else [saved]
+    size = 0
+    for graph in graphs:
+        for name, value in graph.to_dict().items() if type(graph) is Data else ():
+            if isinstance(value, torch.Tensor):
+                try:
+                    check_layout(name, value)
+                except InvalidInputError as error:
+                    raise InvalidInputError(f"{path}: {error}") from None
+                size += value.numel() * value.element_size()
+    check_unpacked(path, size, ARRAYS, "save contiguous tensors, each graph once")
 
 
 def _joined(path: Path, graphs: list[Data]) -> Data:
@@ -360,7 +447,8 @@ def _bad_cell(path: Path, column: pd.Series, wrong: pd.Series, rule: str, way_ou
     """Name the first wrong cell; rows count from 1, below the header."""
     row = int(np.argmax(wrong.to_numpy(bool)))
     value = column.iloc[row]
-    got = "an empty cell" if pd.isna(value) else repr(getattr(value, "item", lambda: value)())
+    value = getattr(value, "item", lambda: value)()
+    got = "an empty cell" if np.ndim(value) == 0 and pd.isna(value) else _validate.shown(value)
     raise InvalidInputError(
         f"{path}: column {column.name!r} must be {rule}. Got {got} in row {row + 1} instead; "
         f"{way_out}."
@@ -369,7 +457,10 @@ def _bad_cell(path: Path, column: pd.Series, wrong: pd.Series, rule: str, way_ou
 
 def _unreadable(path: Path, error: Exception) -> NoReturn:
     reason = " ".join(str(error).split())
-    if "Weights only load failed" in reason or "allow_pickle" in reason:
+    if isinstance(error, UnicodeDecodeError):
+        reason = f"it is no UTF-8 text: byte 0x{error.object[error.start]:02x}"
+        way_out = "save it as UTF-8; it may be latin-1 or Windows-1252"
+    elif "Weights only load failed" in reason or "allow_pickle" in reason:
         reason = "it holds more than plain arrays, and loading that could run its code"
         way_out = "save a plain Data with torch.save, or arrays with numpy.savez"
     else:

@@ -21,8 +21,6 @@ refused; see :func:`tfidf`. A word is a run of letters, digits and underscores, 
 from __future__ import annotations
 
 import contextlib
-import csv
-import gzip
 import importlib
 import importlib.metadata
 import io
@@ -33,7 +31,7 @@ import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import IO, Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 import pandas as pd
@@ -45,7 +43,8 @@ from torch_geometric.utils import coalesce
 from graphveil import _validate
 from graphveil._errors import InvalidInputError, UnprovenError
 from graphveil._files import partial_name, write_file
-from graphveil.data.files import PUBLIC, _bad_cell, _check_columns, _edge_index, _unreadable
+from graphveil._inputs import TABLE, Unpacked
+from graphveil.data.files import PUBLIC, _bad_cell, _check_columns, _edge_index, _unreadable, header
 from graphveil.graph.checks import checked
 
 _OPTIONS = {"hash": "dimension", "tfidf": "vocabulary", "vectors": "vectors", "sentence": "model"}
@@ -214,14 +213,13 @@ def _read_table(path: str | Path, required: tuple[str, ...]) -> pd.DataFrame:
     if not path.is_file():
         raise InvalidInputError(f"There is no file {path}; check the path.")
     try:
-        with io.TextIOWrapper(_opened(path), encoding="utf-8-sig", newline="") as file:
-            columns = next(csv.reader(file), [])
-        _check_columns(path, columns, required)
-        with warnings.catch_warnings():
+        with _opened(path) as file:
+            _check_columns(path, header(path, file), required)
+        with _opened(path) as file, warnings.catch_warnings():
             # Otherwise a text with a comma and without quotes loses its end.
             warnings.simplefilter("error", pd.errors.ParserWarning)
             table = pd.read_csv(
-                path,
+                file,
                 dtype="str",
                 index_col=False,
                 encoding="utf-8-sig",
@@ -238,8 +236,11 @@ def _read_table(path: str | Path, required: tuple[str, ...]) -> pd.DataFrame:
     return table
 
 
-def _opened(path: Path) -> IO[bytes]:
-    return gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb")  # type: ignore[return-value]
+def _opened(path: Path) -> io.BufferedReader:
+    """A table as bytes; one that unpacks to too much is refused on the way."""
+    if path.suffix != ".gz":
+        return path.open("rb")
+    return io.BufferedReader(Unpacked(path, TABLE, "unpack it, and name the table"))
 
 
 def _large_classes(path: Path, table: pd.DataFrame, min_class: int) -> NDArray[np.bool_]:

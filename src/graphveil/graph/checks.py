@@ -291,7 +291,17 @@ def _tensor(data: Data, name: str, rule: str, way_out: str) -> Tensor:
     value = data[name]
     if not isinstance(value, Tensor):
         raise _refusal(name, rule, type(value).__name__, "convert it with torch.as_tensor")
+    check_layout(name, value)
     return value
+
+
+def check_layout(name: str, value: Tensor) -> None:
+    """Refuse a tensor whose entries are not all in memory: a sparse one, or one of no device."""
+    if value.is_meta:
+        raise _refusal(name, "a tensor with values", "one on the device meta", "save its values")
+    if value.layout != torch.strided:
+        got = f"a sparse one ({str(value.layout).removeprefix('torch.')})"
+        raise _refusal(name, "a dense tensor", got, f"convert it with {name}.to_dense()")
 
 
 def _has(data: Data, name: str) -> bool:
