@@ -10,12 +10,14 @@ takes several times as much memory while it is read. What is not compressed has 
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import io
 import json
 import stat
 import tomllib
 import zipfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +30,8 @@ RATIO = 20
 
 _DIGITS = 300  # a float holds 308
 _DEPTH = 100
+_LONG = f"it has a whole number of more than {_DIGITS} digits"
+_NESTED = f"it is nested more than {_DEPTH} levels deep"
 _KINDS = (
     (stat.S_ISDIR, "a directory"),
     (stat.S_ISFIFO, "a pipe"),
@@ -75,8 +79,10 @@ def read_toml(path: Path) -> dict[str, Any]:
         raise InvalidInputError(f"{path} is no TOML file: {error}.") from None
     try:
         return toml_of(text)
-    except ValueError as error:
+    except tomllib.TOMLDecodeError as error:
         raise InvalidInputError(f"{path} is no TOML file: {error}.") from None
+    except InvalidInputError as error:
+        raise InvalidInputError(f"{path} cannot be used: {error}.") from None
 
 
 def check_unpacked(path: Path, size: int, most: int, way_out: str) -> None:
@@ -132,18 +138,14 @@ def _megabytes(size: int) -> str:
 
 def json_of(text: str | bytes) -> Any:
     """The value of a JSON text, if :func:`plain` has nothing against it; ValueError otherwise."""
-    try:
+    with _limits():
         return plain(json.loads(text))
-    except RecursionError:
-        raise InvalidInputError("it is nested too deeply") from None
 
 
 def toml_of(text: str) -> dict[str, Any]:
     """The table of a TOML text, if :func:`plain` has nothing against it; ValueError otherwise."""
-    try:
+    with _limits():
         return plain(tomllib.loads(text))
-    except RecursionError:
-        raise InvalidInputError("it is nested too deeply") from None
 
 
 def toml_value(text: str) -> Any:
@@ -153,6 +155,19 @@ def toml_value(text: str) -> Any:
     except ValueError:
         return text.strip()
     return found["value"] if set(found) == {"value"} else text.strip()
+
+
+@contextlib.contextmanager
+def _limits() -> Iterator[None]:
+    """Python's own limits in the words of :func:`plain`."""
+    try:
+        yield
+    except RecursionError:
+        raise InvalidInputError(_NESTED) from None
+    except ValueError as error:
+        if "integer string conversion" in str(error):
+            raise InvalidInputError(_LONG) from None
+        raise
 
 
 def plain(value: Any) -> Any:
@@ -166,10 +181,10 @@ def plain(value: Any) -> Any:
             elif isinstance(each, list):
                 inner += each
             elif isinstance(each, int) and abs(each) >= 10**_DIGITS:
-                raise InvalidInputError(f"it has a whole number of more than {_DIGITS} digits")
+                raise InvalidInputError(_LONG)
             elif isinstance(each, str) and "\0" in each:
                 raise InvalidInputError("it has a text with a NUL character")
         if not inner:
             return value
         level = inner
-    raise InvalidInputError("it is nested too deeply")
+    raise InvalidInputError(_NESTED)

@@ -97,7 +97,7 @@ def test_a_bad_description_gets_one_line(described_as, text, said):
 def test_an_unknown_name_lists_the_known_ones(tmp_path):
     with pytest.raises(InvalidInputError, match="splits-table2"):
         read("splits-table3")
-    with pytest.raises(InvalidInputError, match="cannot be read"):
+    with pytest.raises(InvalidInputError, match="Got a directory"):
         read(tmp_path)
 
 

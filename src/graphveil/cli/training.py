@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from graphveil import _validate
 from graphveil._errors import InvalidInputError
 from graphveil.cli._asked import made, merged, method_named
 from graphveil.cli._shared import (
@@ -140,11 +141,12 @@ def _facts(data: str | None, sizes: dict[str, Any], record: str) -> Facts:
             raise click.UsageError(f"The sizes of {data!r} vary; give {', '.join(missing)}.")
         raise click.UsageError(f"Give {', '.join(missing)}, or '--data' with a name.")
     train = sizes.get("train")
+    count = _validate.integer(f"{record}s", sizes["nodes"], "[1, 1e12]")
     return Facts(
-        num_nodes=sizes["nodes"],
+        num_nodes=count,
         num_features=sizes["features"],
         num_classes=sizes["classes"],
-        num_train=max(1, round(0.75 * sizes["nodes"])) if train is None else train,
+        num_train=max(1, round(0.75 * count)) if train is None else train,
         directed=bool(sizes["directed"]),
         record=record,
     )

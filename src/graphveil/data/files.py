@@ -31,6 +31,7 @@ from __future__ import annotations
 import codecs
 import csv
 import io
+import math
 import os
 import re
 import warnings
@@ -280,23 +281,32 @@ def _features(path: Path, nodes: pd.DataFrame) -> NDArray[np.float32]:
     return _numbers(path, nodes, columns)
 
 
+def floats(column: pd.Series) -> pd.Series:
+    """A column as float64: NaN where it is no number, infinite where it is too large for one."""
+    numbers = pd.to_numeric(column, errors="coerce")
+    if numbers.dtype == object:  # whole numbers beyond 64 bits
+        numbers = numbers.map(lambda each: math.inf if abs(each) >= 1e300 else float(each))
+    return numbers.astype("float64")
+
+
 def _numbers(path: Path, table: pd.DataFrame, columns: list[str]) -> NDArray[np.float32]:
     """The ``columns``, each a finite number in every row."""
     for name in columns:
         column = table[name]
-        if not pd.api.types.is_numeric_dtype(column):
-            wrong = pd.to_numeric(column, errors="coerce").isna()
-        elif pd.api.types.is_complex_dtype(column):
+        if column.dtype.kind in "cmM":  # complex numbers, dates and durations
             wrong = pd.Series(True, index=column.index)
+        elif not pd.api.types.is_numeric_dtype(column):
+            wrong = pd.to_numeric(column, errors="coerce").isna()
         else:
             wrong = ~np.isfinite(column.astype("float64"))
         if wrong.any():
             way_out = "fill it in, or turn categories into columns of 0 and 1"
             _bad_cell(path, column, wrong, "a finite number", way_out)
-        if not pd.api.types.is_numeric_dtype(column):
-            table[name] = pd.to_numeric(column)
-        if (wrong := table[name].astype("float64").abs() > _LARGEST).any():
+        numbers = floats(column)
+        if (wrong := numbers.abs() > _LARGEST).any():
             _bad_cell(path, column, wrong, "finite as float32", "numbers go up to 3.4e38")
+        if not pd.api.types.is_numeric_dtype(column):
+            table[name] = numbers
     return np.array(table[columns].to_numpy(np.float32), order="C")
 
 
@@ -333,7 +343,10 @@ def _classes(
 ) -> tuple[NDArray[np.int64], list[str]]:
     """The class numbers, -1 for unlabelled, and the names if the labels are names."""
     known = labels.dropna()
-    numbers = pd.to_numeric(known, errors="coerce")
+    numbers = floats(known)
+    far = known[~np.isfinite(numbers)].astype("str")
+    if len(far) and far.str.fullmatch(r"[+-]?[0-9]+(e[+]?[0-9]+)?").all():
+        numbers = numbers.where(np.isfinite(numbers), 1e300)  # a number, however long
     if pd.api.types.is_bool_dtype(known) or numbers.isna().any() or (numbers % 1 != 0).any():
         codes, names = pd.factorize(labels.astype("str").where(labels.notna()), sort=True)
         return codes.astype(np.int64), [str(name) for name in names]

@@ -24,6 +24,14 @@ except ImportError:  # no such locks on Windows
 LOG = "log.txt"
 
 
+def behind_links(directory: str | Path) -> Path:
+    """The directory itself, where a link leads to it: that is set aside and removed, not the link.
+
+    Not ``Path.resolve``, which raises for a link to itself.
+    """
+    return Path(os.path.realpath(directory) if os.path.islink(directory) else directory)
+
+
 def write_text(path: str | Path, text: str) -> None:
     """Write a file whole or not at all."""
     try:
