@@ -72,14 +72,14 @@ def read(path: str | Path, *, undirected: bool = True) -> Data:
     public.
     """
     path = Path(path).expanduser()
+    if not os.path.exists(path):  # unlike path.exists(), False for a name that is too long
+        raise InvalidInputError(f"There is no file or directory {path}; check the path.")
     if path.is_dir() and any((path / f"graphs.{end}").exists() for end in ("csv", "parquet")):
         from graphveil.data.graph_tables import read_graphs
 
         data = read_graphs(path, undirected=undirected)
     elif path.is_dir():
         data = _read_tables(path, undirected)
-    elif not os.path.exists(path):  # unlike path.exists(), False for a name that is too long
-        raise InvalidInputError(f"There is no file or directory {path}; check the path.")
     elif path.suffix == ".npz":
         data = _read_npz(regular(path))
     elif path.suffix in (".pt", ".pth"):
@@ -108,7 +108,7 @@ def _read_tables(folder: Path, undirected: bool) -> Data:
     if len(nodes) == 0:
         raise InvalidInputError(f"{nodes_path} has no rows; give each node one.")
 
-    if "graph" in nodes and pd.to_numeric(nodes["graph"], errors="coerce").isna().any():
+    if "graph" in nodes and floats(nodes["graph"]).isna().any():
         raise InvalidInputError(
             f"{nodes_path} has a column 'graph' of names, so that {folder} must hold a table of "
             "graphs. Got none instead; add graphs.csv with a column 'id'."
@@ -190,7 +190,8 @@ def header(path: Path, file: io.BufferedReader) -> list[str]:
         raise InvalidInputError(
             f"{path} must be UTF-8 text. It looks like UTF-16 instead; save it as UTF-8."
         )
-    return next(csv.reader(io.TextIOWrapper(file, encoding="utf-8-sig", newline="")), [])
+    with io.TextIOWrapper(file, encoding="utf-8-sig", newline="") as lines:
+        return next(csv.reader(lines), [])
 
 
 def _read_parquet(path: Path, required: tuple[str, ...], text: tuple[str, ...]) -> pd.DataFrame:
@@ -283,10 +284,19 @@ def _features(path: Path, nodes: pd.DataFrame) -> NDArray[np.float32]:
 
 def floats(column: pd.Series) -> pd.Series:
     """A column as float64: NaN where it is no number, infinite where it is too large for one."""
-    numbers = pd.to_numeric(column, errors="coerce")
-    if numbers.dtype == object:  # whole numbers beyond 64 bits
-        numbers = numbers.map(lambda each: math.inf if abs(each) >= 1e300 else float(each))
-    return numbers.astype("float64")
+    try:
+        return pd.to_numeric(column, errors="coerce").astype("float64")
+    except OverflowError:
+        return column.map(_float).astype("float64")
+
+
+def _float(value: Any) -> float:
+    try:
+        return float(value)
+    except OverflowError:
+        return math.inf
+    except (TypeError, ValueError):
+        return math.nan
 
 
 def _numbers(path: Path, table: pd.DataFrame, columns: list[str]) -> NDArray[np.float32]:
@@ -296,7 +306,7 @@ def _numbers(path: Path, table: pd.DataFrame, columns: list[str]) -> NDArray[np.
         if column.dtype.kind in "cmM":  # complex numbers, dates and durations
             wrong = pd.Series(True, index=column.index)
         elif not pd.api.types.is_numeric_dtype(column):
-            wrong = pd.to_numeric(column, errors="coerce").isna()
+            wrong = floats(column).isna()
         else:
             wrong = ~np.isfinite(column.astype("float64"))
         if wrong.any():

@@ -44,7 +44,15 @@ from graphveil import _validate
 from graphveil._errors import InvalidInputError, UnprovenError
 from graphveil._files import partial_name, write_file
 from graphveil._inputs import TABLE, Unpacked
-from graphveil.data.files import PUBLIC, _bad_cell, _check_columns, _edge_index, _unreadable, header
+from graphveil.data.files import (
+    PUBLIC,
+    _bad_cell,
+    _check_columns,
+    _edge_index,
+    _unreadable,
+    floats,
+    header,
+)
 from graphveil.graph.checks import checked
 
 _OPTIONS = {"hash": "dimension", "tfidf": "vocabulary", "vectors": "vectors", "sentence": "model"}
@@ -396,7 +404,7 @@ def read_vocabulary(path: str | Path) -> Vocabulary:
     """Read what :func:`write_vocabulary` writes, from whatever public text it was counted."""
     table = _read_table(path, ("word", "documents"))
     path = Path(path)
-    numbers = pd.to_numeric(table["documents"], errors="coerce")
+    numbers = floats(table["documents"])
     total = table["word"].isna()
     if total.sum() != 1 or len(table) == 1:
         raise InvalidInputError(
@@ -404,7 +412,7 @@ def read_vocabulary(path: str | Path) -> Vocabulary:
             f"{len(table)} rows, {int(total.sum())} of the latter instead; write it as ',1000'."
         )
     most = numbers[total].iloc[0]
-    most = most if most >= 1 else 2**53
+    most = min(most, 2**53) if most >= 1 else 2**53
     wrong = ~((numbers >= 1) & (numbers <= most) & (numbers % 1 == 0))
     if wrong.any():
         rule = "a whole number from 1 to the number of documents"

@@ -171,6 +171,11 @@ def _edges(data: Data, num_nodes: int) -> None:
             f"the edge {source} -> {target} at position {first}",
             f"drop the {len(outside)} edge(s) to absent nodes or add the nodes",
         )
+    if _has(data, "edge_attr"):
+        rows, way_out = edge_index.size(1), "give every edge a row, or leave it out"
+        value = _tensor(data, "edge_attr", "a tensor (edges, columns)", way_out)
+        if value.dim() == 0 or len(value) != rows:
+            raise _refusal("edge_attr", f"of {rows} rows", _shape(value), way_out)
 
 
 def _graphs(data: Data, num_nodes: int) -> None:

@@ -22,6 +22,7 @@ from __future__ import annotations
 import contextlib
 import json
 import math
+import os
 import secrets
 import sqlite3
 import urllib.parse
@@ -331,7 +332,7 @@ class Ledger:
         return file.with_name(f"{file.name}-wal")
 
     def _connected(self, write: bool, create: bool) -> sqlite3.Connection:
-        place = f"file:{urllib.parse.quote(str(self.path.absolute()))}"
+        place = f"file:{urllib.parse.quote(os.fsencode(self.path.absolute()))}"
         try:
             # To read, too: the last to leave tidies up what SQLite keeps beside the file.
             connection = _opened(f"{place}?mode={'rwc' if create else 'rw'}")
