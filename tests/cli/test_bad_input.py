@@ -139,10 +139,11 @@ def test_a_run_goes_where_a_link_leads_and_the_link_stays(run, here, graph):
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/zero"), reason="no devices")
+@pytest.mark.usefixtures("alarm")
 def test_devices_and_pipes_are_not_read(refused, here, trained):
     os.mkfifo("pipe")
     shutil.copytree(trained, here / "run")
-    for name in ("/dev/zero", "pipe"):
+    for name in ("pipe", "/dev/zero"):
         assert name in refused(f"train --config {name} --out o")
         assert name in refused(f"account --event {name} --delta 0.1")
         assert name in refused(f"bench {name}")

@@ -2,7 +2,6 @@
 
 import gzip
 import os
-import signal
 import warnings
 
 import numpy as np
@@ -224,20 +223,6 @@ def test_attributes_that_are_not_one_for_each_edge_are_refused(tmp_path):
 
 
 # --- what is no file ------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def alarm():
-    """Stop what waits for ever."""
-
-    def stop(*_):
-        raise AssertionError("it was opened, which never ends")
-
-    before = signal.signal(signal.SIGALRM, stop)
-    signal.alarm(20)
-    yield
-    signal.alarm(0)
-    signal.signal(signal.SIGALRM, before)
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no named pipes")
