@@ -14,6 +14,7 @@ import contextlib
 import gzip
 import io
 import json
+import os
 import stat
 import tomllib
 import zipfile
@@ -42,6 +43,14 @@ _KINDS = (
 
 
 # --- files ----------------------------------------------------------------------------------------
+
+
+def at_home(path: str | Path) -> Path:
+    """The ``path`` with ``~`` as somebody's folder, or as it is where there is no such person.
+
+    Not ``Path.expanduser``, which raises then.
+    """
+    return Path(os.path.expanduser(path))
 
 
 def regular(path: Path) -> Path:

@@ -152,3 +152,21 @@ def test_devices_and_pipes_are_not_read(refused, here, trained):
     os.mkfifo(here / "run" / "model.safetensors")
     assert "model.safetensors" in refused("report run --out page.html")
     assert not (here / "o").exists()
+
+
+@pytest.mark.skipif(os.name != "posix", reason="no links")
+def test_links_to_themselves_and_homes_of_nobody(refused, run, here, graph):
+    (here / "loop").symlink_to("loop")
+    open_account = "--name x --epsilon 1 --delta 0.1"
+    assert run(f"ledger open a.ledger {open_account}")[0] == 0
+    for line in (
+        f"ledger open loop {open_account}",
+        "ledger export a.ledger --out loop/x",
+        "report loop --out page.html",
+        f"train mlp --data {graph} --set steps=1 --out loop",
+        "data show ~nobody-here/x.npz",
+        "train mlp --data social --root ~nobody-here --out o",
+        "data build text --documents ~nobody-here/x.csv --links l --features hash --out o.npz",
+    ):
+        refused(line)
+    assert sorted(os.listdir(here)) == ["a.ledger", "loop"]

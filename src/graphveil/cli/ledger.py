@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -180,8 +181,8 @@ def export(path: str, out: str | None, force: bool, as_json: bool) -> None:
         click.echo(json.dumps(json.loads(text)) if as_json else text.rstrip())
         return
     check_file(out, force)
-    file = Path(path).resolve()
-    if Path(out).resolve() in (file.with_name(file.name + end) for end in ("", "-wal", "-shm")):
+    file = os.path.realpath(path)
+    if os.path.realpath(out) in (f"{file}{end}" for end in ("", "-wal", "-shm")):
         raise InvalidInputError(
             f"An export must not take the place of the ledger itself. Got {out} instead; choose "
             "another name."

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from graphveil._errors import InvalidInputError
+from graphveil._inputs import at_home
 from graphveil.data import raw
 
 if TYPE_CHECKING:
@@ -91,7 +92,7 @@ def load(source: str | Path, root: str | Path | None = None, *, undirected: bool
 
 
 def _load_path(source: str | Path, undirected: bool) -> Data:
-    if not Path(source).expanduser().exists():
+    if not at_home(source).exists():
         raise InvalidInputError(
             f"The 'data' parameter must be a path or one of {', '.join(CATALOG)}. "
             f"Got {str(source)!r} instead; there is no such file or directory."
@@ -103,8 +104,8 @@ def _load_path(source: str | Path, undirected: bool) -> Data:
 
 def _root(root: str | Path | None) -> Path:
     if root is None:
-        return Path(os.environ.get("GRAPHVEIL_DATA") or raw.cache()).expanduser()
-    path = Path(root).expanduser()
+        return at_home(os.environ.get("GRAPHVEIL_DATA") or raw.cache())
+    path = at_home(root)
     if not path.is_dir():
         raise InvalidInputError(
             f"The 'root' parameter must be a folder with data. Got {str(root)!r} instead; leave it "

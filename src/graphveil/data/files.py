@@ -49,7 +49,7 @@ from torch_geometric.utils import coalesce
 
 from graphveil import _validate
 from graphveil._errors import InvalidInputError
-from graphveil._inputs import ARRAYS, TABLE, check_unpacked, check_zip, read_text, regular
+from graphveil._inputs import ARRAYS, TABLE, at_home, check_unpacked, check_zip, read_text, regular
 from graphveil.graph.checks import MASKS, check_layout, checked
 
 _TEXT = ("id", "label", "split", "source", "target")  # read as written: "01" is not "1"
@@ -71,7 +71,7 @@ def read(path: str | Path, *, undirected: bool = True) -> Data:
     *Guarantee*: none; reading is not releasing. Feature columns, class names and ids count as
     public.
     """
-    path = Path(path).expanduser()
+    path = at_home(path)
     if not os.path.exists(path):  # unlike path.exists(), False for a name that is too long
         raise InvalidInputError(f"There is no file or directory {path}; check the path.")
     if path.is_dir() and any((path / f"graphs.{end}").exists() for end in ("csv", "parquet")):
@@ -97,7 +97,7 @@ def read(path: str | Path, *, undirected: bool = True) -> Data:
 
 def node_ids(folder: str | Path) -> list[str]:
     """The ids in the tables at ``folder``, as written there, in the order of the nodes."""
-    table = _read_table(_table_path(Path(folder).expanduser(), "nodes"), required=("id",))
+    table = _read_table(_table_path(at_home(folder), "nodes"), required=("id",))
     return [str(each) for each in table["id"]]
 
 

@@ -43,7 +43,7 @@ from torch_geometric.utils import coalesce
 from graphveil import _validate
 from graphveil._errors import InvalidInputError, UnprovenError
 from graphveil._files import partial_name, write_file
-from graphveil._inputs import TABLE, Unpacked
+from graphveil._inputs import TABLE, Unpacked, at_home
 from graphveil.data.files import (
     PUBLIC,
     _bad_cell,
@@ -217,7 +217,7 @@ def read_documents(
 
 def _read_table(path: str | Path, required: tuple[str, ...]) -> pd.DataFrame:
     """Every cell as text, only an empty one missing; ``.gz`` is unpacked."""
-    path = Path(path).expanduser()
+    path = at_home(path)
     if not path.is_file():
         raise InvalidInputError(f"There is no file {path}; check the path.")
     try:
@@ -327,9 +327,7 @@ def mean_vectors(texts: Sequence[str], path: str | Path) -> Rows:
 
     *Guarantee*: no cost. The file is public.
     """
-    found, vectors = _read_vectors(
-        Path(path).expanduser(), {word for t in texts for word in words(t)}
-    )
+    found, vectors = _read_vectors(at_home(path), {word for t in texts for word in words(t)})
     if not found:
         raise InvalidInputError(
             f"{path} has a vector for no word of the documents; it may be of another language, or "
@@ -512,7 +510,7 @@ def _language_model(model: str | Path) -> Any:
 
 def _model_folder(model: str | Path) -> Path | None:
     """The folder of a model on disk or inside an installed package; None for any other name."""
-    folder = Path(model).expanduser()
+    folder = at_home(model)
     if folder.is_dir():
         if not any((folder / name).is_file() for name in ("modules.json", "config.json")):
             raise InvalidInputError(
@@ -551,7 +549,7 @@ def write(path: str | Path, data: Data, *, force: bool = False) -> None:
 
     *Guarantee*: none. The file is as private as the documents are.
     """
-    path = Path(path).expanduser()
+    path = at_home(path)
     check_place(path, force)
     if path.suffix == "":
         _write_folder(path, data)
@@ -568,7 +566,7 @@ def write(path: str | Path, data: Data, *, force: bool = False) -> None:
 
 def check_place(path: str | Path, force: bool) -> None:
     """Refuse a place that cannot be written to, or is taken; before anything is spent on it."""
-    path = Path(path).expanduser()
+    path = at_home(path)
     if path.suffix not in (".npz", ".pt", ""):
         raise InvalidInputError(
             f"The 'out' parameter must end in .npz or .pt, or be a folder. Got {str(path)!r} "

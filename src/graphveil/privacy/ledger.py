@@ -328,7 +328,7 @@ class Ledger:
 
     def _log(self) -> Path:
         """Where SQLite keeps the newest entries: beside the file, not beside a link to it."""
-        file = self.path.resolve()
+        file = Path(os.path.realpath(self.path))
         return file.with_name(f"{file.name}-wal")
 
     def _connected(self, write: bool, create: bool) -> sqlite3.Connection:
