@@ -142,7 +142,7 @@ def _facts(data: str | None, sizes: dict[str, Any], record: str) -> Facts:
             raise click.UsageError(f"The sizes of {data!r} vary; give {', '.join(missing)}.")
         raise click.UsageError(f"Give {', '.join(missing)}, or '--data' with a name.")
     train = sizes.get("train")
-    count = _validate.integer(f"{record}s", sizes["nodes"], "[1, 1e12]")
+    count = _validate.integer("num_nodes", sizes["nodes"], "[1, 1e12]")
     return Facts(
         num_nodes=count,
         num_features=sizes["features"],
