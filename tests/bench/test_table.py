@@ -64,6 +64,10 @@ def test_every_combination_of_what_varies_is_a_row(described_as):
     ("text", "said"),
     [
         ("title = ", "is no TOML file"),
+        (
+            HEAD + "delta = nan\n" + RUN + "[[run]]\nmethod = 'dp-mlp'\nepsilon = 1\n",
+            "'delta' parameter must be",
+        ),
         (HEAD, "must have the key 'run'"),
         ("data = ['a']\n" + RUN, "must have the key 'title'"),
         ("title = 't'\ndata = []\n" + RUN, "must name graphs in 'data'"),

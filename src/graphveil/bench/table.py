@@ -197,13 +197,16 @@ def _lines(run: Any, table: dict[str, Any], path: str, number: int) -> Iterator[
         if private != (budget is not None):
             rule = "must have an 'epsilon'" if private else "trains in the open, without 'epsilon'"
             raise InvalidInputError(f"{place}: the method '{run['method']}' {rule}.")
+        delta = run.get("delta", table.get("delta")) if private else None
+        if delta is not None:  # before the first line is run, whose results would be left
+            delta = _validate.number("delta", delta, "(0, 1)")
         share = free.get("train_share", run.get("train_share", 1.0))
         shown = varied if "train_share" not in free else {"train_share": share, **varied}
         yield Line(
             asked=Asked(
                 method=run["method"],
                 budget=None if budget is None else _validate.number("epsilon", budget, "(0, inf)"),
-                delta=run.get("delta", table.get("delta")) if private else None,
+                delta=delta,
                 settings={**run.get("settings", {}), **varied},
                 train_share=_validate.number("train_share", share, "(0, 1]"),
                 name=run.get("name"),
