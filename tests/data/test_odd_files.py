@@ -79,6 +79,11 @@ def test_a_feature_beyond_float32_is_refused_without_a_warning(tmp_path, value):
     assert "row 3" in said
 
 
+def test_an_array_beyond_float32_is_refused_without_a_warning(tmp_path):
+    np.savez(tmp_path / "g.npz", x=np.array([[1.0], [1e308]]), edge_index=np.zeros((2, 0), "i8"))
+    assert "'x'" in refusal(tmp_path / "g.npz")
+
+
 # --- encodings and separators ---------------------------------------------------------------------
 
 NODES = "id,a\nn0,1\nn1,é\n"

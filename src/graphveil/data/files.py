@@ -398,7 +398,8 @@ def _read_npz(path: Path) -> Data:
 def _as_pyg_has_it(path: Path, name: str, array: NDArray[Any]) -> NDArray[Any]:
     """Features as float32, ids and labels as int64. What is neither is left to the checks."""
     if name in ("x", "edge_attr", "pos"):
-        return array.astype(np.float32)
+        with np.errstate(over="ignore"):  # what is infinite then, the checks refuse
+            return array.astype(np.float32)
     if name in ("edge_index", "y", "batch") and array.dtype.kind in "iu":
         if array.dtype.kind == "u" and array.size and array.max() > np.iinfo(np.int64).max:
             raise InvalidInputError(
