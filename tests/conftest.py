@@ -1,6 +1,7 @@
 """What tests of several parts share."""
 
 import os
+import signal
 import subprocess
 
 # Tensors are tiny here. Workers that share the machine have a thread each: more would wait for each
@@ -8,6 +9,23 @@ import subprocess
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import pytest
+
+
+@pytest.fixture
+def alarm():
+    """Stop what would wait for ever; where there are no alarms, nothing does."""
+    if not hasattr(signal, "SIGALRM"):
+        yield
+        return
+
+    def stop(*_):
+        raise AssertionError("it was opened, which never ends")
+
+    before = signal.signal(signal.SIGALRM, stop)
+    signal.alarm(20)
+    yield
+    signal.alarm(0)
+    signal.signal(signal.SIGALRM, before)
 
 
 @pytest.fixture

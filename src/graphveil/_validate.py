@@ -22,15 +22,15 @@ def number(name: str, value: Any, interval: str) -> float:
     >>> number("rate", 0.5, "(0, 1]")
     0.5
     """
-    if not _is_real(value) or not _inside(float(value), interval):
+    if not _is_real(value) or not _inside(_float(value), interval):
         raise _refusal(name, f"a number in {interval}", value)
     return float(value)
 
 
 def integer(name: str, value: Any, interval: str) -> int:
     """Check that ``value`` is a whole number inside ``interval``."""
-    whole = isinstance(value, Integral) or (_is_real(value) and float(value).is_integer())
-    if isinstance(value, bool) or not whole or not _inside(float(value), interval):
+    whole = isinstance(value, Integral) or (_is_real(value) and _float(value).is_integer())
+    if isinstance(value, bool) or not whole or not _inside(_float(value), interval):
         raise _refusal(name, f"a whole number in {interval}", value)
     return int(value)
 
@@ -42,8 +42,24 @@ def choice(name: str, value: Any, allowed: tuple[str, ...]) -> str:
     return str(value)
 
 
+def shown(value: Any, most: int = 80) -> str:
+    """A value for an error message: on one line, and never longer than ``most`` or so."""
+    if isinstance(value, int) and value.bit_length() > 1000:  # repr refuses the longest
+        return f"a whole number of about {int(value.bit_length() * math.log10(2)) + 1} digits"
+    text = repr(value)
+    return text if len(text) <= most else f"{text[:most]}... ({len(text)} characters)"
+
+
 def _is_real(value: Any) -> bool:
     return isinstance(value, Real) and not isinstance(value, bool)
+
+
+def _float(value: Any) -> float:
+    """As a float; NaN, which is in no interval, where it is too large for one."""
+    try:
+        return float(value)
+    except OverflowError:
+        return math.nan
 
 
 def _inside(value: float, interval: str) -> bool:
@@ -54,4 +70,4 @@ def _inside(value: float, interval: str) -> bool:
 
 
 def _refusal(name: str, rule: str, value: Any) -> InvalidInputError:
-    return InvalidInputError(f"The '{name}' parameter must be {rule}. Got {value!r} instead.")
+    return InvalidInputError(f"The '{name}' parameter must be {rule}. Got {shown(value)} instead.")

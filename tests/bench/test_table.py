@@ -64,6 +64,10 @@ def test_every_combination_of_what_varies_is_a_row(described_as):
     ("text", "said"),
     [
         ("title = ", "is no TOML file"),
+        (
+            HEAD + "delta = nan\n" + RUN + "[[run]]\nmethod = 'dp-mlp'\nepsilon = 1\n",
+            "'delta' parameter must be",
+        ),
         (HEAD, "must have the key 'run'"),
         ("data = ['a']\n" + RUN, "must have the key 'title'"),
         ("title = 't'\ndata = []\n" + RUN, "must name graphs in 'data'"),
@@ -97,7 +101,7 @@ def test_a_bad_description_gets_one_line(described_as, text, said):
 def test_an_unknown_name_lists_the_known_ones(tmp_path):
     with pytest.raises(InvalidInputError, match="splits-table2"):
         read("splits-table3")
-    with pytest.raises(InvalidInputError, match="cannot be read"):
+    with pytest.raises(InvalidInputError, match="Got a directory"):
         read(tmp_path)
 
 

@@ -117,7 +117,11 @@ FAULTS = {
     "years as labels": (NODES.replace("red", "2004").replace("blue", "2005"), EDGES, "2004"),
     "line too long": (NODES + "dan,red,train,1,1,9\n", EDGES, "nodes.csv cannot be read.*line 5"),
     "all too long": ("id,a\n1,2,3\n2,3,4\n", EDGES, "nodes.csv cannot be read"),
-    "garbled": (b"id,a\n\xff\xfe\x00\x81,1\n", EDGES, "nodes.csv cannot be read.*Unicode"),
+    "garbled": (
+        b"id,a\n\xff\xfe\x00\x81,1\n",
+        EDGES,
+        "nodes.csv cannot be read.*byte 0xff",
+    ),
     "open quote": ('id,a\n"ann,1\n', EDGES, "nodes.csv"),
     "unlabelled in training": (NODES.replace("red", ""), EDGES, "'y'.*node 0"),
 }

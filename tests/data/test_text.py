@@ -180,7 +180,12 @@ FAULTS = {
     "half a link": (DOCUMENTS, LINKS + "a,\n", {}, "links.csv.*'target'.*empty cell in row 5"),
     "comma unquoted": (DOCUMENTS + "g,a, b,pets\n", LINKS, {}, "docs.csv cannot be read.*line 7"),
     "quote not closed": (DOCUMENTS + 'g,"a\n', LINKS, {}, "docs.csv cannot be read"),
-    "not UTF-8": (b"id,text,topic\n1,caf\xe9,x\n", LINKS, {}, "docs.csv cannot be read.*Unicode"),
+    "not UTF-8": (
+        b"id,text,topic\n1,caf\xe9,x\n",
+        LINKS,
+        {},
+        "docs.csv cannot be read.*no UTF-8",
+    ),
     "label in the text": (DOCUMENTS, LINKS, {"text": "topic"}, "must be different.*'topic'"),
     "class too large": (DOCUMENTS, LINKS, {"min_class": 3}, "leave a class.*3.*2 documents"),
     "no labels to count": (

@@ -31,7 +31,6 @@ from __future__ import annotations
 import itertools
 import json
 import os
-import tomllib
 from collections.abc import Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib import resources
@@ -40,6 +39,7 @@ from typing import Any
 
 from graphveil import _validate
 from graphveil._errors import InvalidInputError
+from graphveil._inputs import json_of, read_toml, regular, toml_of
 from graphveil.bench.compare import (
     Asked,
     Memory,
@@ -132,7 +132,7 @@ def described() -> dict[str, str]:
     """The descriptions that come with the package: name and title."""
     folder = resources.files("graphveil.bench") / "tables"
     found = sorted(path.name for path in folder.iterdir() if path.name.endswith(".toml"))
-    return {name[:-5]: tomllib.loads((folder / name).read_text())["title"] for name in found}
+    return {name[:-5]: toml_of((folder / name).read_text())["title"] for name in found}
 
 
 def read(description: str | Path) -> Table:
@@ -140,7 +140,7 @@ def read(description: str | Path) -> Table:
     named = str(description) in described()
     path = resources.files("graphveil.bench") / "tables" / f"{description}.toml"
     try:
-        found = tomllib.loads((path if named else Path(description)).read_text())
+        found = toml_of(path.read_text()) if named else read_toml(Path(description))
     except FileNotFoundError:
         raise InvalidInputError(
             f"A description must be a TOML file or one of {', '.join(described())}. Got "
@@ -148,8 +148,6 @@ def read(description: str | Path) -> Table:
         ) from None
     except OSError as error:
         raise InvalidInputError(f"{description} cannot be read: {error.strerror}.") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise InvalidInputError(f"{description} is no TOML file: {error}.") from None
     return _table(found, str(description))
 
 
@@ -199,13 +197,16 @@ def _lines(run: Any, table: dict[str, Any], path: str, number: int) -> Iterator[
         if private != (budget is not None):
             rule = "must have an 'epsilon'" if private else "trains in the open, without 'epsilon'"
             raise InvalidInputError(f"{place}: the method '{run['method']}' {rule}.")
+        delta = run.get("delta", table.get("delta")) if private else None
+        if delta is not None:  # before the first line is run, whose results would be left
+            delta = _validate.number("delta", delta, "(0, 1)")
         share = free.get("train_share", run.get("train_share", 1.0))
         shown = varied if "train_share" not in free else {"train_share": share, **varied}
         yield Line(
             asked=Asked(
                 method=run["method"],
                 budget=None if budget is None else _validate.number("epsilon", budget, "(0, inf)"),
-                delta=run.get("delta", table.get("delta")) if private else None,
+                delta=delta,
                 settings={**run.get("settings", {}), **varied},
                 train_share=_validate.number("train_share", share, "(0, 1]"),
                 name=run.get("name"),
@@ -228,7 +229,7 @@ def _check_keys(
                 f"{place} has the unknown key {key!r}; it may hold {', '.join(known)}."
             )
         if isinstance(value, bool) or not isinstance(value, known[key]):
-            raise InvalidInputError(f"{place}: {key!r} cannot be {value!r}.")
+            raise InvalidInputError(f"{place}: {key!r} cannot be {_validate.shown(value)}.")
     for key in needed:
         if key not in found:
             raise InvalidInputError(f"{place} must have the key {key!r}.")
@@ -244,7 +245,7 @@ class Notes(MutableMapping[str, Outcome]):
         self.path = Path(path)
         self.found: dict[str, Outcome] = {}
         try:
-            text = self.path.read_bytes() if self.path.exists() else b""
+            text = regular(self.path).read_bytes() if self.path.exists() else b""
             whole = text[: text.rfind(b"\n") + 1]
             for number, line in enumerate(whole.splitlines()):
                 self._read(line, number + 1)
@@ -255,7 +256,7 @@ class Notes(MutableMapping[str, Outcome]):
 
     def _read(self, line: bytes, number: int) -> None:
         try:
-            noted = json.loads(line)
+            noted = json_of(line)
             self.found[json.dumps(noted["run"])] = noted["outcome"]
         except (ValueError, KeyError, TypeError):
             raise InvalidInputError(

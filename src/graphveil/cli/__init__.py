@@ -10,6 +10,7 @@ Heavy modules are imported inside the commands, so that ``--help`` answers at on
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 
@@ -30,19 +31,28 @@ from graphveil.cli import (
     training,
     tuning,
 )
-from graphveil.cli._shared import say
+from graphveil.cli._shared import open_streams, say
 
 EXIT_CODES = (
     "Exit codes: 0 done, 1 unexpected, 2 usage or bad input, 3 refused by a privacy budget or an "
     "unproven guarantee, 4 a reproduced figure out of tolerance, 130 interrupted."
 )
 
+# What a path or its disk can be, wherever it was given: not a fault of this program.
+_OF_PATHS = (
+    errno.ENAMETOOLONG, errno.ELOOP, errno.ENOTDIR, errno.EISDIR, errno.EACCES, errno.EPERM,
+    errno.EROFS, errno.ENOSPC,
+)  # fmt: skip
+
 
 def main(arguments: list[str] | None = None) -> None:
     """Run the command line and leave with its exit code; an error is one line on stderr."""
     # Read when torch is loaded. Threads that spin while they wait cost tenfold on shared cores.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    open_streams()
     try:
+        if any("\0" in word for word in (sys.argv if arguments is None else arguments)):
+            raise click.UsageError("A word of the command line must not hold a NUL character.")
         code = cli.main(args=arguments, prog_name="graphveil", standalone_mode=False)
     except click.exceptions.NoArgsIsHelpError as error:
         click.echo(error.ctx.get_help() if error.ctx else "", err=True)
@@ -59,8 +69,12 @@ def main(arguments: list[str] | None = None) -> None:
     except Exception as error:
         if os.environ.get("GRAPHVEIL_DEBUG"):
             raise
-        say(f"unexpected {type(error).__name__}: {error} (GRAPHVEIL_DEBUG=1 shows where)")
-        code = 1
+        if isinstance(error, OSError) and error.errno in _OF_PATHS and error.filename:
+            say(f"{error.filename} cannot be used: {error.strerror}; check the path.")
+            code = 2
+        else:
+            say(f"unexpected {type(error).__name__}: {error} (GRAPHVEIL_DEBUG=1 shows where)")
+            code = 1
     sys.exit(code if isinstance(code, int) else 0)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
@@ -13,6 +12,7 @@ import click
 
 from graphveil import _validate
 from graphveil._errors import InvalidInputError
+from graphveil._inputs import read_toml, toml_value
 
 if TYPE_CHECKING:
     from graphveil.methods import Method
@@ -56,17 +56,8 @@ def parsed(sets: Sequence[str]) -> dict[str, Any]:
         key, equals, text = each.partition("=")
         if not equals or not key.strip():
             raise click.UsageError(f"Write '--set' as KEY=VALUE, e.g. steps=100. Got {each!r}.")
-        found[key.strip()] = value_of(text)
+        found[key.strip()] = toml_value(text)
     return found
-
-
-def value_of(text: str) -> Any:
-    """A value as TOML reads it, or else the word itself."""
-    try:
-        found = tomllib.loads(f"value = {text}")
-    except tomllib.TOMLDecodeError:
-        return text.strip()
-    return found["value"] if set(found) == {"value"} else text.strip()
 
 
 def method_named(name: str | None) -> type[Method]:
@@ -136,7 +127,8 @@ def check_setting(kind: type[Method], key: str, value: Any) -> Any:
         fits = all(isinstance(each, (int, float)) and math.isfinite(each) for each in numbers)
     if not fits:
         rule += ", or none" if rest else ""
-        raise InvalidInputError(f"The setting '{key}' must be {rule}. Got {value!r} instead.")
+        got = _validate.shown(value)
+        raise InvalidInputError(f"The setting '{key}' must be {rule}. Got {got} instead.")
     return value
 
 
@@ -151,11 +143,9 @@ def _settings(kind: type[Method]) -> dict[str, str]:
 
 def _read_config(path: Path, more: Kinds) -> dict[str, Any]:
     try:
-        found = tomllib.loads(path.read_text())
+        found = read_toml(path)
     except OSError as error:
         raise InvalidInputError(f"{path} cannot be read: {error.strerror}.") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise InvalidInputError(f"{path} is no TOML file: {error}.") from None
     known = (*CONFIG_KEYS, *more)
     unknown = [key for key in found if key not in known]
     if unknown:
@@ -175,5 +165,5 @@ def _read_config(path: Path, more: Kinds) -> dict[str, Any]:
     for key, value in found.items():
         kind = kinds.get(key, str)
         if isinstance(value, bool) != (kind is bool) or not isinstance(value, kind):
-            raise InvalidInputError(f"{path}: {key!r} cannot be {value!r}.")
+            raise InvalidInputError(f"{path}: {key!r} cannot be {_validate.shown(value)}.")
     return found

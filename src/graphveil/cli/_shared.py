@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import math
 import os
@@ -42,6 +43,13 @@ delta_option = click.option("--delta", type=float, help="Default: below 1/nodes,
 ledger_option = click.option("--ledger", help="A ledger to charge: see 'graphveil ledger'.")
 account_option = click.option("--account", help="Its account; may be left out if it has but one.")
 force_option = click.option("--force", is_flag=True, help="Replace what is there.")
+
+
+def open_streams() -> None:
+    """Let stdout and stderr say everything: a path may hold bytes that are no text."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
 
 
 def say(message: str) -> None:

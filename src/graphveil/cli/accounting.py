@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import json
+import sys
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from graphveil._errors import InvalidInputError
+from graphveil._inputs import TEXT, json_of, read_text
 from graphveil.cli._shared import account_rows, figure, json_option, show
 
 if TYPE_CHECKING:
@@ -62,6 +63,16 @@ def _step(
     )
 
 
+def _read_event(path: str) -> Any:
+    """The JSON value in a file, or on stdin."""
+    try:
+        return json_of(sys.stdin.read(TEXT) if path == "-" else read_text(path))
+    except OSError as error:
+        raise InvalidInputError(f"{path} cannot be read: {error.strerror}.") from None
+    except ValueError as error:
+        raise InvalidInputError(f"{path} holds no event: {str(error).rstrip('.')}.") from None
+
+
 # --- account --------------------------------------------------------------------------------------
 
 
@@ -84,13 +95,12 @@ def _step(
 @click.option(
     "--event",
     "event_file",
-    type=click.File("r"),
     help="Price an event tree read from a JSON file (- for stdin) instead of a step.",
 )
 @_delta
 @json_option
 def account(
-    event_file: Any,
+    event_file: str | None,
     steps: int,
     delta: float,
     as_json: bool,
@@ -111,10 +121,7 @@ def account(
     if event_file is not None:
         if noise_multiplier is not None or any(step[key] is not None for key in _BATCHES):
             raise click.UsageError("'--event' takes the place of the options that describe a step.")
-        try:
-            event = from_json(json.load(event_file))
-        except (json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:
-            raise InvalidInputError(f"{event_file.name} holds no event: {error}.") from error
+        event = from_json(_read_event(event_file))
     elif noise_multiplier is None:
         raise click.UsageError("Missing option '--noise-multiplier' (or '--event').")
     else:

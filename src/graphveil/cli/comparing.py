@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from graphveil._errors import InvalidInputError, RefusedError
+from graphveil._inputs import toml_value
 from graphveil.cli._asked import (
     OWN_OPTIONS,
     check_setting,
@@ -17,7 +18,6 @@ from graphveil.cli._asked import (
     made,
     method_named,
     parsed,
-    value_of,
 )
 from graphveil.cli._shared import (
     bar,
@@ -214,7 +214,7 @@ def sweep(
     """
     kind = method_named(method)
     key, equals, listed = (part.strip() for part in vary.partition("="))
-    values = [value_of(text) for text in listed.split(",") if text.strip()]
+    values = [toml_value(text) for text in listed.split(",") if text.strip()]
     if not equals or not values:
         raise click.UsageError(f"Write '--vary' as KEY=V1,V2, e.g. sender_cap=1,3. Got {vary!r}.")
     if out is not None:

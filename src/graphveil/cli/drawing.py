@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -116,7 +117,7 @@ def hard_cases(
 
     _validate.number("often", often, "(0, 1]")
     every = [*runs, *against]
-    if len({Path(run).resolve() for run in every}) < len(every):
+    if len({os.path.realpath(run) for run in every}) < len(every):
         raise InvalidInputError("Each run must be named once. Got one of them twice instead.")
     methods = {run: trained.read(run) for run in every}
     for run, method in methods.items():

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from graphveil._errors import InvalidInputError
+from graphveil._inputs import read_text
 from graphveil.cli._shared import figure, force_option, json_option, show
 
 if TYPE_CHECKING:
@@ -179,8 +181,8 @@ def export(path: str, out: str | None, force: bool, as_json: bool) -> None:
         click.echo(json.dumps(json.loads(text)) if as_json else text.rstrip())
         return
     check_file(out, force)
-    file = Path(path).resolve()
-    if Path(out).resolve() in (file.with_name(file.name + end) for end in ("", "-wal", "-shm")):
+    file = os.path.realpath(path)
+    if os.path.realpath(out) in (f"{file}{end}" for end in ("", "-wal", "-shm")):
         raise InvalidInputError(
             f"An export must not take the place of the ledger itself. Got {out} instead; choose "
             "another name."
@@ -208,7 +210,7 @@ def import_(path: str, exported: str, as_json: bool) -> None:
     from graphveil.privacy.ledger import Ledger
 
     try:
-        text = Path(exported).read_text()
+        text = read_text(exported)
     except OSError as error:
         raise InvalidInputError(f"{exported} cannot be read: {error.strerror}.") from None
     except UnicodeDecodeError:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+import os
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -30,7 +30,7 @@ def report(runs: tuple[str, ...], out: str, force: bool, as_json: bool) -> None:
     graphveil report runs/eps1 runs/eps8 runs/open --out compared.html
     """
     check_page(out, force)
-    if len({Path(run).resolve() for run in runs}) < len(runs):
+    if len({os.path.realpath(run) for run in runs}) < len(runs):
         raise InvalidInputError("Each run must be named once. Got one of them twice instead.")
     from graphveil.report import evidence, page
     from graphveil.runs import write_text

@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from graphveil import _validate
 from graphveil._errors import InvalidInputError
+from graphveil._inputs import at_home
 from graphveil.cli._asked import made, merged, method_named
 from graphveil.cli._shared import (
     account_option,
@@ -146,11 +148,12 @@ def _facts(data: str | None, sizes: dict[str, Any], record: str) -> Facts:
             raise click.UsageError(f"The sizes of {data!r} vary; give {', '.join(missing)}.")
         raise click.UsageError(f"Give {', '.join(missing)}, or '--data' with a name.")
     train = sizes.get("train")
+    count = _validate.integer("num_nodes", sizes["nodes"], "[1, 1e12]")
     return Facts(
-        num_nodes=sizes["nodes"],
+        num_nodes=count,
         num_features=sizes["features"],
         num_classes=sizes["classes"],
-        num_train=max(1, round(0.75 * sizes["nodes"])) if train is None else train,
+        num_train=max(1, round(0.75 * count)) if train is None else train,
         directed=sizes["directed"],
         record=record,
     )
@@ -488,7 +491,7 @@ def _check_another_graph(data: str, trained_on: str) -> None:
                 "The mode 'disjoint' must have another graph than the one trained on. Got "
                 f"{data!r} again; use the mode 'visible' or 'noisy'."
             )
-    elif Path(data).expanduser().absolute() == Path(trained_on).expanduser().absolute():
+    elif at_home(data).absolute() == at_home(trained_on).absolute():
         say(
             f"the run was trained on {data}, too: 'disjoint' is true only if another graph is "
             "there now; otherwise use the mode 'visible' or 'noisy'."
@@ -502,7 +505,7 @@ def _check_same_graph(data: str, run: str) -> None:
     if runs.state_of_run(run) != "finished" or not runs.has_cache(run):
         return
     trained_on = runs.trained_on(run)
-    places = [Path(each).expanduser().absolute() for each in (data, trained_on)]
+    places = [at_home(each).absolute() for each in (data, trained_on)]
     if data != trained_on and places[0] != places[1]:
         raise InvalidInputError(
             f"The run {run} has noisy sums for the nodes of {trained_on!r}, in their order. Got "
@@ -523,7 +526,7 @@ def _ids(data: str, record: str) -> list[str] | None:
     from graphveil.data import files, graph_tables
     from graphveil.data.catalog import CATALOG
 
-    if data.partition(":")[0] in CATALOG or not Path(data).expanduser().is_dir():
+    if data.partition(":")[0] in CATALOG or not at_home(data).is_dir():
         return None
     return graph_tables.graph_ids(data) if record == "graph" else files.node_ids(data)
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from graphveil._errors import InvalidInputError
+from graphveil._inputs import at_home
 from graphveil.cli._asked import check_setting, merged, method_named
 from graphveil.cli._shared import (
     account_option,
@@ -210,7 +210,7 @@ def _check_another(public: str, private: str | None) -> None:
     """Refuse to declare public what is to be protected, where the name alone tells."""
     if private is None:
         return
-    places = [Path(each).expanduser().absolute() for each in (public, private)]
+    places = [at_home(each).absolute() for each in (public, private)]
     if public == private or places[0] == places[1]:
         raise InvalidInputError(
             f"'--public-data' must be another data set than '--data'. Got {public!r} twice; what "

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from graphveil._errors import InvalidInputError
+from graphveil._inputs import at_home
 from graphveil.data import raw
 
 if TYPE_CHECKING:
@@ -104,7 +105,7 @@ def load(
 
 
 def _load_path(source: str | Path, classes: Any, directed: bool | None) -> Data:
-    if not Path(source).expanduser().exists():
+    if not at_home(source).exists():
         raise InvalidInputError(
             f"The 'data' parameter must be a path or one of {', '.join(CATALOG)}. "
             f"Got {str(source)!r} instead; there is no such file or directory."
@@ -116,8 +117,8 @@ def _load_path(source: str | Path, classes: Any, directed: bool | None) -> Data:
 
 def _root(root: str | Path | None) -> Path:
     if root is None:
-        return Path(os.environ.get("GRAPHVEIL_DATA") or raw.cache()).expanduser()
-    path = Path(root).expanduser()
+        return at_home(os.environ.get("GRAPHVEIL_DATA") or raw.cache())
+    path = at_home(root)
     if not path.is_dir():
         raise InvalidInputError(
             f"The 'root' parameter must be a folder with data. Got {str(root)!r} instead; leave it "

@@ -197,11 +197,17 @@ def _check_number(path: Path, number: int, labelled: int, statement: str) -> Non
         )
 
 
+def _floats(labels: pd.Series) -> pd.Series:
+    from graphveil.data.files import floats
+
+    return floats(labels)
+
+
 def _all_whole(labels: pd.Series) -> bool:
     known = labels.dropna()
     if pd.api.types.is_bool_dtype(known):
         return False
-    numbers = pd.to_numeric(known, errors="coerce").astype("float64")
+    numbers = _floats(known)
     return bool((np.isfinite(numbers) & (numbers % 1 == 0)).all())
 
 
@@ -211,7 +217,7 @@ def _check_no_numbers(path: Path, labels: pd.Series) -> None:
 
     if pd.api.types.is_bool_dtype(labels.dropna()):
         return
-    numbers = pd.to_numeric(labels, errors="coerce").astype("float64")
+    numbers = _floats(labels)
     whole = numbers.notna() & np.isfinite(numbers) & (numbers % 1 == 0)
     if whole.any():
         _bad_cell(path, labels, labels.notna() & ~whole, "a class number, as others are", _WAY_OUT)
@@ -226,8 +232,8 @@ def _numbered(
     from graphveil.data.files import _bad_cell
 
     known = labels.notna()
-    numbers = pd.to_numeric(labels, errors="coerce").astype("float64")
-    large = known & (numbers >= most)
+    numbers = _floats(labels)
+    large = known & ((numbers >= most) | (numbers < -(2.0**63)))
     if large.any():
         rule = f"a class number below {most}, as stated"
         way_out = "correct it, leave it empty, or state another number with --classes"
@@ -249,7 +255,7 @@ def _listed(path: Path, labels: pd.Series, names: tuple[str, ...]) -> NDArray[np
     y = np.where(known, y, -1).astype(np.int64)
     missing = known & (y < 0)
     if missing.any() and not any(_WHOLE.fullmatch(name) for name in names):
-        numbers = pd.to_numeric(labels.where(missing), errors="coerce").astype("float64")
+        numbers = _floats(labels.where(missing))
         whole = (missing & (numbers % 1 == 0) & (numbers < len(names))).to_numpy(bool)
         y[whole] = np.maximum(numbers[whole], -1.0).astype(np.int64)
         missing = missing & ~whole

@@ -29,7 +29,12 @@ may be a ``public.txt``: a line for each thing that they rest on and that counts
 
 from __future__ import annotations
 
+import codecs
 import csv
+import io
+import math
+import os
+import re
 import warnings
 from pathlib import Path
 from typing import Any, NoReturn
@@ -43,13 +48,17 @@ from torch_geometric.data.data import DataEdgeAttr, DataTensorAttr
 from torch_geometric.data.storage import GlobalStorage
 from torch_geometric.utils import coalesce
 
+from graphveil import _validate
 from graphveil._errors import InvalidInputError
+from graphveil._inputs import ARRAYS, TABLE, at_home, check_unpacked, check_zip, read_text, regular
 from graphveil.data import classes as _classes
-from graphveil.graph.checks import MASKS, OF_ALL, checked, directed_of
+from graphveil.graph.checks import MASKS, OF_ALL, check_layout, checked, directed_of
 
 _TEXT = ("id", "label", "split", "source", "target")  # read as written: "01" is not "1"
 _PARTS = ("train", "val", "test")
 _OF_GRAPHS = ("batch", "num_graphs", "pos")
+_NAMELESS = re.compile(r"__index_level_\d+__$")  # pandas' own numbers of rows
+_LARGEST = float(np.finfo(np.float32).max)
 _LINES = ("class_names", "columns", "public", "void_because")
 _NAMES = ("x", "edge_index", "y", *MASKS, "edge_attr", *OF_ALL, *_OF_GRAPHS)
 PUBLIC = "public.txt"  # what tables rest on, beside them
@@ -70,7 +79,9 @@ def read(path: str | Path, *, classes: Any = None, directed: bool | None = None)
     *Guarantee*: none; reading is not releasing. Feature columns with their names, ids, what is
     stated of classes and edges, and who is unlabelled count as public.
     """
-    path = Path(path).expanduser()
+    path = at_home(path)
+    if not os.path.exists(path):  # unlike path.exists(), False for a name that is too long
+        raise InvalidInputError(f"There is no file or directory {path}; check the path.")
     said = _classes.stated(classes)
     if path.is_dir() and any((path / f"graphs.{end}").exists() for end in ("csv", "parquet")):
         from graphveil.data.graph_tables import read_graphs
@@ -78,12 +89,10 @@ def read(path: str | Path, *, classes: Any = None, directed: bool | None = None)
         data = read_graphs(path, classes=said, directed=bool(directed))
     elif path.is_dir():
         data = _read_tables(path, said, bool(directed))
-    elif not path.exists():
-        raise InvalidInputError(f"There is no file or directory {path}; check the path.")
     elif path.suffix == ".npz":
-        data = _read_npz(path)
+        data = _read_npz(regular(path))
     elif path.suffix in (".pt", ".pth"):
-        data = _read_pt(path)
+        data = _read_pt(regular(path))
     else:
         raise InvalidInputError(
             f"The file {path} must be a .npz, a .pt, or a directory with nodes.csv and edges.csv. "
@@ -114,7 +123,7 @@ def _settle_direction(data: Data, directed: bool | None) -> None:
 
 def node_ids(folder: str | Path) -> list[str]:
     """The ids in the tables at ``folder``, as written there, in the order of the nodes."""
-    table = _read_table(_table_path(Path(folder).expanduser(), "nodes"), required=("id",))
+    table = _read_table(_table_path(at_home(folder), "nodes"), required=("id",))
     return [str(each) for each in table["id"]]
 
 
@@ -125,7 +134,7 @@ def _read_tables(folder: Path, classes: _classes.Stated, directed: bool) -> Data
     if len(nodes) == 0:
         raise InvalidInputError(f"{nodes_path} has no rows; give each node one.")
 
-    if "graph" in nodes and pd.to_numeric(nodes["graph"], errors="coerce").isna().any():
+    if "graph" in nodes and floats(nodes["graph"]).isna().any():
         raise InvalidInputError(
             f"{nodes_path} has a column 'graph' of names, so that {folder} must hold a table of "
             "graphs. Got none instead; add graphs.csv with a column 'id'."
@@ -148,7 +157,7 @@ def _read_tables(folder: Path, classes: _classes.Stated, directed: bool) -> Data
 def _put_public(data: Data, folder: Path) -> None:
     if (lines := folder / PUBLIC).is_file():
         try:
-            data.public = [line for line in lines.read_text().splitlines() if line.strip()]
+            data.public = [line for line in read_text(lines).splitlines() if line.strip()]
         except (OSError, UnicodeDecodeError) as error:
             _unreadable(lines, error)
 
@@ -182,18 +191,13 @@ def _read_table(
     """The table at ``path``, ``text`` columns as written; of a table of edges, ``only`` these."""
     try:
         if path.suffix == ".csv":
-            with path.open(newline="", encoding="utf-8-sig") as file:
-                columns = next(csv.reader(file), [])
-        else:
-            import pyarrow.parquet
-
-            columns = list(pyarrow.parquet.read_schema(path).names)
-        _check_columns(path, columns, required)
-        if path.suffix == ".csv":
+            with path.open("rb") as file:
+                columns = header(path, file)
+            _check_columns(path, columns, required)
             kept = list(only) if only and "source" in columns else None
             table = _read_csv(path, columns, text, kept)
         else:
-            table = pd.read_parquet(path, engine="pyarrow")
+            table = _read_parquet(path, required, text)
     except InvalidInputError:
         raise
     except ImportError:
@@ -208,10 +212,67 @@ def _read_table(
     return table
 
 
+def header(path: Path, file: io.BufferedReader) -> list[str]:
+    """The columns that the first line of a csv names; text that is no UTF-8 is called so."""
+    start = file.peek(4)[:4]
+    if start[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE) or b"\0" in start:
+        raise InvalidInputError(
+            f"{path} must be UTF-8 text. It looks like UTF-16 instead; save it as UTF-8."
+        )
+    with io.TextIOWrapper(file, encoding="utf-8-sig", newline="") as lines:
+        return next(csv.reader(lines), [])
+
+
+def _read_parquet(path: Path, required: tuple[str, ...], text: tuple[str, ...]) -> pd.DataFrame:
+    """All columns, an index of pandas that has a name among them."""
+    import pyarrow as pa
+    import pyarrow.parquet
+
+    way_out = "write it without compression and dictionaries, or as csv"
+    with pyarrow.parquet.ParquetFile(path) as file:
+        schema = file.schema_arrow
+        _check_columns(path, schema.names, required)
+        # Runs of one value take hardly any room in the file, in which metadata count them so.
+        wide = sum(getattr(kind, "bit_width", 8) if _fixed(kind) else 8 for kind in schema.types)
+        check_unpacked(path, file.metadata.num_rows * wide // 8, TABLE, way_out)
+        # A text told once may stand in every row, so that few rows are read at a time.
+        rows = 1 << 16 if all(map(_fixed, schema.types)) else 1 << 10
+        batches, size = [], 0
+        for batch in file.iter_batches(batch_size=rows):
+            size += batch.nbytes
+            check_unpacked(path, size, TABLE, way_out)
+            batches.append(batch)
+    table = pa.Table.from_batches(batches, schema=schema)
+    table = table.drop_columns([name for name in table.column_names if _NAMELESS.match(name)])
+    for place, (name, kind) in enumerate(zip(table.column_names, table.schema.types, strict=True)):
+        if name in text and (pa.types.is_binary(kind) or pa.types.is_large_binary(kind)):
+            try:
+                table = table.set_column(place, name, table[name].cast(pa.string()))
+            except pa.ArrowInvalid:
+                raise InvalidInputError(
+                    f"{path}: column {name!r} must be UTF-8 text. Got other bytes instead; decode "
+                    "them before you save the table."
+                ) from None
+    return table.to_pandas(ignore_metadata=True)
+
+
+def _fixed(kind: Any) -> bool:
+    """Whether all values of an Arrow type take the same room."""
+    import pyarrow as pa
+
+    return pa.types.is_primitive(kind)
+
+
 def _check_columns(path: Path, columns: list[str], required: tuple[str, ...]) -> None:
     missing = [name for name in required if name not in columns]
     if missing:
-        got = ", ".join(map(repr, columns[:8])) or "an empty file"
+        for mark, name in ((";", "semicolons"), ("\t", "tabs"), ("|", "bars")):
+            if set(required) <= {each.strip(' "') for each in ",".join(columns).split(mark)}:
+                raise InvalidInputError(
+                    f"{path} must have commas between its columns. Got {name} instead; save it "
+                    "with commas, and with points in numbers."
+                )
+        got = ", ".join(_validate.shown(name) for name in columns[:8]) or "an empty file"
         raise InvalidInputError(
             f"{path} must have the column(s) {', '.join(map(repr, missing))}. Got {got} instead; "
             "name them in the first line."
@@ -261,22 +322,42 @@ _FREE_WORDS = (
 )
 
 
+def floats(column: pd.Series) -> pd.Series:
+    """A column as float64: NaN where it is no number, infinite where it is too large for one."""
+    try:
+        return pd.to_numeric(column, errors="coerce").astype("float64")
+    except OverflowError:
+        return column.map(_float).astype("float64")
+
+
+def _float(value: Any) -> float:
+    try:
+        return float(value)
+    except OverflowError:
+        return math.inf
+    except (TypeError, ValueError):
+        return math.nan
+
+
 def _numbers(path: Path, table: pd.DataFrame, columns: list[str]) -> NDArray[np.float32]:
     """The ``columns``, each a finite number in every row."""
     for name in columns:
         column = table[name]
-        if not pd.api.types.is_numeric_dtype(column):
-            wrong = pd.to_numeric(column, errors="coerce").isna()
-        elif pd.api.types.is_complex_dtype(column):
+        if column.dtype.kind in "cmM":  # complex numbers, dates and durations
             wrong = pd.Series(True, index=column.index)
+        elif not pd.api.types.is_numeric_dtype(column):
+            wrong = floats(column).isna()
         else:
             wrong = ~np.isfinite(column.astype("float64"))
         if wrong.any():
             first = column[wrong.to_numpy(bool)].iloc[0]
             way_out = _FREE_WORDS if isinstance(first, str) else _FREE_CONSTANT
             _bad_cell(path, column, wrong, "a finite number", way_out)
+        numbers = floats(column)
+        if (wrong := numbers.abs() > _LARGEST).any():
+            _bad_cell(path, column, wrong, "finite as float32", "numbers go up to 3.4e38")
         if not pd.api.types.is_numeric_dtype(column):
-            table[name] = pd.to_numeric(column)
+            table[name] = numbers
     return np.array(table[columns].to_numpy(np.float32), order="C")
 
 
@@ -310,6 +391,7 @@ def _comparable(columns: list[pd.Series]) -> list[pd.Series]:
 
 def _read_npz(path: Path) -> Data:
     try:
+        check_zip(path, ARRAYS, "write it with numpy.savez, which does not compress")
         with np.load(path, allow_pickle=False) as file:
             if not isinstance(file, np.lib.npyio.NpzFile):
                 raise ValueError("one array, not an archive of named ones")
@@ -328,15 +410,20 @@ def _read_npz(path: Path) -> Data:
         elif array.dtype.kind not in "biuf":
             raise InvalidInputError(f"{path}: {name!r} must hold numbers, got {array.dtype}.")
         else:
-            data[name] = torch.from_numpy(_as_pyg_has_it(name, array))
+            data[name] = torch.from_numpy(_as_pyg_has_it(path, name, array))
     return data
 
 
-def _as_pyg_has_it(name: str, array: NDArray[Any]) -> NDArray[Any]:
+def _as_pyg_has_it(path: Path, name: str, array: NDArray[Any]) -> NDArray[Any]:
     """Features as float32, ids and labels as int64. What is neither is left to the checks."""
     if name in ("x", "edge_attr", "pos"):
-        return array.astype(np.float32)
+        with np.errstate(over="ignore"):  # what is infinite then, the checks refuse
+            return array.astype(np.float32)
     if name in ("edge_index", "y", "batch") and array.dtype.kind in "iu":
+        if array.dtype.kind == "u" and array.size and array.max() > np.iinfo(np.int64).max:
+            raise InvalidInputError(
+                f"{path}: {name!r} must be whole numbers below 2^63, got {array.max()}; correct it."
+            )
         return array.astype(np.int64)
     return np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("="))
 
@@ -344,8 +431,10 @@ def _as_pyg_has_it(name: str, array: NDArray[Any]) -> NDArray[Any]:
 def _read_pt(path: Path) -> Data:
     allowed = [Data, DataEdgeAttr, DataTensorAttr, GlobalStorage]
     try:
+        check_zip(path, ARRAYS, "write it with torch.save, which does not compress")
         with torch.serialization.safe_globals(allowed):
             saved = torch.load(path, map_location="cpu", weights_only=True)
+        _check_tensors(path, saved)
         if isinstance(saved, (list, tuple)) and all(type(each) is Data for each in saved):
             return _joined(path, list(saved))
         if not isinstance(saved, Data):
@@ -360,6 +449,24 @@ def _read_pt(path: Path) -> Data:
     _check_names(path, list(found))
     # A fresh Data: whatever else the file hung on its own is left behind.
     return Data.from_dict(found)
+
+
+def _check_tensors(path: Path, saved: Any) -> None:
+    """Refuse tensors that are not laid out in memory, or that together say more than the file.
+
+    One number may stand for a tensor of any shape (``expand``), and one graph in a list for many.
+    """
+    graphs = saved if isinstance(saved, (list, tuple)) else [saved]
+    size = 0
+    for graph in graphs:
+        for name, value in graph.to_dict().items() if type(graph) is Data else ():
+            if isinstance(value, torch.Tensor):
+                try:
+                    check_layout(name, value)
+                except InvalidInputError as error:
+                    raise InvalidInputError(f"{path}: {error}") from None
+                size += value.numel() * value.element_size()
+    check_unpacked(path, size, ARRAYS, "save contiguous tensors, each graph once")
 
 
 def _joined(path: Path, graphs: list[Data]) -> Data:
@@ -383,7 +490,8 @@ def _bad_cell(path: Path, column: pd.Series, wrong: pd.Series, rule: str, way_ou
     """Name the first wrong cell; rows count from 1, below the header."""
     row = int(np.argmax(wrong.to_numpy(bool)))
     value = column.iloc[row]
-    got = "an empty cell" if pd.isna(value) else repr(getattr(value, "item", lambda: value)())
+    value = getattr(value, "item", lambda: value)()
+    got = "an empty cell" if np.ndim(value) == 0 and pd.isna(value) else _validate.shown(value)
     raise InvalidInputError(
         f"{path}: column {column.name!r} must be {rule}. Got {got} in row {row + 1} instead; "
         f"{way_out}."
@@ -392,7 +500,10 @@ def _bad_cell(path: Path, column: pd.Series, wrong: pd.Series, rule: str, way_ou
 
 def _unreadable(path: Path, error: Exception) -> NoReturn:
     reason = " ".join(str(error).split())
-    if "Weights only load failed" in reason or "allow_pickle" in reason:
+    if isinstance(error, UnicodeDecodeError):
+        reason = f"it is no UTF-8 text: byte 0x{error.object[error.start]:02x}"
+        way_out = "save it as UTF-8; it may be latin-1 or Windows-1252"
+    elif "Weights only load failed" in reason or "allow_pickle" in reason:
         reason = "it holds more than plain arrays, and loading that could run its code"
         way_out = "save a plain Data with torch.save, or arrays with numpy.savez"
     else:

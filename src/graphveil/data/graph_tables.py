@@ -27,6 +27,7 @@ from torch_geometric.data import Data
 from torch_geometric.utils import coalesce
 
 from graphveil._errors import InvalidInputError
+from graphveil._inputs import at_home
 from graphveil.data import classes as _classes
 from graphveil.data.files import (
     _bad_cell,
@@ -91,7 +92,7 @@ def read_graphs(folder: Path, *, classes: _classes.Stated = None, directed: bool
 
 def graph_ids(folder: str | Path) -> list[str]:
     """The ids of the graphs in the tables at ``folder``, as written there, in their order."""
-    path = _table_path(Path(folder).expanduser(), "graphs")
+    path = _table_path(at_home(folder), "graphs")
     table = _read_table(path, ("id",), _TEXT, only=None)
     return [str(each) for each in table["id"]]
 

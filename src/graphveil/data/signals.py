@@ -23,6 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from graphveil._errors import InvalidInputError
+from graphveil._inputs import at_home
 from graphveil.data.raw import _find, _reason, _unreadable, cache
 
 if TYPE_CHECKING:
@@ -200,7 +201,7 @@ def read_record(path: str | Path) -> Record:
 
     *Guarantee*: none; reading is not releasing.
     """
-    path = Path(path).expanduser()
+    path = at_home(path)
     return _record(_read_header(path if path.suffix == ".hea" else Path(f"{path}.hea")))
 
 

@@ -21,8 +21,6 @@ refused; see :func:`tfidf`. A word is a run of letters, digits and underscores, 
 from __future__ import annotations
 
 import contextlib
-import csv
-import gzip
 import importlib
 import importlib.metadata
 import io
@@ -33,7 +31,7 @@ import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import IO, Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 import pandas as pd
@@ -45,8 +43,17 @@ from torch_geometric.utils import coalesce
 from graphveil import _validate
 from graphveil._errors import InvalidInputError, UnprovenError
 from graphveil._files import partial_name, write_file
+from graphveil._inputs import TABLE, Unpacked, at_home
 from graphveil.data.classes import put, stated
-from graphveil.data.files import PUBLIC, _bad_cell, _check_columns, _edge_index, _unreadable
+from graphveil.data.files import (
+    PUBLIC,
+    _bad_cell,
+    _check_columns,
+    _edge_index,
+    _unreadable,
+    floats,
+    header,
+)
 from graphveil.graph.checks import checked
 from graphveil.privacy.guarantee import DECLARED_PUBLIC
 
@@ -212,18 +219,17 @@ def read_documents(
 
 def _read_table(path: str | Path, required: tuple[str, ...]) -> pd.DataFrame:
     """Every cell as text, only an empty one missing; ``.gz`` is unpacked."""
-    path = Path(path).expanduser()
+    path = at_home(path)
     if not path.is_file():
         raise InvalidInputError(f"There is no file {path}; check the path.")
     try:
-        with io.TextIOWrapper(_opened(path), encoding="utf-8-sig", newline="") as file:
-            columns = next(csv.reader(file), [])
-        _check_columns(path, columns, required)
-        with warnings.catch_warnings():
+        with _opened(path) as file:
+            _check_columns(path, header(path, file), required)
+        with _opened(path) as file, warnings.catch_warnings():
             # Otherwise a text with a comma and without quotes loses its end.
             warnings.simplefilter("error", pd.errors.ParserWarning)
             table = pd.read_csv(
-                path,
+                file,
                 dtype="str",
                 index_col=False,
                 encoding="utf-8-sig",
@@ -240,8 +246,11 @@ def _read_table(path: str | Path, required: tuple[str, ...]) -> pd.DataFrame:
     return table
 
 
-def _opened(path: Path) -> IO[bytes]:
-    return gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb")  # type: ignore[return-value]
+def _opened(path: Path) -> io.BufferedReader:
+    """A table as bytes; one that unpacks to too much is refused on the way."""
+    if path.suffix != ".gz":
+        return path.open("rb")
+    return io.BufferedReader(Unpacked(path, TABLE, "unpack it, and name the table"))
 
 
 def _large_classes(path: Path, table: pd.DataFrame, min_class: int) -> NDArray[np.bool_]:
@@ -312,9 +321,7 @@ def mean_vectors(texts: Sequence[str], path: str | Path) -> Rows:
 
     *Guarantee*: no cost. The file is public.
     """
-    found, vectors = _read_vectors(
-        Path(path).expanduser(), {word for t in texts for word in words(t)}
-    )
+    found, vectors = _read_vectors(at_home(path), {word for t in texts for word in words(t)})
     if not found:
         raise InvalidInputError(
             f"{path} has a vector for no word of the documents; it may be of another language, or "
@@ -389,7 +396,7 @@ def read_vocabulary(path: str | Path) -> Vocabulary:
     """Read what :func:`write_vocabulary` writes, from whatever public text it was counted."""
     table = _read_table(path, ("word", "documents"))
     path = Path(path)
-    numbers = pd.to_numeric(table["documents"], errors="coerce")
+    numbers = floats(table["documents"])
     total = table["word"].isna()
     if total.sum() != 1 or len(table) == 1:
         raise InvalidInputError(
@@ -397,7 +404,7 @@ def read_vocabulary(path: str | Path) -> Vocabulary:
             f"{len(table)} rows, {int(total.sum())} of the latter instead; write it as ',1000'."
         )
     most = numbers[total].iloc[0]
-    most = most if most >= 1 else 2**53
+    most = min(most, 2**53) if most >= 1 else 2**53
     wrong = ~((numbers >= 1) & (numbers <= most) & (numbers % 1 == 0))
     if wrong.any():
         rule = "a whole number from 1 to the number of documents"
@@ -497,7 +504,7 @@ def _language_model(model: str | Path) -> Any:
 
 def _model_folder(model: str | Path) -> Path | None:
     """The folder of a model on disk or inside an installed package; None for any other name."""
-    folder = Path(model).expanduser()
+    folder = at_home(model)
     if folder.is_dir():
         if not any((folder / name).is_file() for name in ("modules.json", "config.json")):
             raise InvalidInputError(
@@ -536,7 +543,7 @@ def write(path: str | Path, data: Data, *, force: bool = False) -> None:
 
     *Guarantee*: none. The file is as private as the documents are.
     """
-    path = Path(path).expanduser()
+    path = at_home(path)
     check_place(path, force)
     if path.suffix == "":
         _write_folder(path, data)
@@ -553,7 +560,7 @@ def write(path: str | Path, data: Data, *, force: bool = False) -> None:
 
 def check_place(path: str | Path, force: bool) -> None:
     """Refuse a place that cannot be written to, or is taken; before anything is spent on it."""
-    path = Path(path).expanduser()
+    path = at_home(path)
     if path.suffix not in (".npz", ".pt", ""):
         raise InvalidInputError(
             f"The 'out' parameter must end in .npz or .pt, or be a folder. Got {str(path)!r} "

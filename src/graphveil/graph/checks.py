@@ -217,6 +217,11 @@ def _edges(data: Data, num_nodes: int) -> None:
             f"the edge {source} -> {target} at position {first}",
             f"drop the {len(outside)} edge(s) to absent nodes or add the nodes",
         )
+    if _has(data, "edge_attr"):
+        rows, way_out = edge_index.size(1), "give every edge a row, or leave it out"
+        value = _tensor(data, "edge_attr", "a tensor (edges, columns)", way_out)
+        if value.dim() == 0 or len(value) != rows:
+            raise _refusal("edge_attr", f"of {rows} rows", _shape(value), way_out)
 
 
 def _graphs(data: Data, num_nodes: int) -> None:
@@ -337,7 +342,17 @@ def _tensor(data: Data, name: str, rule: str, way_out: str) -> Tensor:
     value = data[name]
     if not isinstance(value, Tensor):
         raise _refusal(name, rule, type(value).__name__, "convert it with torch.as_tensor")
+    check_layout(name, value)
     return value
+
+
+def check_layout(name: str, value: Tensor) -> None:
+    """Refuse a tensor whose entries are not all in memory: a sparse one, or one of no device."""
+    if value.is_meta:
+        raise _refusal(name, "a tensor with values", "one on the device meta", "save its values")
+    if value.layout != torch.strided:
+        got = f"a sparse one ({str(value.layout).removeprefix('torch.')})"
+        raise _refusal(name, "a dense tensor", got, f"convert it with {name}.to_dense()")
 
 
 def _has(data: Data, name: str) -> bool:

@@ -22,6 +22,7 @@ from __future__ import annotations
 import contextlib
 import json
 import math
+import os
 import secrets
 import sqlite3
 import urllib.parse
@@ -327,11 +328,11 @@ class Ledger:
 
     def _log(self) -> Path:
         """Where SQLite keeps the newest entries: beside the file, not beside a link to it."""
-        file = self.path.resolve()
+        file = Path(os.path.realpath(self.path))
         return file.with_name(f"{file.name}-wal")
 
     def _connected(self, write: bool, create: bool) -> sqlite3.Connection:
-        place = f"file:{urllib.parse.quote(str(self.path.absolute()))}"
+        place = f"file:{urllib.parse.quote(os.fsencode(self.path.absolute()))}"
         try:
             # To read, too: the last to leave tidies up what SQLite keeps beside the file.
             connection = _opened(f"{place}?mode={'rwc' if create else 'rw'}")

@@ -271,7 +271,10 @@ def read(directory: str | Path) -> Method:
 def class_names(directory: str | Path) -> list[str] | None:
     """The names of a run's classes, where its data had them."""
     with reading(Path(directory), "settings.json"):
-        found = read_json(Path(directory) / "settings.json")["class_names"]
+        saved = read_json(Path(directory) / "settings.json")
+        found, number = saved["class_names"], saved["facts"]["num_classes"]
+        if found is not None and len(found) != number:
+            raise ValueError(f"it has {len(found)} names for {number} classes")
         return None if found is None else [str(name) for name in found]
 
 

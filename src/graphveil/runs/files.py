@@ -14,6 +14,7 @@ from safetensors import SafetensorError
 
 from graphveil._errors import InvalidInputError
 from graphveil._files import write_file
+from graphveil._inputs import json_of, read_text, regular
 
 try:
     import fcntl
@@ -23,10 +24,19 @@ except ImportError:  # no such locks on Windows
 LOG = "log.txt"
 
 
+def behind_links(directory: str | Path) -> Path:
+    """The directory itself, where a link leads to it: that is set aside and removed, not the link.
+
+    Not ``Path.resolve``, which raises for a link to itself.
+    """
+    return Path(os.path.realpath(directory) if os.path.islink(directory) else directory)
+
+
 def write_text(path: str | Path, text: str) -> None:
     """Write a file whole or not at all."""
     try:
-        write_file(Path(path), text.encode())
+        # A path may hold bytes that are no UTF-8, which Python keeps as surrogates.
+        write_file(Path(path), text.encode(errors="backslashreplace"))
     except OSError as error:
         raise unusable(Path(path), error) from error
 
@@ -38,7 +48,7 @@ def write_json(path: Path, content: Mapping[str, Any]) -> None:
 
 def read_json(path: Path) -> dict[str, Any]:
     """The JSON object in a file."""
-    content = json.loads(path.read_text())
+    content = json_of(read_text(path))
     if not isinstance(content, dict):
         raise ValueError(f"it holds a {type(content).__name__}")
     return content
@@ -55,6 +65,8 @@ def log(directory: Path, what: str) -> None:
 def reading(directory: Path, name: str) -> Iterator[None]:
     """One line for whatever a file of a run can be instead of what it should be."""
     try:
+        if (path := directory / name).exists():
+            regular(path)
         yield
     except FileNotFoundError:
         raise InvalidInputError(
@@ -68,6 +80,7 @@ def reading(directory: Path, name: str) -> Iterator[None]:
         TypeError,
         AttributeError,
         RuntimeError,  # weights of another shape
+        OverflowError,
         RecursionError,
         SafetensorError,
     ) as error:
@@ -102,7 +115,8 @@ def locked(directory: Path) -> Iterator[None]:
 def unusable(path: Path, error: OSError) -> InvalidInputError:
     """One line for a disk that is full, read-only or not there."""
     reason = error.strerror or str(error)
-    begun = " What was begun there goes on with --resume." if path.is_dir() else ""
+    # Not path.is_dir(), which raises where the name is too long.
+    begun = " What was begun there goes on with --resume." if os.path.isdir(path) else ""
     return InvalidInputError(
         f"{path} cannot be written: {reason}; make room, or choose another place.{begun}"
     )

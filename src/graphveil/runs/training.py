@@ -35,7 +35,7 @@ from graphveil.runs.directory import (
     _way_on,
     state,
 )
-from graphveil.runs.files import locked, log, read_json, reading, unusable, write_json
+from graphveil.runs.files import behind_links, locked, log, read_json, reading, unusable, write_json
 from graphveil.runs.metrics import measure
 from graphveil.runs.source import Arranged, Source
 from graphveil.runs.spending import (
@@ -116,7 +116,7 @@ def train(
     *Guarantee*: that of the method. The certificate counts every step ever begun; so does the
     ledger, at every moment.
     """
-    directory = Path(directory)
+    directory = behind_links(directory)
     check(directory, resume=resume, force=force)
     charged = ledger is not None or (resume and noted_in(directory) is not None)
     if force and not charged:
@@ -168,7 +168,7 @@ def write(
     directory: str | Path, method: Method, arranged: Arranged, source: Source
 ) -> dict[str, Any]:
     """Write a method that was fitted elsewhere as a finished run, and return its metrics."""
-    directory = Path(directory)
+    directory = behind_links(directory)
     check(directory)
     metrics = measure(method, arranged.testing, arranged.mode)
     try:

@@ -13,7 +13,7 @@ from graphveil._errors import InvalidInputError
 from graphveil._files import write_file
 from graphveil.methods import Facts, Method
 from graphveil.runs.directory import FORMAT, LOG, _finish, _plain, _settings, state
-from graphveil.runs.files import locked, write_json
+from graphveil.runs.files import behind_links, locked, write_json
 from graphveil.runs.metrics import measure
 from graphveil.runs.source import Arranged, Source
 from graphveil.runs.spending import begun as spending_begun
@@ -48,7 +48,7 @@ def tune(
 
     *Guarantee*: that of the method found.
     """
-    directory = Path(directory)
+    directory = behind_links(directory)
     check_tuning(directory, force=force)
     if ledger is not None and arranged is not None:
         raise InvalidInputError("What is charged to a ledger must load its data itself.")

@@ -9,7 +9,6 @@ hidden_channels=16..128       whole ends: whole numbers between
 from __future__ import annotations
 
 import math
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -17,6 +16,7 @@ from typing import Any
 from scipy import special
 
 from graphveil._errors import InvalidInputError
+from graphveil._inputs import toml_value
 from graphveil.rng import SecretStream
 
 _EVEN = ":even"
@@ -82,7 +82,7 @@ def values_of(key: str, given: Any) -> Values:
     """What one setting may be: from a word (as above), or from a list."""
     if isinstance(given, str) and ".." in given:
         return _between(key, given)
-    values = [_value(each) for each in given.split(",")] if isinstance(given, str) else given
+    values = [toml_value(each) for each in given.split(",")] if isinstance(given, str) else given
     if not isinstance(values, (list, tuple)) or any(value == "" for value in values):
         raise _refused(key, given)
     different = [value for number, value in enumerate(values) if value not in values[:number]]
@@ -96,7 +96,7 @@ def values_of(key: str, given: Any) -> Values:
 
 def _between(key: str, text: str) -> Between:
     ends, even = text.strip(), text.strip().endswith(_EVEN)
-    low, high = (_value(end) for end in ends.removesuffix(_EVEN).split("..", 1))
+    low, high = (toml_value(end) for end in ends.removesuffix(_EVEN).split("..", 1))
     for end in (low, high):
         if isinstance(end, bool) or not isinstance(end, (int, float)) or not math.isfinite(end):
             raise _refused(key, text)
@@ -110,15 +110,6 @@ def _between(key: str, text: str) -> Between:
             f"instead; write {low}..{high}{_EVEN} for an even one."
         )
     return Between(low, high, even)
-
-
-def _value(text: str) -> Any:
-    """A value as TOML reads it, or else the word itself."""
-    try:
-        found = tomllib.loads(f"value = {text.strip()}")
-    except tomllib.TOMLDecodeError:
-        return text.strip()
-    return found["value"] if set(found) == {"value"} else text.strip()
 
 
 def _refused(key: str, given: Any) -> InvalidInputError:
