@@ -91,12 +91,8 @@ def test_a_number_that_was_read_off_the_labels_is_said_to_be(folder):
 @pytest.mark.parametrize("stated", [None, 2])
 @pytest.mark.parametrize("label", [2**63, -(2**64), 1e300, 0.5, float("inf")])
 def test_a_label_that_is_no_class_number_is_not_taken_for_unlabelled(folder, label, stated):
-    written = str(label)
-    labels = ["0", "1"] * 10 + [written]
-    if label == -(2**64):  # negative is unlabelled, however long
-        assert load(folder(labels), classes=stated).y[-1] == -1
-    else:
-        assert f"{written!r} in row 21" in refusal(folder(labels), classes=stated)
+    labels = ["0", "1"] * 10 + [str(label)]
+    assert f"{str(label)!r} in row 21" in refusal(folder(labels), classes=stated)
 
 
 @pytest.mark.parametrize("labels", [[f"p{n}" for n in range(60)], list(range(60))])

@@ -25,7 +25,7 @@ from graphveil.grads import Automatic, ClippedSum, Flat, PerLayer, rules
 from graphveil.grads.rows import Rows
 
 quick = settings(deadline=None, max_examples=25)
-ERROR = 1e-5  # norms are read a little too large on purpose, by what rounding may hide
+ERROR = 4.5e-6  # norms are read 4e-6 too large on purpose
 
 
 @st.composite
@@ -58,7 +58,7 @@ def test_norms_and_clipped_sums_are_those_of_each_example_alone(kind):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_clipped_sums_in_float32_are_good_to_five_digits(kind):
+def test_clipped_sums_in_float32_are_good_to_nearly_five_digits(kind):
     @quick
     @given(uses(kind))
     def law(case):
@@ -71,7 +71,7 @@ def test_clipped_sums_in_float32_are_good_to_five_digits(kind):
         gradients = per_example(layer, batch)
         clipping = Flat(middling(gradients))
         found = ClippedSum(layer, losses, clipping)([batch])
-        assert relative_error(found, gradients, clipping) <= 1e-5
+        assert relative_error(found, gradients, clipping) <= 2e-5
 
     law()
 
@@ -84,14 +84,15 @@ def test_clipped_sums_in_float32_are_good_to_five_digits(kind):
         ("ragged table", 10, 32, 32),
     ],
 )  # fmt: skip
-def test_real_sizes_in_float32_are_good_to_five_digits(layout, width, d, p):
+def test_real_sizes_in_float32_are_good_to_three_digits(layout, width, d, p):
+    """Norms are enlarged by all that rounding could hide, which is more than it does."""
     rng = torch.Generator().manual_seed(0)
     layer = layer_of("Linear", d, p, rng).float()
     batch = mapped(Tensor.float, ([part_of("Linear", layout, 15, d, p, rng, width)], 15))
     gradients = per_example(layer, batch)
     clipping = Flat(middling(gradients))
     found = ClippedSum(layer, losses, clipping)([batch])
-    assert relative_error(found, gradients, clipping) <= 1e-5
+    assert relative_error(found, gradients, clipping) <= 1e-3
 
 
 @pytest.mark.parametrize(
@@ -101,7 +102,7 @@ def test_real_sizes_in_float32_are_good_to_five_digits(layout, width, d, p):
         ("table", 1, 5, 4, []),
         ("table", 3, 20, 15, ["gram", "gram"]),
         ("table", 9, 4, 5, ["direct"]),
-        ("table", 200, 4, 5, ["direct", "direct"]),  # a long sum, by halves
+        ("table", 200, 4, 5, ["direct"] * 8),  # a long sum, by halves
         ("table", 3, 400, 20, ["gram"] * 3),
         ("ragged", 6, 200, 100, {"gram"}),
         ("ragged", 10, 20, 60, {"gram", "direct"}),  # by the size of an example
@@ -144,7 +145,7 @@ def test_ids_of_many_examples_in_a_large_vocabulary_do_not_collide():
 
 
 @pytest.mark.parametrize("sizes", [[], [0, 0], [1], [3, 0, 1, 17, 2, 16, 1, 5]])
-def test_buckets_hold_every_row_once_and_no_line_is_more_than_half_empty(sizes):
+def test_buckets_hold_every_row_once_and_no_line_is_more_than_a_quarter_empty(sizes):
     owner = torch.arange(len(sizes)).repeat_interleave(torch.tensor(sizes, dtype=torch.long))
     owner = owner[torch.randperm(len(owner), generator=torch.Generator().manual_seed(1))]
     rows = Rows(owner, len(sizes))
@@ -152,7 +153,7 @@ def test_buckets_hold_every_row_once_and_no_line_is_more_than_half_empty(sizes):
     assert sorted(r for _, r in held if r < len(owner)) == list(range(len(owner)))
     assert all(owner[r] == i for i, r in held if r < len(owner))
     for _, table in rows.buckets:
-        assert all(2 * (line < len(owner)).sum() >= len(line) for line in table)
+        assert all(4 * (line < len(owner)).sum() >= 3 * len(line) for line in table)
 
 
 # --- the safe side, in float32 --------------------------------------------------------------------
@@ -204,12 +205,12 @@ SHAPES = (
 
 @settings(deadline=None, max_examples=150)
 @given(
-    st.sampled_from(FAMILIES), st.sampled_from(SHAPES), st.booleans(), st.booleans(), st.booleans(),
+    st.sampled_from(FAMILIES), st.sampled_from(SHAPES), st.booleans(), st.booleans(),
     st.sampled_from([Flat, PerLayer, Automatic]), st.floats(-6, 6), st.floats(-3, 0.1),
     st.integers(0, 2**32),
 )  # fmt: skip
 def test_no_float32_gradient_exceeds_the_bound(
-    family, shape, bias, in_ragged_rows, may_hold, mode, scale, ratio, seed
+    family, shape, bias, in_ragged_rows, mode, scale, ratio, seed
 ):
     width, d, p = shape
     a, b = cancelling(family, width, d, p, torch.Generator().manual_seed(seed))
@@ -221,19 +222,14 @@ def test_no_float32_gradient_exceeds_the_bound(
     gradients = per_example(layer, batch)
     bound = max(norm(gradients[0]) * 10**ratio, 1e-30)
     direct = width * (d + p) >= d * p
-    held = may_hold and direct and (in_ragged_rows or width > 1)
-    event("held" if held else "one row" if width == 1 else "direct" if direct else "gram")
-    with pytest.MonkeyPatch.context() as patch:
-        if not may_hold:
-            patch.setattr(rules, "_DIRECT_ELEMENTS", 0)
-        spy = Spy(mode(bound))
-        ClippedSum(layer, losses, spy)([batch])
-        alone = ClippedSum(layer, losses, spy.clipping)
-        added = [norm(alone([single])) for single in one_by_one(batch)]
+    event("one row" if width == 1 else "direct" if direct else "gram")
+    spy = Spy(mode(bound))
+    ClippedSum(layer, losses, spy)([batch])
+    alone = ClippedSum(layer, losses, spy.clipping)
+    added = [norm(alone([single])) for single in one_by_one(batch)]
     for factor, gradient in zip(spy.said[""].double().tolist(), gradients, strict=True):
-        # Gradients that are held are what is added, rounding errors included.
-        assert held or factor * norm(gradient) <= bound
-    assert max(added) <= bound * (1 if held or width == 1 else 1 + 1e-4)
+        assert factor * norm(gradient) <= bound
+    assert max(added) <= bound
 
 
 @settings(deadline=None, max_examples=50)
@@ -268,7 +264,7 @@ def test_long_sums_do_not_drift(width, d, p, in_ragged_rows):
     gradients = per_example(layer, ([part], 1))
     clipping = Flat(norm(gradients[0]) / 3)
     found = ClippedSum(layer, losses, clipping)([([part], 1)])
-    assert relative_error(found, gradients, clipping) <= 1e-5
+    assert relative_error(found, gradients, clipping) <= 5e-4  # the bound, which is proven
 
 
 def test_tiny_inputs_with_huge_gradients_are_clipped():

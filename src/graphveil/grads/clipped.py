@@ -32,7 +32,7 @@ from graphveil.grads.company import check_others, check_parts, check_same, evalu
 from graphveil.grads.memory import Watch
 from graphveil.grads.products import RowByRow
 from graphveil.grads.rows import Rows, current_rows
-from graphveil.grads.rules import PAY_FOR_BLOCKS, RULES, Call, Rule, combined, squares
+from graphveil.grads.rules import PAY_FOR_BLOCKS, PAY_FOR_SUMS, RULES, Call, Rule, combined, squares
 from graphveil.graph.blocks import Numbered
 
 Batch = Any
@@ -180,10 +180,10 @@ class ClippedSum:
                 ones = next(self.module.parameters()).new_ones(len(losses))
                 factors = dict.fromkeys(rules, ones)
             else:
-                norms = {name: rule.squared_norms() for name, rule in rules.items()}
-                if numbered is not None:
-                    norms = {name: norm * PAY_FOR_BLOCKS for name, norm in norms.items()}
-                factors = self.clipping.factors(norms)
+                pay = PAY_FOR_SUMS if numbered is None else PAY_FOR_BLOCKS
+                factors = self.clipping.factors(
+                    {name: rule.squared_norms() * pay for name, rule in rules.items()}
+                )
             return _weighted_sums(rules, factors, numbered)
 
     def _rules(self, calls: dict[str, list[Call]], count: int) -> dict[str, Rule]:
@@ -279,7 +279,9 @@ class ClippedSum:
             blocks: dict[str, dict[str, Tensor]] = {}
             for name, value in gradients.items():
                 blocks.setdefault(name.rpartition(".")[0], {})[name] = value
-            factors = self.clipping.factors({name: squares(b) for name, b in blocks.items()})
+            factors = self.clipping.factors(
+                {name: squares(block) * PAY_FOR_SUMS for name, block in blocks.items()}
+            )
             for block, values in blocks.items():
                 for name, value in values.items():
                     total[name] += combined(value, factors[block])
@@ -350,18 +352,22 @@ class ClippedSum:
         """An example's loss must be the same in other company, and when it is seen again."""
         who = type(self.module).__name__
 
+        def go_on(batch: Batch) -> Tensor:
+            with RowByRow():
+                return self.losses(self.module, batch)
+
         def run(batch: Batch) -> Tensor:
             set_generators(self._states)
-            return self.losses(self.module, batch)
+            return go_on(batch)
 
         check_same(run(batch), losses, who)
         check_others(run, batch, losses, who)
-        if torch.equal(self.losses(self.module, batch), losses):
+        if torch.equal(go_on(batch), losses):
             check_parts(run, batch, losses, who)
             return
         with evaluating(self.module):  # random, as with dropout: compare without it
             losses = run(batch)
-            if torch.equal(self.losses(self.module, batch), losses):
+            if torch.equal(go_on(batch), losses):
                 check_parts(run, batch, losses, who)
 
     def _test_alone(self, losses: Tensor, uses: list[_Use]) -> None:

@@ -90,7 +90,7 @@ def check_parts(run: Callable[[Batch], Tensor], batch: Batch, losses: Tensor, wh
 
 
 def _elements(batch: Batch) -> tuple[Any, ...]:
-    return tuple(batch) if type(batch) in (tuple, list) else (batch,)
+    return tuple(batch) if isinstance(batch, (tuple, list)) else (batch,)
 
 
 def _rows_can_be_taken(batch: Batch, count: int) -> bool:
@@ -106,7 +106,7 @@ def _taken(batch: Batch, rows: Tensor) -> Batch:
     found = tuple(
         x[rows.to(x.device)] if isinstance(x, Tensor) else x.take(rows) for x in _elements(batch)
     )
-    return found if type(batch) in (tuple, list) else found[0]
+    return found if isinstance(batch, (tuple, list)) else found[0]
 
 
 def _replaced(batch: Batch, rows: Tensor, others: Tensor, *, loud: bool) -> Batch:
@@ -122,7 +122,7 @@ def _replaced(batch: Batch, rows: Tensor, others: Tensor, *, loud: bool) -> Batc
         return torch.where(others.view(shape), 1.0 - 3.0 * x, x)
 
     louder = tuple(changed(x) for x in _elements(found))
-    return louder if type(batch) in (tuple, list) else louder[0]
+    return louder if isinstance(batch, (tuple, list)) else louder[0]
 
 
 def _size(losses: Tensor) -> float:

@@ -44,7 +44,7 @@ def _linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor
     weight = F.pad(weight, (0, _lacking(columns), 0, _lacking(outputs)))
     bias = None if bias is None else F.pad(bias, (0, _lacking(outputs)))
     found = F.linear(flat, weight, bias)[:rows, :outputs]
-    return found.reshape(*input.shape[:-1], outputs)
+    return found.reshape(*input.shape[:-1], outputs).contiguous()
 
 
 def _lacking(size: int) -> int:

@@ -16,8 +16,8 @@ what is scaled down to the bound stays below it. A sum of n products of floats, 
 by at most n u / (1 - n u) of the sum of their sizes, u half the machine's epsilon (Higham 2002,
 section 3.1). Every norm is enlarged by that bound for the sums it went through.
 
-Weighted sums are in float64, products included: leaving one term out moves the rounding of all
-others by a part of the bound that :data:`ROUNDING` pays for.
+Weighted sums are in float64, products included, or in float32 inside public blocks: leaving one
+term out moves the rounding of others by a part of the bound that is paid for.
 """
 
 from __future__ import annotations
@@ -37,15 +37,16 @@ from graphveil.grads.layers import Affine, HeadDot, SelfWeight
 from graphveil.grads.rows import Rows
 from graphveil.graph.blocks import Numbered
 
-# How far rounding may move the float64 sum of a step when one term leaves it, in bounds. It is paid
-# for: clipped terms are this much shorter than the bound. n rows move it by at most
-# 2 (1024 + n / 1024) 2^-53 n, times 1 / _CANCEL where they cancel: that is below 2^-18 for three
-# million rows, for 300,000 that cancel.
-ROUNDING = 2.0**-18
-# The same for float32 sums inside blocks of at most 128 rows (:mod:`graphveil.graph.blocks`). In a
-# block are terms of T rows whose lengths add up to at most T times their norm, padding counted; the
-# others are added in float64. So a block errs by 128 u times 1.25 * 128 bounds. A term's leaving
-# undoes blocks of 256 rows at most, and makes one of 128: 3 * 1.25 * 128^2 * 2^-24 < 2^-8.
+# How far rounding may move the sum of a step when one term leaves it, in bounds. It is paid for:
+# squared norms are read larger by these factors, so that clipped terms are that much shorter.
+#
+# Sums in float64: n rows move by at most 2 (1024 + n / 1024) 2^-53 n, times 1 / _CANCEL where they
+# cancel. That is below 2^-18 for three million rows, for 300,000 that cancel.
+PAY_FOR_SUMS = (1 + 2.0**-18) ** 2
+# Sums in float32 inside blocks of at most 128 rows (:mod:`graphveil.graph.blocks`): in a block are
+# terms of T rows whose lengths add up to at most T times their norm, padding counted; the others
+# are added in float64. So a block errs by 128 u times 1.25 * 128 bounds. A term's leaving undoes
+# blocks of 256 rows at most, and makes one of 128: 3 * 1.25 * 128^2 * 2^-24 < 2^-8.
 PAY_FOR_BLOCKS = (1 + 2.0**-8) ** 2
 # Where rows cancel, a norm is read as no less than this part of their sizes added up: float64 sums
 # err by the sizes of what they add.
@@ -338,8 +339,8 @@ def rounding(roundings: int, kind: torch.dtype) -> float:
 
 
 def enlarge(roundings: int, kind: torch.dtype) -> float:
-    """The factor for a squared norm that came through so many roundings; it pays ROUNDING, too."""
-    return (1 + ROUNDING) ** 2 * (1 + 2 * rounding(roundings + _SPARE, kind))
+    """The factor for a squared norm that came through so many roundings."""
+    return 1 + 2 * rounding(roundings + _SPARE, kind)
 
 
 def _squared(values: Tensor) -> Tensor:
@@ -379,7 +380,8 @@ def _with_itself(rows: Tensor) -> Tensor:
 
 def _halved(length: int, short: int) -> int:
     """Through how many roundings a sum goes that is halved until a half is short."""
-    return min(length, 2 * short) + length.bit_length()
+    half = length // 2
+    return length if half < short else 1 + _halved(length - half, short)
 
 
 def _diagonal(squared: Tensor) -> Tensor:

@@ -302,9 +302,10 @@ def load_for(directory: str | Path, data: str, root: str | None = None) -> Data:
     """
     if data.partition(":")[0] in CATALOG:
         return load(data, root)
+    names = class_names(directory)
     with reading(Path(directory), "settings.json"):
         saved = read_json(Path(directory) / "settings.json")
-        known = saved["class_names"] or saved["facts"]["num_classes"]
+        known = names or saved["facts"]["num_classes"]
         directed = saved["data"].get("directed")
     return load(data, root, classes=known, directed=directed)
 
