@@ -29,9 +29,10 @@ from graphveil.methods import (
     private,
 )
 from graphveil.privacy.accounting import account
+from graphveil.privacy.book import keyed
 from graphveil.privacy.events import composed
 from graphveil.privacy.ledger import Ledger
-from graphveil.runs.spending import _largest, promise_of, salted_hash
+from graphveil.runs.spending import _largest, fingerprint_of, promise_of
 
 DATA = social_network(num_nodes=60, num_classes=3, num_features=5, seed=1)
 DELTA = 1e-4
@@ -104,13 +105,13 @@ def test_a_run_is_charged_what_its_certificate_says(tmp_path, source, ledger):
         == tuple(made.charges_)
         == runs.read(tmp_path / "run").certificate_.charges
     )
-    assert reservation.fingerprint == salted_hash(DATA, ledger.read().salt)
+    assert reservation.fingerprint == fingerprint_of(DATA, ledger.read().digest())
     assert reservation.facts["num_nodes"] == 60
     assert noted["ledger"] == str(ledger.path)
     assert runs.state(tmp_path / "run") == "finished"
-    assert kinds(ledger) == ["reserve", "settle"]  # sizes were not known before the data was
+    assert kinds(ledger) == ["reserve", "begin", "settle"]  # sizes were known with the data only
     train(tmp_path / "second", source, ledger)
-    assert kinds(ledger)[2:] == ["reserve", "reserve", "settle"]  # now they were
+    assert kinds(ledger)[3:] == ["reserve", "reserve", "begin", "settle"]  # now they were
     both = composed(*(charge.event for charge in made.charges_ * 2))
     assert people(ledger).spent() == account(both, 1e-4).epsilon
 
@@ -200,12 +201,16 @@ def test_the_same_data_is_the_same_under_another_split_and_order_of_edges():
     split = runs.Source(data="memory", seed=5).arrange(DATA.clone()).training
     turned = DATA.clone()
     turned.edge_index = DATA.edge_index.flip(1)
-    assert salted_hash(split, "salt") == salted_hash(DATA, "salt") == salted_hash(turned, "salt")
-    assert salted_hash(DATA, "other") != salted_hash(DATA, "salt")
+
+    def hashed(data, key="key"):
+        return fingerprint_of(data, keyed(key))
+
+    assert hashed(split) == hashed(DATA) == hashed(turned)
+    assert hashed(DATA, "other") != hashed(DATA)
     for name in ("x", "y", "edge_index"):
         other = DATA.clone()
         other[name] = other[name].flip(0) if name != "edge_index" else other[name][:, 1:]
-        assert salted_hash(other, "salt") != salted_hash(DATA, "salt")
+        assert hashed(other) != hashed(DATA)
 
 
 def test_an_inductive_split_is_the_same_data(tmp_path, source, ledger):

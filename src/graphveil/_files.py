@@ -42,16 +42,18 @@ def private_directory(path: Path) -> None:
     path.mkdir(mode=0o700, exist_ok=True)
 
 
-def link(made: Path, path: Path) -> None:
-    """Give a file that was made under another name its own, unless somebody else was first."""
+def link(made: Path, path: Path) -> bool:
+    """Give a file that was made under another name its own; False if somebody else was first."""
     try:
         os.link(made, path)
     except FileExistsError:
-        return
+        return False
     except OSError:  # a file system without links
-        if not path.exists():
-            made.rename(path)
+        if path.exists():
+            return False
+        made.rename(path)
     sync(path.absolute().parent)
+    return True
 
 
 def sync(directory: Path) -> None:

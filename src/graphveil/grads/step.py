@@ -30,7 +30,7 @@ from torch.nn import functional as F
 
 from graphveil import _validate
 from graphveil._errors import BudgetError, InvalidInputError, RefusedError, UnprovenError
-from graphveil._files import write_file
+from graphveil._files import open_file, private_directory, write_file
 from graphveil.grads.clipped import ClippedSum, Losses
 from graphveil.grads.clipping import Automatic, Clipping, Flat, Off, PerLayer, Quantile
 from graphveil.grads.linear import LinearSum, SparseExamples
@@ -97,6 +97,16 @@ def cross_entropy(module: nn.Module, batch: Sequence[Tensor]) -> Tensor:
     return F.cross_entropy(module(*inputs), labels, reduction="none")
 
 
+class Witness(Protocol):
+    """Who remembers releases apart from the files of a run; see docs/guarantees/ledger.md."""
+
+    def known(self, place: Path) -> int:
+        """How many releases were begun at a place."""
+
+    def note(self, place: Path, count: int) -> None:
+        """Remember that releases up to ``count`` begin; whoever must not go on is refused."""
+
+
 class PrivateStep:
     """A training step that knows what it has cost; made by :func:`make_private`.
 
@@ -142,6 +152,8 @@ class PrivateStep:
         self.on_loss: Callable[[float], None] | None = None
         self._earlier: dpa.DpEvent = dpa.NoOpDpEvent()
         self._journal: Journal | None = None
+        self.witness: Witness | None = None
+        self._witnessed = 0  # steps that it knows of
         # What the steps are charged for, if whoever made this has more to say than the event does.
         self.promise = ""
         self._check_optimizer()
@@ -204,7 +216,7 @@ class PrivateStep:
             )
         self._check_optimizer()
         if self._journal is not None:
-            self._journal.note()
+            self._note(self._journal)
         self.taken += 1  # from here on something may have been released
         drawn = self._draw()
         noisy = self._release(self.examples.batches(drawn) if len(drawn) else ())
@@ -280,10 +292,27 @@ class PrivateStep:
             )
         if directory.exists() and not directory.is_dir():
             raise InvalidInputError(f"The 'directory' must be a directory. {directory} is a file.")
-        directory.mkdir(parents=True, exist_ok=True)
+        private_directory(directory)
+        if not ours and self.witness is not None and self.witness.known(directory):
+            raise InvalidInputError(
+                f"The steps that were begun in {directory} are known, and their journal is gone. "
+                "They stay charged; put it back, or start anew with --force."
+            )
         if not ours:  # before the checkpoint: where there is one, a journal is missed
             self._journal = Journal(directory, self.taken)
         self._write_checkpoint(directory)
+
+    def _note(self, journal: Journal) -> None:
+        """Put the beginning of a step on disk; the witness hears of a hundredth of them at once.
+
+        What it was told of and was not taken before a crash stays charged, and is not taken later.
+        """
+        if self.witness is not None and self.taken >= self._witnessed:
+            planned = self.max_steps or 0
+            ahead = self.taken + max(1, planned // 100)
+            self._witnessed = max(min(ahead, planned), self.taken + 1)
+            self.witness.note(journal.directory, self._witnessed)
+        journal.note()
 
     def _write_checkpoint(self, directory: Path) -> None:
         clipping = self.clipped.clipping
@@ -299,7 +328,7 @@ class PrivateStep:
             "void_reason": self.rng.void_reason,
         }
         partial = directory / "checkpoint.partial"
-        with partial.open("wb") as file:
+        with open_file(partial, "wb", private=True) as file:
             torch.save(state, file)
             file.flush()
             os.fsync(file.fileno())
@@ -333,7 +362,11 @@ class PrivateStep:
                 )
             earlier, crashed = from_json(state["earlier"]), from_json(state["one_step"])
             noted = Journal(directory).noted
-            spent = max(noted, _validate.integer("taken", state["taken"], "[0, inf)"))
+            spent = _validate.integer("taken", state["taken"], "[0, inf)")
+            if noted < spent:
+                raise ValueError(f"its journal has {noted} steps, and {spent} were taken")
+            self._witnessed = 0 if self.witness is None else self.witness.known(directory)
+            spent = max(noted, self._witnessed)
             bound = state["max_grad_norm"]
             if bound is not None:
                 _validate.number("max_grad_norm", bound, "(0, inf)")
@@ -364,7 +397,7 @@ class PrivateStep:
             self._write_checkpoint(directory)
         if self._earlier != dpa.NoOpDpEvent():
             self._stay_within_target()
-        # A journal that was cut short would hide the next steps behind those it lost.
+        # One that is shorter than what is charged would hide the next steps.
         self._journal = Journal(directory, None if noted == self.taken else self.taken)
 
     def _check_options(self, saved: dict[str, Any]) -> None:

@@ -7,6 +7,7 @@ it is refused. The file they come from is :mod:`graphveil.privacy.ledger`.
 from __future__ import annotations
 
 import hashlib
+import hmac
 import json
 import math
 import secrets
@@ -195,7 +196,8 @@ class Book:
     """A ledger as its entries tell it: accounts by name, and the entries themselves.
 
     ``key`` is the ledger's secret; before the first entry there is none. ``format`` is that of its
-    last entries, and ``made_as`` of its first one.
+    last entries, and ``made_as`` of its first one. ``progress`` stands beside the chain: how many
+    releases each part of a run has begun.
     """
 
     accounts: Mapping[str, Account] = field(default_factory=dict)
@@ -203,6 +205,11 @@ class Book:
     made_as: int = FORMAT
     format: int = FORMAT
     entries: tuple[tuple[str, str], ...] = ()  # body and hash
+    progress: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+
+    def least(self, id: str) -> int:
+        """How many releases a reserved run has begun, as far as was noted."""
+        return sum(self.progress.get(id, {}).values())
 
     @property
     def head(self) -> str:
@@ -390,7 +397,7 @@ def first_entry() -> dict[str, Any]:
 
 def keyed(key: str) -> Any:
     """A hash that nobody makes without the key."""
-    return hashlib.blake2b(key=key.encode(), digest_size=32)
+    return hmac.new(key.encode(), digestmod="sha256")
 
 
 def releases(charges: Sequence[Charge]) -> float:
@@ -402,7 +409,7 @@ def _releases(event: Mapping[str, Any]) -> float:
     if event["type"] == "RepeatAndSelectDpEvent":
         return math.inf
     if "count" in event:
-        return event["count"] * _releases(event["event"])
+        return float(event["count"] * _releases(event["event"]))
     if "events" in event:
         return sum(map(_releases, event["events"]))
     if "event" in event:

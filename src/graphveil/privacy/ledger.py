@@ -30,6 +30,7 @@ import tempfile
 import urllib.parse
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -61,7 +62,7 @@ _PATIENCE = 60.0  # seconds that a writer waits for others, each of which takes 
 _SHORTLY = 100  # milliseconds that a writer waits to tidy up
 _PROGRESS = (
     "CREATE TABLE IF NOT EXISTS progress "
-    "(id TEXT, place TEXT, noted INTEGER, PRIMARY KEY (id, place))"
+    "(id TEXT, place TEXT, noted INTEGER, PRIMARY KEY (id, place)) WITHOUT ROWID"
 )
 _HAS_PROGRESS = "SELECT 1 FROM sqlite_master WHERE name = 'progress'"
 _SCHEMA = (
@@ -103,8 +104,9 @@ class Ledger:
         body |= {} if unit is None else {"unit": unit}
         body |= {} if who is None else {"who": who}
         Book(key="none").after(body)  # refuse what makes no sense before there is a file
-        text = canonical(first_entry())
-        self._create([(1, text, NOTHING, chained(NOTHING, text))])
+        book, rows = _one_more(*_one_more(Book(), [], first_entry()), body)
+        if self._create(rows):
+            return book
         return self._append(lambda book: body)
 
     def read(self) -> Book:
@@ -206,13 +208,14 @@ class Ledger:
             settled = None if found is None else found.settled
             if turn is None and settled is not None and charges_to_json(settled) == listed:
                 return None
-            if turn is not None and found is not None and (settled is not None or found.turn != turn):
+            lost = found is not None and (settled is not None or found.turn != turn)
+            if turn is not None and lost:
                 raise InvalidInputError(
                     f"The reservation {id} went on elsewhere while this run trained: a copy of it "
                     "has the turn, or is settled. What this one released is not charged to it; do "
                     "not use it."
                 )
-            least, paid = sum(self.progress(id).values()), releases(charges)
+            least, paid = book.least(id), releases(charges)
             if least > paid:
                 raise InvalidInputError(
                     f"The reservation {id} must be settled to the {least} releases that it began "
@@ -244,16 +247,6 @@ class Ledger:
                 (id, place, count),
             )
             connection.execute("COMMIT")
-
-    def progress(self, id: str) -> dict[str, int]:
-        """How many releases each part of a run has begun, as far as it was noted."""
-        return {place: count for each, place, count in self._progress() if each == id}
-
-    def _progress(self) -> list[tuple[str, str, int]]:
-        with self._connection(write=False) as connection:
-            if not connection.execute(_HAS_PROGRESS).fetchone():
-                return []
-            return connection.execute("SELECT id, place, noted FROM progress").fetchall()
 
     # --- checking, and moving --------------------------------------------------------------------
 
@@ -311,8 +304,9 @@ class Ledger:
 
     def export(self) -> str:
         """The ledger as JSON, from which :meth:`restore` makes one."""
-        rows = [{"body": json.loads(text), "hash": digest} for text, digest in self.read().entries]
-        content = {"graphveil_ledger": FORMAT, "entries": rows, "progress": self._progress()}
+        book = self.read()
+        rows = [{"body": json.loads(text), "hash": digest} for text, digest in book.entries]
+        content = {"graphveil_ledger": FORMAT, "entries": rows, "progress": book.progress}
         return json.dumps(content, indent=1) + "\n"
 
     def restore(self, text: str) -> Book:
@@ -325,8 +319,9 @@ class Ledger:
                 before = rows[-1][3]
             book = fold(rows)
             progress = [
-                (str(id), str(place), _validate.integer("noted", noted, "[0, 1e12]"))
-                for id, place, noted in content.get("progress", ())
+                (id, place, _validate.integer("noted", noted, "[0, 1e12]"))
+                for id, parts in content.get("progress", {}).items()
+                for place, noted in parts.items()
             ]
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             said = f"{error} is missing" if isinstance(error, KeyError) else str(error)
@@ -340,8 +335,8 @@ class Ledger:
 
     # --- the file --------------------------------------------------------------------------------
 
-    def _create(self, rows: Sequence[Row], progress: Sequence[tuple[str, str, int]] = ()) -> None:
-        """Make the file with its first entries, whole or not at all; leave one that is there.
+    def _create(self, rows: Sequence[Row], progress: Sequence[tuple[str, str, int]] = ()) -> bool:
+        """Make the file with its first entries, whole or not at all; False if one is there.
 
         It is made under another name, and gets its own when it is whole: a disk that is full, or a
         kill, leaves nothing in the way.
@@ -349,9 +344,7 @@ class Ledger:
         if self.path.is_dir():
             raise InvalidInputError(f"A ledger must be a file. {self.path} is a directory.")
         if self.path.exists():
-            if self.path.is_file() and self._is_empty():
-                self._fill(rows, progress)
-            return
+            return self.path.is_file() and self._is_empty() and self._fill(rows, progress)
         if not self.path.absolute().parent.is_dir():
             raise InvalidInputError(f"{self.path} cannot be made: its directory is not there.")
         try:
@@ -363,7 +356,7 @@ class Ledger:
         made = Ledger(name)
         try:
             made._fill(rows, progress)
-            link(made.path, self.path)
+            return link(made.path, self.path)
         except InvalidInputError as error:
             raise InvalidInputError(str(error).replace(name, str(self.path))) from None
         finally:
@@ -380,12 +373,13 @@ class Ledger:
                 tables = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
         except sqlite3.Error:
             return False
-        return kind == tables == 0
+        return bool(kind == tables == 0)
 
-    def _fill(self, rows: Sequence[Row], progress: Sequence[tuple[str, str, int]]) -> None:
+    def _fill(self, rows: Sequence[Row], progress: Sequence[tuple[str, str, int]]) -> bool:
         with self._connection(write=True, create=True) as connection:
             connection.execute("BEGIN IMMEDIATE")
-            if not connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
+            empty = not connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
+            if empty:
                 connection.execute(f"PRAGMA application_id = {_APPLICATION}")
                 for statement in (*_SCHEMA, _PROGRESS):
                     connection.execute(statement)
@@ -393,6 +387,7 @@ class Ledger:
                 connection.executemany("INSERT INTO progress VALUES (?, ?, ?)", progress)
             connection.execute("COMMIT")
             _tidied(connection)
+        return bool(empty)
 
     def _append(self, decide: Callable[[Book], dict[str, Any] | None]) -> Book:
         """Append what ``decide`` makes of the ledger, if nobody wrote in the meantime; else again.
@@ -401,13 +396,13 @@ class Ledger:
         """
         while True:
             before = self.read()
-            book, rows = before, []
+            book, rows = before, list[Row]()
             if book.format != FORMAT:
-                book, rows = self._one_more(book, rows, {"kind": "format", "format": FORMAT})
+                book, rows = _one_more(book, rows, {"kind": "format", "format": FORMAT})
             body = decide(book)
             if body is None:
                 return before
-            book, rows = self._one_more(book, rows, body)
+            book, rows = _one_more(book, rows, body)
             with self._connection(write=True) as connection:
                 connection.execute("BEGIN IMMEDIATE")
                 last = connection.execute("SELECT max(seq), hash FROM entries").fetchone()
@@ -417,21 +412,17 @@ class Ledger:
                     _tidied(connection)
                     return book
 
-    def _one_more(
-        self, book: Book, rows: list[Row], body: Mapping[str, Any]
-    ) -> tuple[Book, list[Row]]:
-        """The book and the rows to write with one entry more; what does not fit is refused."""
-        text = canonical({**body, "at": datetime.now(UTC).isoformat(timespec="seconds")})
-        digest = chained(book.head, text)
-        row = (len(book.entries) + 1, text, book.head, digest)
-        return book.after(json.loads(text)).noted(text, digest), [*rows, row]
-
     def _folded(self, connection: sqlite3.Connection) -> Book:
         rows = connection.execute("SELECT seq, body, previous, hash FROM entries ORDER BY seq")
         try:
-            return fold(rows.fetchall())
+            book = fold(rows.fetchall())
         except InvalidInputError as error:
             raise self._broken(str(error)) from None
+        progress: dict[str, dict[str, int]] = {}
+        if connection.execute(_HAS_PROGRESS).fetchone():
+            for id, place, noted in connection.execute("SELECT id, place, noted FROM progress"):
+                progress.setdefault(str(id), {})[str(place)] = int(noted)
+        return replace(book, progress=progress)
 
     @contextlib.contextmanager
     def _connection(self, *, write: bool, create: bool = False) -> Iterator[sqlite3.Connection]:
@@ -487,6 +478,14 @@ class Ledger:
         return InvalidInputError(
             f"The ledger {self.path} does not hold: {why}; go back to a copy or an export of it."
         )
+
+
+def _one_more(book: Book, rows: Sequence[Row], body: Mapping[str, Any]) -> tuple[Book, list[Row]]:
+    """The book and the rows to write with one entry more; what does not fit is refused."""
+    text = canonical({**body, "at": datetime.now(UTC).isoformat(timespec="seconds")})
+    digest = chained(book.head, text)
+    row = (len(book.entries) + 1, text, book.head, digest)
+    return book.after(json.loads(text)).noted(text, digest), [*rows, row]
 
 
 def _tidied(connection: sqlite3.Connection) -> None:

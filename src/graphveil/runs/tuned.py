@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import time
+import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from graphveil._errors import InvalidInputError
-from graphveil._files import write_file
+from graphveil._files import private_directory, write_file
 from graphveil.methods import Facts, Method
 from graphveil.runs.directory import FORMAT, LOG, _finish, _plain, _settings, state
 from graphveil.runs.files import locked, write_json
@@ -18,7 +19,7 @@ from graphveil.runs.metrics import measure
 from graphveil.runs.source import Arranged, Source
 from graphveil.runs.spending import begun as spending_begun
 from graphveil.runs.spending import kept_beside
-from graphveil.runs.training import _discard, _loaded, _set_aside, _undo, check
+from graphveil.runs.training import _check, _discard, _loaded, _set_aside, _undo
 
 Find = Callable[[Arranged], tuple[Method, Mapping[str, Any]]]
 
@@ -34,6 +35,7 @@ def tune(
     force: bool = False,
     ledger: str | Path | None = None,
     account: str | None = None,
+    notify: Callable[[str], None] = warnings.warn,
 ) -> tuple[Method, dict[str, Any]]:
     """Write what ``find`` finds, a fitted method and further metrics, as a finished run.
 
@@ -59,13 +61,13 @@ def tune(
     try:
         if force and state(directory) != "new":
             _set_aside(directory, aside)
-        directory.mkdir(parents=True, exist_ok=True)
+        private_directory(directory)
         with locked(directory):
-            check_tuning(directory)  # again: now nobody else can change it
+            _check_tuning(directory)  # again: now nobody else can change it
             spending = None
             try:
                 purpose = f"tuning, {priced.name}"
-                spending = spending_begun(directory, purpose, ledger, account, False)
+                spending = spending_begun(directory, purpose, ledger, account, False, notify)
                 arranged = _loaded(priced, arranged, directory, source, spending)
                 planned = priced.plan(Facts.of(arranged.training))
             except (Exception, KeyboardInterrupt):
@@ -101,9 +103,16 @@ def _forget_the_time(directory: Path, begun: float) -> None:
 
 def check_tuning(directory: str | Path, *, force: bool = False) -> None:
     """Refuse a directory that :func:`tune` would refuse; before any data is loaded."""
+    if state(directory) == "unfinished":
+        with locked(Path(directory)):
+            pass  # who is at work there now is told apart from who was killed there
+    _check_tuning(directory, force=force)
+
+
+def _check_tuning(directory: str | Path, *, force: bool = False) -> None:
     if not force and state(directory) == "unfinished":
         raise InvalidInputError(
             f"The run in {directory} was begun and not finished. What it may have spent stays "
             "spent; start anew with --force, or choose another directory."
         )
-    check(directory, force=force)
+    _check(directory, force=force)
