@@ -11,7 +11,7 @@ from typing import IO
 def write_file(path: Path, content: bytes, *, private: bool = False) -> None:
     """Write a file whole or not at all, and on disk when this returns.
 
-    A ``private`` file is its owner's alone; so is every file in a directory that is.
+    A ``private`` file is its owner's alone.
     """
     partial = path.with_name(partial_name(path.name))
     try:
@@ -28,10 +28,9 @@ def write_file(path: Path, content: bytes, *, private: bool = False) -> None:
 
 
 def open_file(path: Path, mode: str, *, private: bool = False) -> IO[bytes]:
-    """Open a file to write bytes; one that is made here is private where it should be."""
-    closed = private or not path.parent.stat().st_mode & 0o077
+    """Open a file to write bytes; a ``private`` one that is made here is its owner's alone."""
     file: IO[bytes] = open(  # noqa: SIM115
-        path, mode, opener=lambda name, flags: os.open(name, flags, 0o600 if closed else 0o666)
+        path, mode, opener=lambda name, flags: os.open(name, flags, 0o600 if private else 0o666)
     )
     return file
 

@@ -435,7 +435,7 @@ class Journal:
     def __init__(self, directory: Path, noted: int | None = None) -> None:
         self.directory, self.path = directory, directory / "steps"
         if noted is not None:
-            write_file(self.path, b"." * noted)
+            write_file(self.path, b"." * noted, private=True)
 
     @property
     def noted(self) -> int:

@@ -124,7 +124,7 @@ class PrivateMethod(Method):
             # before a crash is what later parts were made from.
             finished = Path(directory) / "finished.safetensors"
             if len(left) or not finished.exists():
-                write_file(finished, safetensors.torch.save(network.state_dict()))
+                write_file(finished, safetensors.torch.save(network.state_dict()), private=True)
             network.load_state_dict(safetensors.torch.load(finished.read_bytes()))
         return step.event
 
@@ -171,7 +171,7 @@ class PrivateMethod(Method):
             )
         if not file.exists():
             private_directory(file.parent)
-            write_file(file, safetensors.torch.save(draw()))
+            write_file(file, safetensors.torch.save(draw()), private=True)
         if self.witness is not None and not known:
             self.witness.note(file, 1)
 

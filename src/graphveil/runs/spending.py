@@ -188,7 +188,7 @@ class Spending:
         if directory is not None:
             turns = [each for each in (follows, self._turn) if each]
             content = {"reservation": self.id, "turns": turns}
-            write_file(directory / CHECKPOINT / TURN, json.dumps(content).encode())
+            write_file(directory / CHECKPOINT / TURN, json.dumps(content).encode(), private=True)
         self.ledger.begin(self.id, self._turn, follows)
 
     def known(self, place: Path) -> int:

@@ -54,6 +54,7 @@ from graphveil.runs.spending import (
 )
 from graphveil.runs.spending import begun as spending_begun
 
+NOTHING = "Nothing was released or charged."
 _PRIVATE = "training losses, read off records without noise; no certificate covers them"
 
 
@@ -174,7 +175,7 @@ def train(
                 harmless = not resume and not released
                 if harmless and (spending is None or spending.give_back()):
                     _undo(directory, aside, created)
-                    error.add_note("Nothing was released or charged, and nothing is left of it.")
+                    error.add_note(NOTHING)
                 else:
                     error.add_note(_said(directory, spending, released))
                 raise
@@ -185,6 +186,10 @@ def train(
         _discard(aside)
     except OSError as error:
         raise unusable(directory, error) from error
+    except KeyboardInterrupt as error:
+        if not hasattr(error, "__notes__") and state(directory) == "unfinished":
+            error.add_note(f"The run in {directory} is trained, and is finished with --resume.")
+        raise
     return metrics
 
 
@@ -277,7 +282,7 @@ def _restored(
         asked["tuning"] = _tuning(directory)  # the run's own: how its settings came about
     # A function of private data: it stays in the checkpoint, which is not part of a finished run.
     # Before the settings: a run that has these and not this has lost its checkpoint.
-    write_file(noted, fingerprint.encode())
+    write_file(noted, fingerprint.encode(), private=True)
     write_json(directory / "settings.json", asked)
     return False
 
@@ -301,8 +306,10 @@ def _fit(
     spending: Spending | None,
 ) -> None:
     method.witness = spending
+    noting = contextlib.nullcontext() if spending is None else spending.ledger.kept_open()
     try:
-        method.fit(data, directory=directory / CHECKPOINT, progress=progress)
+        with noting:
+            method.fit(data, directory=directory / CHECKPOINT, progress=progress)
     finally:
         method.witness = None
     if asked["tuning"] is not None:
@@ -402,6 +409,6 @@ def _fingerprint(data: Data, checkpoint: Path, spending: Spending | None) -> str
     else:
         key = checkpoint / _KEY
         if not key.exists():
-            write_file(key, secrets.token_hex(32).encode())
+            write_file(key, secrets.token_hex(32).encode(), private=True)
         digest = keyed(key.read_text())
     return content_hash(data, ("x", "edge_index", "y", *MASKS, "batch"), digest)

@@ -19,7 +19,12 @@ from graphveil.runs.metrics import measure
 from graphveil.runs.source import Arranged, Source
 from graphveil.runs.spending import begun as spending_begun
 from graphveil.runs.spending import kept_beside
-from graphveil.runs.training import _check, _discard, _loaded, _set_aside, _undo
+from graphveil.runs.training import NOTHING, _check, _discard, _loaded, _set_aside, _undo
+
+_STAYS = (
+    "The search in {directory} cannot go on, and what its trials may have spent stays spent; start "
+    "anew with --force."
+)
 
 Find = Callable[[Arranged], tuple[Method, Mapping[str, Any]]]
 
@@ -70,16 +75,21 @@ def tune(
                 spending = spending_begun(directory, purpose, ledger, account, False, notify)
                 arranged = _loaded(priced, arranged, directory, source, spending)
                 planned = priced.plan(Facts.of(arranged.training))
-            except (Exception, KeyboardInterrupt):
+            except (Exception, KeyboardInterrupt) as error:
                 if spending is None or spending.give_back():
                     _undo(directory, aside, created)
+                    error.add_note(NOTHING)
                 raise
             begun = time.time()
             said = {"method": priced.name, "data": asdict(source), "tuning": dict(tuning)}
             write_json(directory / "settings.json", _plain({"format": FORMAT, **said}))
             if spending is not None:
                 spending.settle(planned.charges)
-            method, metrics = find(arranged)
+            try:
+                method, metrics = find(arranged)
+            except KeyboardInterrupt as error:
+                error.add_note(_STAYS.format(directory=directory))
+                raise
             found = {**measure(method, arranged.testing, arranged.mode), **metrics}
             asked = _settings(method, source, arranged, tuning)
             write_json(directory / "settings.json", asked)
