@@ -33,30 +33,7 @@ from graphveil.privacy.book import keyed
 from graphveil.privacy.events import composed
 from graphveil.privacy.ledger import Ledger
 from graphveil.runs.spending import _largest, fingerprint_of, promise_of
-
-DATA = social_network(num_nodes=60, num_classes=3, num_features=5, seed=1)
-DELTA = 1e-4
-
-
-class Given(runs.Source):
-    """A source whose data is here already, and which tells that it was read."""
-
-    data_now = DATA
-    read = 0
-
-    def load(self):
-        type(self).read += 1
-        if isinstance(self.data_now, Exception):
-            raise self.data_now
-        return self.data_now.clone()
-
-
-class Crash(BaseException):
-    """Not an Exception: what a kill looks like from inside."""
-
-
-def crash(*_, **__):
-    raise Crash
+from ledger_cases import DATA, DELTA, Crash, Given, crash, method, people, train
 
 
 @pytest.fixture(autouse=True)
@@ -73,20 +50,6 @@ def ledger(tmp_path):
     found = Ledger(tmp_path / "study.ledger")
     found.open("people", 10.0, DELTA)
     return found
-
-
-def method(epsilon=4.0, kind=DPMLP, **settings):
-    return kind(epsilon=epsilon, **{"steps": 3, "sample_rate": 1.0, "delta": DELTA, **settings})
-
-
-def train(directory, source, ledger, made=None, **how):
-    made = made or method()
-    runs.train(made, None, directory, source, ledger=ledger.path, **how)
-    return made
-
-
-def people(ledger):
-    return ledger.read().account("people")
 
 
 def kinds(ledger):
@@ -183,17 +146,14 @@ def test_a_delta_too_large_for_the_data_is_refused(tmp_path, source, ledger):
 # --- what an account is about ---------------------------------------------------------------------
 
 
-def test_other_data_is_refused_and_what_was_reserved_is_given_back(
-    tmp_path, source, ledger, monkeypatch
+def test_data_of_another_account_is_refused_and_what_was_reserved_is_given_back(
+    tmp_path, source, ledger
 ):
     train(tmp_path / "first", source, ledger)
-    spent, other = people(ledger).spent(), DATA.clone()
-    other.x[0, 0] += 1
-    monkeypatch.setattr(Given, "data_now", other)
-    with pytest.raises(InvalidInputError, match="other data"):
-        train(tmp_path / "run", source, ledger)
-    assert people(ledger).spent() == spent
-    assert not people(ledger).waiting
+    ledger.open("others", 10.0, DELTA)
+    with pytest.raises(InvalidInputError, match="--account people"):
+        train(tmp_path / "run", source, ledger, account="others")
+    assert not ledger.read().account("others").charged
     assert not (tmp_path / "run").exists()
 
 
@@ -583,16 +543,17 @@ def test_a_noisy_prediction_over_budget_reads_nothing(trained, ledger):
     assert len(people(ledger).charged) == 1
 
 
-def test_a_noisy_prediction_on_other_data_costs_nothing(trained, ledger):
-    other = DATA.clone()
-    other.x[0, 0] += 1
-    for data in (other, lambda: 1 / 0):
-        with pytest.raises((InvalidInputError, ZeroDivisionError)):
-            runs.predict(trained, data, mode="noisy", epsilon=1.0)
+def test_a_noisy_prediction_without_its_data_costs_nothing(trained, ledger):
+    with pytest.raises(ZeroDivisionError):
+        runs.predict(trained, lambda: 1 / 0, mode="noisy", epsilon=1.0)
     assert not people(ledger).waiting
     assert len(people(ledger).charged) == 1
     assert len(runs.read(trained).charges_) == 1
     ledger.open("others", 10.0, 1e-4)
+    with pytest.raises(InvalidInputError, match="--account people"):
+        runs.predict(trained, DATA, mode="noisy", epsilon=1.0, account="others")
+    other = DATA.clone()
+    other.x[0, 0] += 1
     runs.predict(trained, other, mode="noisy", epsilon=1.0, account="others")
     assert len(ledger.read().account("others").charged) == 1
 

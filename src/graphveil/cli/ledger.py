@@ -196,7 +196,7 @@ def verify(
     from graphveil.privacy.ledger import Ledger
 
     if more and not runs:
-        raise click.UsageError(f"Got unexpected extra argument ({more[0]}); name runs by '--runs'.")
+        raise click.UsageError(f"Runs must be named by '--runs'. Got {more[0]!r} without it.")
     book = Ledger(path).verify(head, at_least)
     result = {"ledger": path, "holds": True, **_chain(book)}
     rows = [("holds", "chain, entries and budgets"), *_chain_rows(book)]
