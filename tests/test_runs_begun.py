@@ -18,7 +18,7 @@ from graphveil.mechanisms import Gaussian
 from graphveil.methods import GAP, Facts, LateGraph, private
 from graphveil.privacy.book import canonical, chained, charges_to_json, releases
 from graphveil.privacy.ledger import Ledger
-from graphveil.runs.spending import known_facts
+from graphveil.runs.spending import begun, known_facts
 from graphveil.tuning import Tuning, search, values_of
 from ledger_cases import DATA, DELTA, Crash, Given, crash, method, people, train
 
@@ -186,6 +186,19 @@ def test_a_copy_of_a_run_that_was_killed_again_does_not_go_on(
         train(copy, source, ledger, long(), resume=True)
     train(killed, source, ledger, long(), resume=True)
     assert len(released) <= STEPS
+
+
+def test_of_two_copies_that_ask_at_the_same_moment_one_begins(killed, ledger):
+    """Both have seen that it is their turn before either takes it."""
+    copy = killed.with_name("copy")
+    shutil.copytree(killed, copy)
+    first, second = (begun(each, "training", None, None, True) for each in (killed, copy))
+    first.begin(killed)
+    with pytest.raises(InvalidInputError, match="went on elsewhere"):
+        second.begin(copy)
+    with pytest.raises(InvalidInputError, match="not the one that the ledger knows"):
+        begun(copy, "training", None, None, True)
+    assert begun(killed, "training", None, None, True).id == first.id
 
 
 def test_a_run_stops_when_a_copy_of_it_has_gone_on(tmp_path, source, ledger, released, monkeypatch):
@@ -396,6 +409,10 @@ def test_a_forged_settlement_is_found_in_the_run(tmp_path, source, ledger, monke
             train(tmp_path / "run", source, ledger, long())
     head, found = ledger.read().head, people(ledger).charged[0]
     forged(ledger, found.id, method(2.0, steps=1).plan(known_facts(found)).charges)
+    with pytest.raises(InvalidInputError, match="charged less than the run began"):
+        ledger.verify()
+    with contextlib.closing(sqlite3.connect(ledger.path)) as connection, connection:
+        connection.execute("DELETE FROM progress")
     ledger.verify(head)  # neither the chain nor a head kept elsewhere tells
     with pytest.raises(InvalidInputError, match="released other charges than are settled") as said:
         runs.check_charged(ledger.path, [tmp_path / "run"])

@@ -284,6 +284,10 @@ class Ledger:
             raise self._broken(f"it has {len(book.entries)} entries, not {at_least} or more")
         if head is not None and head not in [digest for _, digest in book.entries]:
             raise self._broken(f"no entry has the hash {head!r}: its end was cut off or rewritten")
+        for id in book.progress:
+            found = book.reservation(id)
+            if found is None or releases(found.charges) < book.least(id):
+                raise self._broken(f"the reservation {id} is charged less than the run began")
         self._check_history(book)
         return book
 

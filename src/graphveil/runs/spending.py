@@ -183,8 +183,10 @@ class Spending:
         The new turn is in the checkpoint before the ledger has it, beside the last one: killed in
         between, the run has one that is known.
         """
-        found = self.reservation()
-        follows, self._turn = None if found is None else found.turn, secrets.token_hex(8)
+        found, self._turn = self.reservation(), secrets.token_hex(8)
+        follows = None if found is None else found.turn
+        if directory is not None and follows not in (held := _turns(directory)):
+            follows = held[-1] if held else None  # which the ledger refuses, if it is not the last
         if directory is not None:
             turns = [each for each in (follows, self._turn) if each]
             content = {"reservation": self.id, "turns": turns}
