@@ -30,9 +30,10 @@ from torch.nn import functional as F
 
 from graphveil import _validate
 from graphveil._errors import BudgetError, InvalidInputError, RefusedError, UnprovenError
-from graphveil._files import open_file, private_directory, write_file
+from graphveil._files import open_file, private_directory
 from graphveil.grads.clipped import ClippedSum, Losses
 from graphveil.grads.clipping import Automatic, Clipping, Flat, Off, PerLayer, Quantile
+from graphveil.grads.journal import Journal, Witness
 from graphveil.grads.linear import LinearSum, SparseExamples
 from graphveil.mechanisms import Gaussian
 from graphveil.privacy.accounting import calibrate, epsilon
@@ -95,16 +96,6 @@ def cross_entropy(module: nn.Module, batch: Sequence[Tensor]) -> Tensor:
     """The usual losses of a classifier: all tensors but the last go in, the last holds labels."""
     *inputs, labels = batch
     return F.cross_entropy(module(*inputs), labels, reduction="none")
-
-
-class Witness(Protocol):
-    """Who remembers releases apart from the files of a run; see docs/guarantees/ledger.md."""
-
-    def known(self, place: Path) -> int:
-        """How many releases were begun at a place."""
-
-    def note(self, place: Path, count: int) -> None:
-        """Remember that releases up to ``count`` begin; whoever must not go on is refused."""
 
 
 class PrivateStep:
@@ -427,27 +418,6 @@ class PrivateStep:
             middle = (low + high) // 2
             low, high = (middle, high) if fits(middle) else (low, middle)
         self.max_steps = max(low, 0)
-
-
-class Journal:
-    """How many steps were begun: the length of a file, one byte longer before every step."""
-
-    def __init__(self, directory: Path, noted: int | None = None) -> None:
-        self.directory, self.path = directory, directory / "steps"
-        if noted is not None:
-            write_file(self.path, b"." * noted, private=True)
-
-    @property
-    def noted(self) -> int:
-        """Steps begun so far."""
-        return self.path.stat().st_size
-
-    def note(self) -> None:
-        """Put the beginning of a step on disk."""
-        with self.path.open("ab") as file:
-            file.write(b".")
-            file.flush()
-            os.fsync(file.fileno())
 
 
 def _event(
