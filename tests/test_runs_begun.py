@@ -413,8 +413,10 @@ def test_a_forged_settlement_is_found_in_the_run(tmp_path, source, ledger, monke
         ledger.verify()
     with contextlib.closing(sqlite3.connect(ledger.path)) as connection, connection:
         connection.execute("DELETE FROM progress")
+    with pytest.raises(InvalidInputError, match="settled already"):
+        train(tmp_path / "run", source, ledger, long(), resume=True)
     ledger.verify(head)  # neither the chain nor a head kept elsewhere tells
-    with pytest.raises(InvalidInputError, match="released other charges than are settled") as said:
+    with pytest.raises(InvalidInputError, match="released other charges than these") as said:
         runs.check_charged(ledger.path, [tmp_path / "run"])
     assert "\n" not in str(said.value)
 
@@ -429,8 +431,16 @@ def test_a_ledger_put_back_from_a_copy_is_found_in_the_run(tmp_path, source, led
     shutil.copy(ledger.path, tmp_path / "copy.ledger")
     train(tmp_path / "run", source, ledger, method(2.0, LateGraph))
     shutil.copy(ledger.path, tmp_path / "later.ledger")
+    shutil.copy(ledger.path, tmp_path / "cut.ledger")
+    with contextlib.closing(sqlite3.connect(tmp_path / "cut.ledger")) as connection, connection:
+        connection.execute("DROP TRIGGER no_delete")
+        connection.execute("DELETE FROM entries WHERE seq = (SELECT max(seq) FROM entries)")
     runs.predict(tmp_path / "run", DATA, mode="noisy", epsilon=1.0)
-    for name, why in (("copy", "does not know the run"), ("later", "1 noisy predictions")):
+    for name, why in (
+        ("copy", "does not know the run"),
+        ("cut", "is finished, and is not settled"),
+        ("later", "1 noisy predictions"),
+    ):
         Ledger(tmp_path / f"{name}.ledger").verify()
         with pytest.raises(InvalidInputError, match=why):
             runs.check_charged(tmp_path / f"{name}.ledger", [tmp_path / "run"])

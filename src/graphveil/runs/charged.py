@@ -18,9 +18,10 @@ from graphveil.runs.spending import PREDICTION, noted_in
 def check_charged(ledger: str | Path, directories: Sequence[str | Path]) -> int:
     """Refuse a ledger that charges less than some runs' files say; how many charges they made.
 
-    *Guarantee*: what the events.json of a trained run charges for is settled, each noisy prediction
-    once; what an unfinished run began is reserved, begun and not given back. Of runs that are not
-    given, or whose files say less than they released, nothing is known.
+    *Guarantee*: what the events.json of a trained run charges for is charged, and settled if it is
+    finished, each noisy prediction once; what an unfinished run began is reserved, begun and not
+    given back. Of runs that are not given, or whose files say less than they released, nothing is
+    known.
     """
     book = Ledger(ledger).read()
     found = {_reservation(book, Path(each)).id: Path(each) for each in directories}
@@ -75,11 +76,12 @@ def _check_run(book: Book, reservation: Reservation, directory: Path) -> Counter
         return Counter()
     with reading(directory, "events.json"):
         charges = [canonical(each) for each in _events(directory)["charges"]]
-    settled = [canonical(each) for each in charges_to_json(reservation.settled or ())]
-    trained = charges[: len(settled)]
-    if not settled or trained != settled:
-        raise _less(f"the run in {directory} released other charges than are settled")
-    return Counter(charges[len(settled) :])
+    paid = [canonical(each) for each in charges_to_json(reservation.charges)]
+    if not paid or charges[: len(paid)] != paid:
+        raise _less(f"the run in {directory} released other charges than these")
+    if reservation.settled is None and (directory / "certificate.json").exists():
+        raise _less(f"the run in {directory} is finished, and is not settled in it")
+    return Counter(charges[len(paid) :])
 
 
 def _events(directory: Path) -> dict[str, Any]:
