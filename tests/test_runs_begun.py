@@ -201,6 +201,20 @@ def test_of_two_copies_that_ask_at_the_same_moment_one_begins(killed, ledger):
     assert begun(killed, "training", None, None, True).id == first.id
 
 
+def test_a_run_whose_beginning_was_not_noted_begins_again(
+    tmp_path, source, ledger, released, monkeypatch
+):
+    """Its files have a turn that the ledger never heard of: nothing was released."""
+    with monkeypatch.context() as patched:
+        patched.setattr("graphveil.runs.spending.Ledger.begin", crash)
+        with pytest.raises(Crash):
+            train(tmp_path / "run", source, ledger, long())
+    assert (tmp_path / "run" / "checkpoint" / "turn.json").exists()
+    assert not released
+    train(tmp_path / "run", source, ledger, long(), resume=True)
+    assert len(released) == STEPS
+
+
 def test_a_run_stops_when_a_copy_of_it_has_gone_on(tmp_path, source, ledger, released, monkeypatch):
     """The copy is made, and trained, while the run takes its fourth step."""
     real, left = PrivateStep.__call__, iter(range(1, 100))

@@ -185,8 +185,9 @@ class Spending:
         """
         found, self._turn = self.reservation(), secrets.token_hex(8)
         follows = None if found is None else found.turn
-        if directory is not None and follows not in (held := _turns(directory)):
-            follows = held[-1] if held else None  # which the ledger refuses, if it is not the last
+        held = [] if directory is None else _turns(directory)
+        if follows is not None and follows not in held:
+            follows = held[-1] if held else None  # which the ledger refuses: it is another's turn
         if directory is not None:
             turns = [each for each in (follows, self._turn) if each]
             content = {"reservation": self.id, "turns": turns}
