@@ -379,6 +379,9 @@ class Ledger:
         made = Ledger(name)
         try:
             made._fill(rows, progress)
+            with made._connection(write=True) as connection:  # all of it in the one file
+                connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+            made.read()
             return link(made.path, self.path)
         except InvalidInputError as error:
             raise InvalidInputError(str(error).replace(name, str(self.path))) from None
