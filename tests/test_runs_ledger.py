@@ -29,33 +29,11 @@ from graphveil.methods import (
     private,
 )
 from graphveil.privacy.accounting import account
+from graphveil.privacy.book import keyed
 from graphveil.privacy.events import composed
 from graphveil.privacy.ledger import Ledger
-from graphveil.runs.spending import _largest, promise_of, salted_hash
-
-DATA = social_network(num_nodes=60, num_classes=3, num_features=5, seed=1)
-DELTA = 1e-4
-
-
-class Given(runs.Source):
-    """A source whose data is here already, and which tells that it was read."""
-
-    data_now = DATA
-    read = 0
-
-    def load(self):
-        type(self).read += 1
-        if isinstance(self.data_now, Exception):
-            raise self.data_now
-        return self.data_now.clone()
-
-
-class Crash(BaseException):
-    """Not an Exception: what a kill looks like from inside."""
-
-
-def crash(*_, **__):
-    raise Crash
+from graphveil.runs.spending import _largest, fingerprint_of, promise_of
+from ledger_cases import DATA, DELTA, Crash, Given, crash, method, people, train
 
 
 @pytest.fixture(autouse=True)
@@ -74,20 +52,6 @@ def ledger(tmp_path):
     return found
 
 
-def method(epsilon=4.0, kind=DPMLP, **settings):
-    return kind(epsilon=epsilon, **{"steps": 3, "sample_rate": 1.0, "delta": DELTA, **settings})
-
-
-def train(directory, source, ledger, made=None, **how):
-    made = made or method()
-    runs.train(made, None, directory, source, ledger=ledger.path, **how)
-    return made
-
-
-def people(ledger):
-    return ledger.read().account("people")
-
-
 def kinds(ledger):
     return [json.loads(body)["kind"] for body, _ in ledger.read().entries[2:]]
 
@@ -104,13 +68,13 @@ def test_a_run_is_charged_what_its_certificate_says(tmp_path, source, ledger):
         == tuple(made.charges_)
         == runs.read(tmp_path / "run").certificate_.charges
     )
-    assert reservation.fingerprint == salted_hash(DATA, ledger.read().salt)
+    assert reservation.fingerprint == fingerprint_of(DATA, ledger.read().digest())
     assert reservation.facts["num_nodes"] == 60
     assert noted["ledger"] == str(ledger.path)
     assert runs.state(tmp_path / "run") == "finished"
-    assert kinds(ledger) == ["reserve", "settle"]  # sizes were not known before the data was
+    assert kinds(ledger) == ["reserve", "begin", "settle"]  # sizes were known with the data only
     train(tmp_path / "second", source, ledger)
-    assert kinds(ledger)[2:] == ["reserve", "reserve", "settle"]  # now they were
+    assert kinds(ledger)[3:] == ["reserve", "reserve", "begin", "settle"]  # now they were
     both = composed(*(charge.event for charge in made.charges_ * 2))
     assert people(ledger).spent() == account(both, 1e-4).epsilon
 
@@ -182,17 +146,14 @@ def test_a_delta_too_large_for_the_data_is_refused(tmp_path, source, ledger):
 # --- what an account is about ---------------------------------------------------------------------
 
 
-def test_other_data_is_refused_and_what_was_reserved_is_given_back(
-    tmp_path, source, ledger, monkeypatch
+def test_data_of_another_account_is_refused_and_what_was_reserved_is_given_back(
+    tmp_path, source, ledger
 ):
     train(tmp_path / "first", source, ledger)
-    spent, other = people(ledger).spent(), DATA.clone()
-    other.x[0, 0] += 1
-    monkeypatch.setattr(Given, "data_now", other)
-    with pytest.raises(InvalidInputError, match="other data"):
-        train(tmp_path / "run", source, ledger)
-    assert people(ledger).spent() == spent
-    assert not people(ledger).waiting
+    ledger.open("others", 10.0, DELTA)
+    with pytest.raises(InvalidInputError, match="--account people"):
+        train(tmp_path / "run", source, ledger, account="others")
+    assert not ledger.read().account("others").charged
     assert not (tmp_path / "run").exists()
 
 
@@ -200,12 +161,16 @@ def test_the_same_data_is_the_same_under_another_split_and_order_of_edges():
     split = runs.Source(data="memory", seed=5).arrange(DATA.clone()).training
     turned = DATA.clone()
     turned.edge_index = DATA.edge_index.flip(1)
-    assert salted_hash(split, "salt") == salted_hash(DATA, "salt") == salted_hash(turned, "salt")
-    assert salted_hash(DATA, "other") != salted_hash(DATA, "salt")
+
+    def hashed(data, key="key"):
+        return fingerprint_of(data, keyed(key))
+
+    assert hashed(split) == hashed(DATA) == hashed(turned)
+    assert hashed(DATA, "other") != hashed(DATA)
     for name in ("x", "y", "edge_index"):
         other = DATA.clone()
         other[name] = other[name].flip(0) if name != "edge_index" else other[name][:, 1:]
-        assert salted_hash(other, "salt") != salted_hash(DATA, "salt")
+        assert hashed(other) != hashed(DATA)
 
 
 def test_an_inductive_split_is_the_same_data(tmp_path, source, ledger):
@@ -578,16 +543,17 @@ def test_a_noisy_prediction_over_budget_reads_nothing(trained, ledger):
     assert len(people(ledger).charged) == 1
 
 
-def test_a_noisy_prediction_on_other_data_costs_nothing(trained, ledger):
-    other = DATA.clone()
-    other.x[0, 0] += 1
-    for data in (other, lambda: 1 / 0):
-        with pytest.raises((InvalidInputError, ZeroDivisionError)):
-            runs.predict(trained, data, mode="noisy", epsilon=1.0)
+def test_a_noisy_prediction_without_its_data_costs_nothing(trained, ledger):
+    with pytest.raises(ZeroDivisionError):
+        runs.predict(trained, lambda: 1 / 0, mode="noisy", epsilon=1.0)
     assert not people(ledger).waiting
     assert len(people(ledger).charged) == 1
     assert len(runs.read(trained).charges_) == 1
     ledger.open("others", 10.0, 1e-4)
+    with pytest.raises(InvalidInputError, match="--account people"):
+        runs.predict(trained, DATA, mode="noisy", epsilon=1.0, account="others")
+    other = DATA.clone()
+    other.x[0, 0] += 1
     runs.predict(trained, other, mode="noisy", epsilon=1.0, account="others")
     assert len(ledger.read().account("others").charged) == 1
 

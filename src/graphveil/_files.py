@@ -1,17 +1,21 @@
-"""Files written whole or not at all."""
+"""Files written whole or not at all; private ones are their owner's alone, whatever the umask."""
 
 from __future__ import annotations
 
 import contextlib
 import os
 from pathlib import Path
+from typing import IO
 
 
-def write_file(path: Path, content: bytes) -> None:
-    """Write a file whole or not at all, and on disk when this returns."""
+def write_file(path: Path, content: bytes, *, private: bool = False) -> None:
+    """Write a file whole or not at all, and on disk when this returns.
+
+    A ``private`` file is its owner's alone.
+    """
     partial = path.with_name(partial_name(path.name))
     try:
-        with partial.open("wb") as file:
+        with open_file(partial, "wb", private=private) as file:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
@@ -21,6 +25,34 @@ def write_file(path: Path, content: bytes) -> None:
             partial.unlink()
         raise
     sync(path.parent)
+
+
+def open_file(path: Path, mode: str, *, private: bool = False) -> IO[bytes]:
+    """Open a file to write bytes; a ``private`` one that is made here is its owner's alone."""
+    file: IO[bytes] = open(  # noqa: SIM115
+        path, mode, opener=lambda name, flags: os.open(name, flags, 0o600 if private else 0o666)
+    )
+    return file
+
+
+def private_directory(path: Path) -> None:
+    """Make a directory that is its owner's alone; one that is there stays what it is."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.mkdir(mode=0o700, exist_ok=True)
+
+
+def link(made: Path, path: Path) -> bool:
+    """Give a file that was made under another name its own; False if somebody else was first."""
+    try:
+        os.link(made, path)
+    except FileExistsError:
+        return False
+    except OSError:  # a file system without links
+        if path.exists():
+            return False
+        made.rename(path)
+    sync(path.absolute().parent)
+    return True
 
 
 def sync(directory: Path) -> None:

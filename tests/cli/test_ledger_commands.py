@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+import signal
 
 import pytest
 
@@ -60,7 +61,8 @@ def test_show_gives_both_sums_and_what_is_left(run, answer, ledger, graph, charg
     assert first["purpose"] == "training, late-graph"
     assert (second["run"], second["settled"]) == (str(tmp_path / "second"), True)
     assert first["epsilon"] + second["epsilon"] == people["sum_of_epsilons"]
-    assert people["bound_to_data"]
+    assert len(people["versions"]) == 1
+    assert people["who"] is None
     assert found["entries"] == len(entries(ledger))
     code, out, _ = run(f"ledger show {ledger}")
     assert code == 0
@@ -234,3 +236,97 @@ def test_the_ledger_is_read_without_torch(ledger):
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, env=os.environ)
     assert done.returncode == 0, done.stderr
+
+
+# --- people, runs and interrupts ------------------------------------------------------------------
+
+
+def test_an_account_says_who_is_in_it(run, answer, ledger):
+    said = "patients of ward 3, 2024"
+    line = ["ledger", "open", str(ledger), "--name", "ward", "--epsilon", "2", "--delta", "1e-5"]
+    code, out, err = run([*line, "--who", said])
+    assert (code, err) == (0, "")
+    assert said in out
+    assert answer(f"ledger show {ledger} --account ward")["accounts"][0]["who"] == said
+    assert said in run(f"ledger show {ledger} --account ward")[1]
+
+
+def test_a_new_version_of_the_data_is_noticed_and_listed(run, ledger, charged, save, arrays):
+    y = arrays["y"].copy()
+    y[0] = (y[0] + 1) % 3
+    asked = f"{TRAIN} --data {save('other.npz', y=y)} --out {charged.parent / 'second'}"
+    code, _, err = run(f"{asked} --ledger {ledger}")
+    assert code == 0
+    assert err.startswith("graphveil: The account 'people' has seen other data than this")
+    assert err.count("\n") == 1
+    out = run(f"ledger show {ledger}")[1]
+    assert "version 1, " in out
+    assert "version 2, " in out
+
+
+def test_verify_compares_runs_with_the_ledger(run, answer, refused, ledger, graph, charged):
+    from graphveil.privacy.ledger import Ledger
+
+    second = charged.parent / "second"
+    shutil.copy(ledger, charged.parent / "copy.ledger")
+    answer(f"{TRAIN} --data {graph} --out {second} --ledger {ledger}")
+    found = answer(f"ledger verify {ledger} --runs {charged} {second}")
+    assert found["charges_of_runs"] == 2
+    assert (
+        "2, which made 2 of 2 charges"
+        in run(f"ledger verify {ledger} --runs {charged} {second}")[1]
+    )
+    Ledger(charged.parent / "copy.ledger").verify()
+    said = refused(f"ledger verify {charged.parent / 'copy.ledger'} --runs {second}")
+    assert "charges less than was released" in said
+    assert "--runs" in refused(f"ledger verify {ledger} {charged}")
+    assert "not a run" in refused(f"ledger verify {ledger} --runs {charged.parent}")
+
+
+@pytest.mark.skipif(os.name != "posix", reason="needs signals")
+@pytest.mark.parametrize(("name", "code"), [("SIGINT", 130), ("SIGTERM", 143), ("SIGHUP", 129)])
+def test_whoever_interrupts_is_told_what_stays_charged_and_how_it_goes_on(
+    run, answer, ledger, graph, tmp_path, monkeypatch, name, code
+):
+    from graphveil.grads.step import PrivateStep
+
+    line = f"{TRAIN} --data {graph} --out {tmp_path / 'run'} --ledger {ledger}"
+    handlers = [signal.getsignal(each) for each in (signal.SIGTERM, signal.SIGHUP)]
+    with monkeypatch.context() as patched:
+        patched.setattr(
+            PrivateStep, "_draw", lambda self: signal.raise_signal(getattr(signal, name))
+        )
+        found, out, err = run(f"{line} --force")
+    assert (found, out) == (code, "")
+    assert "stays charged to the account 'people' with all that it reserved" in err
+    assert err.endswith(f"That is: graphveil {line} --resume\n")
+    assert [signal.getsignal(each) for each in (signal.SIGTERM, signal.SIGHUP)] == handlers
+    assert answer(f"{line} --resume")["epsilon"] <= 1
+
+
+def test_an_interrupt_before_anything_is_released_leaves_nothing(
+    run, ledger, graph, tmp_path, monkeypatch
+):
+    from graphveil.runs import Source
+
+    monkeypatch.setattr(Source, "load", lambda self: signal.raise_signal(signal.SIGINT))
+    code, _, err = run(f"{TRAIN} --data {graph} --out {tmp_path / 'run'} --ledger {ledger}")
+    assert (code, err.strip()) == (
+        130,
+        "graphveil: interrupted. Nothing was released or charged.",
+    )
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.skipif(os.name != "posix", reason="needs locks")
+def test_who_loses_a_race_for_a_directory_is_told_who_is_there(refused, graph, tmp_path):
+    from graphveil.runs.files import locked
+
+    line = f"{TRAIN} --data {graph} --out {tmp_path / 'run'}"
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "settings.json").write_text("{}")  # what the winner has written so far
+    with locked(tmp_path / "run"):
+        for how in ("", " --resume", " --force"):
+            said = refused(line + how)
+            assert "another process, which trains" in said
+            assert "--force" not in said

@@ -473,7 +473,7 @@ def test_disjoint_on_the_graph_trained_on_is_refused_or_warned_of(run, trained, 
 def test_a_charge_that_cannot_be_noted_gives_no_prediction(
     refused, trained, graph, tmp_path, monkeypatch
 ):
-    def full(*_):
+    def full(*_, **__):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr("graphveil.runs.directory.write_file", full)

@@ -17,7 +17,7 @@ from graphveil._errors import BudgetError, GraphveilError, InvalidInputError, Un
 from graphveil.grads.step import PrivateStep
 from graphveil.graph.aggregation import Sent
 from graphveil.graph.rooted import rooted
-from graphveil.methods import GAP, Facts, gap, gap_plan
+from graphveil.methods import GAP, Facts, gap, gap_plan, private
 from graphveil.methods.node import rooted_losses
 from graphveil.nn.hops import AttentionTerms, Encoder, PairAttention
 from graphveil.privacy.accounting import epsilon
@@ -838,7 +838,7 @@ def test_a_run_killed_between_parts_takes_no_step_twice(where, tmp_path, monkeyp
 
 def test_a_cache_that_was_not_on_disk_is_drawn_anew_and_charged_once(tmp_path, monkeypatch):
     run = tmp_path / "run"
-    killed(run, {"unit": "edge"}, monkeypatch, gap, "write_file")
+    killed(run, {"unit": "edge"}, monkeypatch, private, "write_file")
     seen, method = recorded(monkeypatch), made(unit="edge")
     runs.train(method, ARRANGED, run, SOURCE, resume=True)
     assert len(seen.releases) == 1

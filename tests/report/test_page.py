@@ -14,6 +14,7 @@ from dp_accounting import dp_event
 from report_html import assert_only_our_own, parse
 
 from graphveil import cli
+from graphveil._errors import InvalidInputError
 from graphveil.privacy import composing
 from graphveil.privacy.accounting import account
 from graphveil.privacy.events import GumbelTopKDpEvent, composed, one_of, repeated
@@ -324,6 +325,28 @@ def test_runs_on_the_same_people_are_counted_together_whatever_their_split(read)
     assert [each.one("strong").text for each in said] == [round_up(together)] * 2  # two tables
     elsewhere = replace(other, source={**other.source, "data": "another"})
     assert not parse(page.render([one, elsewhere])).all("p", class_="together")
+
+
+def test_runs_of_one_account_are_counted_together_whatever_their_encoding(read):
+    one = replace(read("one"), ledger="study", account="people")
+    other = read("eight")
+    other = replace(other, source={**other.source, "data": "encoded anew"})
+    third = replace(read("parts"), source={**read("parts").source, "data": "encoded anew"})
+    assert not parse(page.render([one, other])).all("p", class_="together")
+    for ledger, name, count in (("study", "people", 3), ("study", "x", 0), ("x", "people", 0)):
+        charged = replace(other, ledger=ledger, account=name)
+        said = parse(page.render([one, charged, third])).all("p", class_="together")
+        texts = [each.text for each in said]
+        assert sum(f"all {count} runs" in text for text in texts) == (2 if count else 0)
+        assert any("charged to the same account" in text for text in texts) == bool(count)
+
+
+@pytest.mark.parametrize("steps", [2, 10**9])
+def test_settings_that_plan_other_steps_than_were_charged_are_refused(copied, steps):
+    directory, change = copied()
+    change("settings.json", lambda content: content["settings"].update(steps=steps))
+    with pytest.raises(InvalidInputError, match=r"releases, and events.json charges for 3"):
+        evidence.read(str(directory))
 
 
 def priced(run, path, *events):

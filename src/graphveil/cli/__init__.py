@@ -3,16 +3,23 @@
 Results go to stdout, everything else to stderr. With ``--json`` stdout holds one JSON object and
 nothing else. Exit codes, for every command: 0 done, 1 unexpected, 2 usage or bad input, 3 refused
 by a privacy budget or an unproven guarantee, 4 a reproduced figure out of tolerance, 130
-interrupted.
+interrupted (129 and 143 by SIGHUP and SIGTERM). Who interrupts is told what stays charged, and how
+it goes on.
 
 Heavy modules are imported inside the commands, so that ``--help`` answers at once.
 """
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
+import shlex
+import signal
 import sys
+import threading
+from collections.abc import Iterator, Sequence
+from types import FrameType
 
 import click
 
@@ -37,6 +44,16 @@ EXIT_CODES = (
     "Exit codes: 0 done, 1 unexpected, 2 usage or bad input, 3 refused by a privacy budget or an "
     "unproven guarantee, 4 a reproduced figure out of tolerance, 130 interrupted."
 )
+_SIGNALS = ("SIGTERM", "SIGHUP")  # which Windows does not have all of
+
+
+class _Terminated(KeyboardInterrupt):
+    """A signal that ends the process, taken as Ctrl-C is: with time to say what is left."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__()
+        self.number = number
+
 
 # What a path or its disk can be, wherever it was given: not a fault of this program.
 _OF_PATHS = (
@@ -53,16 +70,18 @@ def main(arguments: list[str] | None = None) -> None:
     try:
         if any("\0" in word for word in (sys.argv if arguments is None else arguments)):
             raise click.UsageError("A word of the command line must not hold a NUL character.")
-        code = cli.main(args=arguments, prog_name="graphveil", standalone_mode=False)
+        with _signals():
+            code = cli.main(args=arguments, prog_name="graphveil", standalone_mode=False)
     except click.exceptions.NoArgsIsHelpError as error:
         click.echo(error.ctx.get_help() if error.ctx else "", err=True)
         code = 2
     except click.ClickException as error:
         say(error.format_message())
         code = 2
-    except (click.Abort, KeyboardInterrupt):
-        say("interrupted")
-        code = 130
+    except (click.Abort, KeyboardInterrupt) as error:
+        ended = error.__cause__ or error  # click hides it
+        say(_interrupted(ended, sys.argv[1:] if arguments is None else arguments))
+        code = 128 + (ended.number if isinstance(ended, _Terminated) else signal.SIGINT)
     except GraphveilError as error:
         say(str(error))
         code = error.exit_code
@@ -76,6 +95,38 @@ def main(arguments: list[str] | None = None) -> None:
             say(f"unexpected {type(error).__name__}: {error} (GRAPHVEIL_DEBUG=1 shows where)")
             code = 1
     sys.exit(code if isinstance(code, int) else 0)
+
+
+@contextlib.contextmanager
+def _signals() -> Iterator[None]:
+    """Have the signals that end a process end a command as Ctrl-C does."""
+
+    def end(number: int, frame: FrameType | None) -> None:
+        raise _Terminated(number)
+
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    names = [getattr(signal, name) for name in _SIGNALS if hasattr(signal, name)]
+    # What was ignored stays so, as by nohup.
+    before = {each: signal.getsignal(each) for each in names}
+    taken = [each for each, handler in before.items() if handler == signal.SIG_DFL]
+    for each in taken:
+        signal.signal(each, end)
+    try:
+        yield
+    finally:
+        for each in taken:
+            signal.signal(each, before[each])
+
+
+def _interrupted(error: BaseException, arguments: Sequence[str]) -> str:
+    """What is left, as whoever stopped says it, and the command that goes on."""
+    said = " ".join(getattr(error, "__notes__", ()))
+    if "--resume" in said:
+        again = [each for each in arguments if each not in ("--force", "--resume")]
+        said += f" That is: {shlex.join(['graphveil', *again, '--resume'])}"
+    return f"interrupted. {said}" if said else "interrupted"
 
 
 @click.group(epilog=EXIT_CODES, context_settings={"help_option_names": ["-h", "--help"]})

@@ -1,4 +1,4 @@
-"""The ledger of a data set: what was ever spent on it, and what is left."""
+"""The ledger: what was ever spent on some people's data, and what is left."""
 
 from __future__ import annotations
 
@@ -21,10 +21,11 @@ _path = click.argument("path")
 
 @click.group()
 def ledger() -> None:
-    """What was ever spent on a data set: accounts with a budget for life.
+    """What was ever spent on some people's data: accounts with a budget for life.
 
     \b
     graphveil ledger open study.ledger --name patients --epsilon 8 --delta 1e-6
+                          --who "patients of ward 3, 2024"
     graphveil train dp-gnn --data social --epsilon 2 --out runs/first --ledger study.ledger
     graphveil ledger show study.ledger
     """
@@ -36,14 +37,24 @@ def ledger() -> None:
 @click.option("--epsilon", required=True, type=float, help="What may ever be spent on the data.")
 @click.option("--delta", required=True, type=float, help="Below 1/units.")
 @click.option("--unit", help="node, edge-directed, edge-undirected or graph; else the first run's.")
+@click.option("--who", help="Whose data it is, for everybody to read: one line.")
 @json_option
 def open_(
-    path: str, name: str, epsilon: float, delta: float, unit: str | None, as_json: bool
+    path: str,
+    name: str,
+    epsilon: float,
+    delta: float,
+    unit: str | None,
+    who: str | None,
+    as_json: bool,
 ) -> None:
-    """Make an account, and the file if there is none."""
+    """Make an account, and the file if there is none.
+
+    An account is for people, in whatever form their data is given: keep one for one set of them.
+    """
     from graphveil.privacy.ledger import Ledger
 
-    book = Ledger(path).open(name, epsilon, delta, unit)
+    book = Ledger(path).open(name, epsilon, delta, unit, who)
     account = book.account(name)
     result = {
         "ledger": path,
@@ -51,14 +62,20 @@ def open_(
         "epsilon": account.epsilon,
         "delta": account.delta,
         "unit": account.unit,
+        "who": account.who,
         **_chain(book),
     }
     rows = [
         ("budget", f"epsilon {account.epsilon:g} at delta {account.delta:g}, for life"),
         ("unit", account.unit or "that of the first run"),
+        ("who", _who(account)),
         *_chain_rows(book),
     ]
     show(result, as_json, f"Account {name!r} of {path}", rows)
+
+
+def _who(account: Account) -> str:
+    return account.who or f"not said; by its name {account.name!r} alone"
 
 
 @ledger.command(name="show")
@@ -95,6 +112,7 @@ def _priced(account: Account, dates: dict[str, str]) -> dict[str, Any]:
         "epsilon": account.epsilon,
         "delta": account.delta,
         "unit": account.unit if promise is None else promise.unit,
+        "who": account.who,
         "relation": None if promise is None else promise.relation,
         "public_degree": None if promise is None else promise.public_degree,
         "spent": account.spent(),
@@ -110,6 +128,7 @@ def _priced(account: Account, dates: dict[str, str]) -> dict[str, Any]:
                 "run": each.run,
                 "epsilon": together([each.event], account.delta).epsilon,
                 "settled": each.settled is not None,
+                "begun": each.begun,
             }
             for each in account.charged
         ],
@@ -117,7 +136,10 @@ def _priced(account: Account, dates: dict[str, str]) -> dict[str, Any]:
             {"id": each.id, "purpose": each.purpose, "run": each.run} for each in account.waiting
         ],
         "facts": None if seen is None else seen.facts,
-        "bound_to_data": seen is not None,
+        "versions": [
+            {"fingerprint": name, "at": dates[each.id], "run": each.run}
+            for name, each in account.versions.items()
+        ],
     }
 
 
@@ -138,31 +160,60 @@ def _account_rows(account: Account, cost: dict[str, Any]) -> list[tuple[str, str
         ("plain sum", f"epsilon {figure(cost['sum_of_epsilons'])}, of {alone}"),
         ("left", f"epsilon {rounded_down(cost['left'])}, for one Gaussian release"),
         ("unit", unit),
-        ("data", "bound: others are refused" if cost["bound_to_data"] else "none seen yet"),
+        ("who", _who(account)),
+        *([] if cost["versions"] else [("data", "none seen yet")]),
     ]
+    for number, each in enumerate(cost["versions"], 1):
+        said = f"version {number}, {each['fingerprint'][:12]}, first seen {each['at'][:10]}"
+        rows.append(("data", said + (f" in {each['run']}" if each["run"] else "")))
     for each in cost["charges"]:
         price = f"epsilon {figure(each['epsilon'])} by itself"
         where = f", in {each['run']}" if each["run"] else ""
         rows.append(("charge", f"{each['at'][:10]}  {price}, {each['purpose']}{where}"))
     for each in account.waiting:
-        rows.append(("not settled", f"{each.purpose}, in {each.run or 'an unknown place'}"))
+        said = "begun and not settled" if each.begun else "not settled"
+        rows.append((said, f"{each.purpose}, in {each.run or 'an unknown place'}"))
     return rows
 
 
 @ledger.command()
 @_path
+@click.argument("more", nargs=-1, metavar="[DIR]...")
 @click.option("--head", help="A hash that was noted earlier: it must still be there.")
 @click.option("--at-least", type=int, help="So many entries there must be.")
+@click.option("--runs", multiple=True, metavar="DIR...", help="Run directories to compare with it.")
 @json_option
-def verify(path: str, head: str | None, at_least: int | None, as_json: bool) -> None:
-    """Check the file, the chain, every entry and every budget again."""
+def verify(
+    path: str,
+    more: tuple[str, ...],
+    head: str | None,
+    at_least: int | None,
+    runs: tuple[str, ...],
+    as_json: bool,
+) -> None:
+    """Check the file, the chain, every entry and every budget again.
+
+    With --runs, also that each run is charged for at least what its own files say.
+    """
     from graphveil.privacy.ledger import Ledger
 
+    if more and not runs:
+        raise click.UsageError(f"Runs must be named by '--runs'. Got {more[0]!r} without it.")
     book = Ledger(path).verify(head, at_least)
     result = {"ledger": path, "holds": True, **_chain(book)}
-    note = "a cut-off end is noticed by --head, with a hash kept elsewhere"
     rows = [("holds", "chain, entries and budgets"), *_chain_rows(book)]
-    show(result, as_json, f"Ledger {path}", rows if head else [*rows, ("note", note)])
+    if runs:
+        from graphveil.runs import check_charged
+
+        checked = check_charged(path, [*runs, *more])
+        count = sum(len(account.charged) for account in book.accounts.values())
+        result |= {"runs": [*runs, *more], "charges_of_runs": checked}
+        rows.append(("runs", f"{len([*runs, *more])}, which made {checked} of {count} charges"))
+    if not head:
+        rows.append(("note", "a cut-off end is noticed by --head, with a hash kept elsewhere"))
+    if not runs:
+        rows.append(("note", "a settlement to too little is noticed by --runs, with its run"))
+    show(result, as_json, f"Ledger {path}", rows)
 
 
 @ledger.command()
@@ -190,7 +241,7 @@ def export(path: str, out: str | None, force: bool, as_json: bool) -> None:
     text = Ledger(path).export()
     book = Ledger(path).read()
     try:
-        write_file(Path(out), text.encode())
+        write_file(Path(out), text.encode(), private=True)  # it holds the ledger's secret
     except OSError as error:
         raise InvalidInputError(f"{out} cannot be written: {error.strerror}.") from None
     show(

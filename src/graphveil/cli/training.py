@@ -330,6 +330,7 @@ def train(
         ledger=ledger,
         account=account,
         progress=bar(f"training {kind.name}"),
+        notify=say,
         private_losses=bool(asked.get("private_losses")),
     )
     certificate = settings.certificate_
@@ -436,6 +437,7 @@ def predict(
         ledger=ledger,
         account=account,
         on_charge=charged.update,
+        notify=say,
     )
     mode = mode or method.modes[0]
     chances, classes = probabilities.max(1)

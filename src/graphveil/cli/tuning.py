@@ -21,6 +21,7 @@ from graphveil.cli._shared import (
     json_option,
     ledger_option,
     root_option,
+    say,
     set_option,
     show,
     split_option,
@@ -236,7 +237,7 @@ def _charged(
         scored = {"validation_accuracy": winners[0].score, "validation_noise": winners[0].noise}
         return winners[0].method, scored
 
-    found, metrics = runs.tune(find, priced, out, source, tuning.described(), **where)
+    found, metrics = runs.tune(find, priced, out, source, tuning.described(), notify=say, **where)
     epsilon = float(found.get_params()["epsilon"])
     return found, metrics, _result(winners[0], epsilon)
 
@@ -267,7 +268,7 @@ def _openly(
     method = tuning.made(winner.candidate)
     progress = bar(f"training {tuning.method}")
     metrics = runs.train(
-        method, None, out, source, progress=progress, tuning=tuning.described(), **where
+        method, None, out, source, progress=progress, tuning=tuning.described(), notify=say, **where
     )
     return method, metrics, _result(winner, tuning.epsilon)
 

@@ -31,7 +31,7 @@ from torch.nn import functional as F
 
 from graphveil import _validate
 from graphveil._errors import BudgetError, InvalidInputError, RefusedError, UnprovenError
-from graphveil._files import write_file
+from graphveil._files import open_file, private_directory
 from graphveil.grads.clipped import ClippedSum, Losses
 from graphveil.grads.clipping import Automatic, Clipping, Flat, Off, PerLayer, Quantile
 from graphveil.grads.coins import devices_of, tossing
@@ -43,6 +43,7 @@ from graphveil.grads.examples import (
     check_influence,
     influence_of,
 )
+from graphveil.grads.journal import Journal, Witness
 from graphveil.grads.linear import LinearSum, SparseExamples
 from graphveil.mechanisms import Gaussian
 from graphveil.privacy.accounting import calibrate, epsilon
@@ -109,6 +110,8 @@ class PrivateStep:
         self.on_loss: Callable[[float], None] | None = None
         self._earlier: dpa.DpEvent = dpa.NoOpDpEvent()
         self._journal: Journal | None = None
+        self.witness: Witness | None = None
+        self._witnessed = 0  # steps that it knows of
         # What the steps are charged for, if whoever made this has more to say than the event does.
         self.promise = ""
         self._check_optimizer()
@@ -194,7 +197,7 @@ class PrivateStep:
             )
         self._check_optimizer()
         if self._journal is not None:
-            self._journal.note()
+            self._note(self._journal)
         self.taken += 1  # from here on something may have been released
         if isinstance(self.examples, Stepped):
             self.examples.begin(self.taken - 1)
@@ -278,10 +281,27 @@ class PrivateStep:
             )
         if directory.exists() and not directory.is_dir():
             raise InvalidInputError(f"The 'directory' must be a directory. {directory} is a file.")
-        directory.mkdir(parents=True, exist_ok=True)
+        private_directory(directory)
+        if not ours and self.witness is not None and self.witness.known(directory):
+            raise InvalidInputError(
+                f"The steps that were begun in {directory} are known, and their journal is gone. "
+                "They stay charged; put it back, or start anew with --force."
+            )
         if not ours:  # before the checkpoint: where there is one, a journal is missed
             self._journal = Journal(directory, self.taken)
         self._write_checkpoint(directory)
+
+    def _note(self, journal: Journal) -> None:
+        """Put the beginning of a step on disk; the witness hears of a hundredth of them at once.
+
+        What it was told of and was not taken before a crash stays charged, and is not taken later.
+        """
+        if self.witness is not None and self.taken >= self._witnessed:
+            planned = self.max_steps or 0
+            ahead = self.taken + max(1, planned // 100)
+            self._witnessed = max(min(ahead, planned), self.taken + 1)
+            self.witness.note(journal.directory, self._witnessed)
+        journal.note()
 
     def _write_checkpoint(self, directory: Path) -> None:
         clipping = self.clipped.clipping
@@ -297,7 +317,7 @@ class PrivateStep:
             "void_reason": self.rng.void_reason,
         }
         partial = directory / "checkpoint.partial"
-        with partial.open("wb") as file:
+        with open_file(partial, "wb", private=True) as file:
             torch.save(state, file)
             file.flush()
             os.fsync(file.fileno())
@@ -331,7 +351,11 @@ class PrivateStep:
                 )
             earlier, crashed = from_json(state["earlier"]), from_json(state["one_step"])
             noted = Journal(directory).noted
-            spent = max(noted, _validate.integer("taken", state["taken"], "[0, inf)"))
+            spent = _validate.integer("taken", state["taken"], "[0, inf)")
+            if noted < spent:
+                raise ValueError(f"its journal has {noted} steps, and {spent} were taken")
+            self._witnessed = 0 if self.witness is None else self.witness.known(directory)
+            spent = max(noted, self._witnessed)
             bound = state["max_grad_norm"]
             if bound is not None:
                 _validate.number("max_grad_norm", bound, "(0, inf)")
@@ -362,7 +386,7 @@ class PrivateStep:
             self._write_checkpoint(directory)
         if self._earlier != dpa.NoOpDpEvent():
             self._stay_within_target()
-        # A journal that was cut short would hide the next steps behind those it lost.
+        # One that is shorter than what is charged would hide the next steps.
         self._journal = Journal(directory, None if noted == self.taken else self.taken)
 
     def _check_options(self, saved: dict[str, Any]) -> None:
@@ -392,27 +416,6 @@ class PrivateStep:
             middle = (low + high) // 2
             low, high = (middle, high) if fits(middle) else (low, middle)
         self.max_steps = max(low, 0)
-
-
-class Journal:
-    """How many steps were begun: the length of a file, one byte longer before every step."""
-
-    def __init__(self, directory: Path, noted: int | None = None) -> None:
-        self.directory, self.path = directory, directory / "steps"
-        if noted is not None:
-            write_file(self.path, b"." * noted)
-
-    @property
-    def noted(self) -> int:
-        """Steps begun so far."""
-        return self.path.stat().st_size
-
-    def note(self) -> None:
-        """Put the beginning of a step on disk."""
-        with self.path.open("ab") as file:
-            file.write(b".")
-            file.flush()
-            os.fsync(file.fileno())
 
 
 def _event(

@@ -178,6 +178,9 @@ class Method(BaseEstimator, ABC):
         default=None, init=False, repr=False, compare=False
     )
 
+    # Remembers what was released apart from the files of a run, if there is anybody who does.
+    witness: Any = field(default=None, init=False, repr=False, compare=False)
+
     # Set by fit.
     plan_: Plan = field(init=False, repr=False, compare=False)
     certificate_: Certificate = field(init=False, repr=False, compare=False)

@@ -28,7 +28,6 @@ from torch import Tensor
 from torch_geometric.data import Data
 
 from graphveil._errors import InvalidInputError, UnprovenError
-from graphveil._files import write_file
 from graphveil.grads.linear import SparseExamples
 from graphveil.graph.caps import cap_senders
 from graphveil.graph.messages import Messages, normalised
@@ -173,11 +172,13 @@ class DPAR(PlannedDPAR):
         Should the process die before, nobody has seen them, and they are drawn again at no cost.
         """
         file = None if directory is None else directory / _CHOSEN
+        if file is not None and self._graph_rate == 1:
+            self._release_once(
+                file,
+                lambda: self._released(data, drawn, chooser, rng) | {"made_by": self._made_by(rng)},
+            )
         if file is None or not file.exists():
             released = self._released(data, drawn, chooser, rng)
-            if file is not None and self._graph_rate == 1:
-                file.parent.mkdir(parents=True, exist_ok=True)
-                write_file(file, safetensors.torch.save(released | {"made_by": self._made_by(rng)}))
         else:
             released = self._read_back(file, rng)
         chosen, weight = released["chosen"], released["weight"]

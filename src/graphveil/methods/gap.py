@@ -28,7 +28,6 @@ from torch.nn import functional as F
 from torch_geometric.data import Data
 
 from graphveil._errors import InvalidInputError, UnprovenError
-from graphveil._files import write_file
 from graphveil.graph.aggregation import (
     Sent,
     bounded_rows,
@@ -437,10 +436,10 @@ class _Parts:
         if self.directory is None:
             return sent.noisy_sums(mechanism, self.rng)
         file = self.directory / f"hop{hop + 1}.safetensors"
-        if not file.exists():
-            self.directory.mkdir(parents=True, exist_ok=True)
-            noisy = sent.noisy_sums(mechanism, self.rng)
-            write_file(file, safetensors.torch.save({"sums": noisy, "made_by": self._made_by()}))
+        self.method._release_once(
+            file,
+            lambda: {"sums": sent.noisy_sums(mechanism, self.rng), "made_by": self._made_by()},
+        )
         try:
             found = safetensors.torch.load(file.read_bytes())
             sums, made_by = found["sums"], found["made_by"]

@@ -23,7 +23,6 @@ from torch_geometric.utils import coalesce, remove_self_loops
 
 from graphveil import _validate
 from graphveil._errors import InvalidInputError, UnprovenError
-from graphveil._files import write_file
 from graphveil.data.graphs import GEOMETRIES, collated, with_degree, with_edge_geometry
 from graphveil.grads.clipped import Losses
 from graphveil.graph.blocks import Numbered, block_sizes
@@ -326,23 +325,24 @@ class GraphDPSGD(SteppedMethod, GraphMethod):
         self, data: Data, directory: str | Path | None, rng: SecretStream
     ) -> list[Charge]:
         kept = None if directory is None else Path(directory) / "counts.safetensors"
-        if kept is not None and kept.exists():
-            # Released by an earlier attempt, perhaps under other settings: its price is its own.
-            found = safetensors.torch.load(kept.read_bytes())
-            noisy = found["counts"]
-            counter = Gaussian(noise_multiplier=float(found["noise_multiplier"]), sensitivity=1.0)
-        elif self._counts_classes:
-            counter = self._counter(self.plan_.delta)
-            counts = torch.bincount(data.y[data.train_mask], minlength=self.plan_.facts.num_classes)
-            noisy = counter.release(counts.double(), rng)
-            if kept is not None:
-                kept.parent.mkdir(parents=True, exist_ok=True)
-                noise = torch.tensor(counter.noise_multiplier, dtype=torch.float64)
-                saved: dict[str, Tensor] = {"counts": noisy, "noise_multiplier": noise}
-                write_file(kept, safetensors.torch.save(saved))
-        else:
+        if not self._counts_classes and (kept is None or not kept.exists()):
             self.class_weights_ = _weights(self.class_weights, self.plan_.facts)
             return []
+
+        def draw() -> dict[str, Tensor]:
+            counter = self._counter(self.plan_.delta)
+            counts = torch.bincount(data.y[data.train_mask], minlength=self.plan_.facts.num_classes)
+            noise = torch.tensor(counter.noise_multiplier, dtype=torch.float64)
+            return {"counts": counter.release(counts.double(), rng), "noise_multiplier": noise}
+
+        if kept is None:
+            found = draw()
+        else:
+            # Perhaps released by an earlier attempt, under other settings: its price is its own.
+            self._release_once(kept, draw)
+            found = safetensors.torch.load(kept.read_bytes())
+        noisy = found["counts"]
+        counter = Gaussian(noise_multiplier=float(found["noise_multiplier"]), sensitivity=1.0)
         if self._counts_classes:
             # Rare classes weigh up to ten times as much as the largest.
             share = (noisy / noisy.max().clamp_min(1.0)).clamp(0.1, 1.0)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Self
@@ -16,11 +16,12 @@ from typing import Any, ClassVar, Self
 import dp_accounting as dpa
 import safetensors.torch
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch_geometric.data import Data
 
 from graphveil import _validate
-from graphveil._files import write_file
+from graphveil._errors import InvalidInputError
+from graphveil._files import private_directory, write_file
 from graphveil.grads import make_private
 from graphveil.grads.clipped import Losses
 from graphveil.grads.step import PrivateStep
@@ -124,7 +125,7 @@ class PrivateMethod(Method):
             # before a crash is what later parts were made from.
             finished = Path(directory) / "finished.safetensors"
             if len(left) or not finished.exists():
-                write_file(finished, safetensors.torch.save(network.state_dict()))
+                write_file(finished, safetensors.torch.save(network.state_dict()), private=True)
             network.load_state_dict(safetensors.torch.load(finished.read_bytes()))
         return step.event
 
@@ -157,8 +158,25 @@ class PrivateMethod(Method):
             **self._step_settings(network, terms),
         )
         step.promise = "; ".join(self._promised())
-        step.on_loss = self.on_loss
+        step.on_loss, step.witness = self.on_loss, self.witness
         return step
+
+    def _release_once(self, file: Path, draw: Callable[[], dict[str, Tensor]]) -> None:
+        """Have a release on disk before anybody reads it, and never draw it again.
+
+        Should the process die before, nobody has seen it, and it is drawn again at no cost.
+        """
+        known = 0 if self.witness is None else self.witness.known(file)
+        if known and not file.exists():
+            raise InvalidInputError(
+                f"What was released to {file} was paid for once, and is gone; put the file back, "
+                "or start anew with --force."
+            )
+        if not file.exists():
+            private_directory(file.parent)
+            write_file(file, safetensors.torch.save(draw()), private=True)
+        if self.witness is not None and not known:
+            self.witness.note(file, 1)
 
     def _promised(self) -> list[str]:
         """What an event is the price of: it says nothing about another unit or relation."""

@@ -7,7 +7,10 @@ it is refused. The file they come from is :mod:`graphveil.privacy.ledger`.
 from __future__ import annotations
 
 import hashlib
+import hmac
 import json
+import math
+import secrets
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -22,7 +25,8 @@ from graphveil.privacy.events import composed, from_json, to_json
 from graphveil.privacy.filters import Filter
 from graphveil.privacy.guarantee import RELATIONS, UNITS, Charge
 
-FORMAT = 1
+FORMAT = 2
+_FIRST = 1  # of ledgers in which nobody noted what had begun
 NOTHING = "0" * 64  # the hash before the first entry
 
 Row = tuple[int, str, str, str]  # number, body, hash of the entry before, hash
@@ -49,8 +53,9 @@ class Promise:
 class Reservation:
     """What a run reserved, and what it settled to; None while it has not.
 
-    ``facts`` are those of the whole data, and ``fingerprint`` is its salted hash; None as long as
-    the run has not seen it.
+    ``facts`` are those of the whole data, and ``fingerprint`` is its keyed hash; None as long as
+    the run has not seen it. ``turn`` names the attempt that may release: None while nothing can
+    have been released. Only whoever holds it goes on, and every attempt gets a new one.
     """
 
     id: str
@@ -60,8 +65,14 @@ class Reservation:
     promise: Promise
     reserved: tuple[Charge, ...]
     settled: tuple[Charge, ...] | None = None
+    turn: str | None = None
     facts: Mapping[str, Any] | None = None
     fingerprint: str | None = None
+
+    @property
+    def begun(self) -> bool:
+        """Whether anything may have been released: it is not given back any more."""
+        return self.turn is not None
 
     @property
     def charges(self) -> tuple[Charge, ...]:
@@ -81,12 +92,16 @@ class Reservation:
 
 @dataclass(frozen=True, kw_only=True)
 class Account:
-    """A data set's lifetime budget, and everything that was charged to it."""
+    """The lifetime budget of some people, and everything that was charged to it.
+
+    ``who`` is the owner's public statement of who they are; None where nothing was said.
+    """
 
     name: str
     epsilon: float
     delta: float
     unit: str | None = None
+    who: str | None = None
     reservations: Mapping[str, Reservation] = field(default_factory=dict)
 
     @property
@@ -106,8 +121,17 @@ class Account:
 
     @property
     def seen(self) -> Reservation | None:
-        """The first charge that has seen data: the account is about that data."""
-        return next((each for each in self.charged if each.fingerprint), None)
+        """The last charge that has seen data: its sizes are known before data is opened."""
+        return next((each for each in reversed(self.charged) if each.fingerprint), None)
+
+    @property
+    def versions(self) -> dict[str, Reservation]:
+        """Every version of the data by its fingerprint, with the first charge that has seen it."""
+        found: dict[str, Reservation] = {}
+        for each in self.charged:
+            if each.fingerprint:
+                found.setdefault(each.fingerprint, each)
+        return found
 
     def events(self, without: str | None = None) -> list[dpa.DpEvent]:
         """Every event that counts, perhaps without those of one reservation."""
@@ -169,16 +193,34 @@ class Account:
 
 @dataclass(frozen=True, kw_only=True)
 class Book:
-    """A ledger as its entries tell it: accounts by name, and the entries themselves."""
+    """A ledger as its entries tell it: accounts by name, and the entries themselves.
 
-    accounts: Mapping[str, Account]
-    salt: str
-    entries: tuple[tuple[str, str], ...]  # body and hash
+    ``key`` is the ledger's secret; before the first entry there is none. ``format`` is that of its
+    last entries, and ``made_as`` of its first one. ``progress`` stands beside the chain: how many
+    releases each part of a run has begun.
+    """
+
+    accounts: Mapping[str, Account] = field(default_factory=dict)
+    key: str = ""
+    made_as: int = FORMAT
+    format: int = FORMAT
+    entries: tuple[tuple[str, str], ...] = ()  # body and hash
+    progress: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+
+    def least(self, id: str) -> int:
+        """How many releases a reserved run has begun, as far as was noted."""
+        return sum(self.progress.get(id, {}).values())
 
     @property
     def head(self) -> str:
         """The hash of the last entry, which depends on all of them."""
         return self.entries[-1][1] if self.entries else NOTHING
+
+    def digest(self) -> Any:
+        """A hash with the ledger's secret in it, for fingerprints: nobody without it can guess."""
+        if self.made_as == _FIRST:
+            return hashlib.sha256(self.key.encode())
+        return keyed(self.key)
 
     def account(self, name: str | None) -> Account:
         """The account of that name; the only one where no name is given."""
@@ -204,21 +246,26 @@ class Book:
     def after(self, body: Mapping[str, Any]) -> Book:
         """This book with one entry more, which must fit it; its text is added by :meth:`noted`."""
         kind = body["kind"]
-        if (kind == "ledger") != (not self.salt):
+        if (kind == "ledger") != (not self.key):
             raise InvalidInputError("The first entry, and no other, names the format.")
         if kind == "ledger":
-            if body["format"] != FORMAT:
+            if body["format"] not in (_FIRST, FORMAT):
                 raise InvalidInputError(
-                    f"The format must be {FORMAT}. Got {body['format']!r} instead; use the version "
-                    "of graphveil that wrote it."
+                    f"The format must be {_FIRST} or {FORMAT}. Got {body['format']!r} instead; use "
+                    "the version of graphveil that wrote it."
                 )
-            if not isinstance(body["salt"], str) or not body["salt"]:
-                raise InvalidInputError("The salt must be a word.")
-            return replace(self, salt=body["salt"])
+            key = body["salt" if body["format"] == _FIRST else "key"]
+            if not isinstance(key, str) or not 16 <= len(key) <= 64:
+                raise InvalidInputError("The key must be a word of 16 letters or more.")
+            return replace(self, key=key, made_as=body["format"], format=body["format"])
+        if kind == "format":
+            return self._moved_on(body["format"])
         if kind == "open":
             return self._with(_opened(body), new=True)
         if kind == "reserve":
             return self._reserved(_reservation(body))
+        if kind == "begin":
+            return self._began(body["id"], body["turn"], body.get("follows"))
         if kind == "settle":
             return self._settled(body["id"], charges_from_json(body["charges"]))
         raise InvalidInputError(f"The kind of an entry is not known: {kind!r}.")
@@ -226,6 +273,22 @@ class Book:
     def noted(self, text: str, digest: str) -> Book:
         """This book with the text of its last entry."""
         return replace(self, entries=(*self.entries, (text, digest)))
+
+    def _moved_on(self, format: int) -> Book:
+        """From here on what begins is noted; of what is not settled nobody knows, and so it has."""
+        if (self.format, format) != (_FIRST, FORMAT):
+            raise InvalidInputError(f"The format cannot go from {self.format} to {format!r}.")
+        accounts = {
+            name: replace(
+                account,
+                reservations={
+                    id: replace(each, turn="") if each.settled is None else each
+                    for id, each in account.reservations.items()
+                },
+            )
+            for name, account in self.accounts.items()
+        }
+        return replace(self, accounts=accounts, format=format)
 
     def _with(self, account: Account, new: bool = False) -> Book:
         if new and account.name in self.accounts:
@@ -240,13 +303,15 @@ class Book:
         before = self.reservation(asked.id)
         if before is not None and (before.settled is not None or before.account != asked.account):
             raise InvalidInputError(f"The reservation {asked.id} is settled, or another account's.")
+        if before is not None and before.begun:
+            raise InvalidInputError(f"The reservation {asked.id} has begun, and is not changed.")
         others = {key: each for key, each in account.reservations.items() if key != asked.id}
         self._check_bound(replace(account, reservations=others), asked)
         reservations = {**account.reservations, asked.id: asked}
         return self._with(replace(account, reservations=reservations))
 
     def _check_bound(self, account: Account, asked: Reservation) -> None:
-        """Refuse another unit, relation or data than the account's."""
+        """Refuse another unit or relation than the account's, and data of another account."""
         elsewhere = "charge another account, which 'graphveil ledger open' makes"
         if account.unit not in (None, asked.promise.unit):
             raise InvalidInputError(
@@ -262,33 +327,49 @@ class Book:
             )
         if asked.fingerprint is None:
             return
-        if account.seen is not None and account.seen.fingerprint != asked.fingerprint:
-            raise InvalidInputError(
-                f"The account {account.name!r} is about other data than this (features, edges, "
-                f"labels or their order differ); take the data it has seen, or {elsewhere}."
-            )
         for other in self.accounts.values():
-            if other.name == account.name or other.seen is None:
+            found = other.versions.get(asked.fingerprint)
+            if other.name == account.name or found is None:
                 continue
-            same = other.seen.fingerprint == asked.fingerprint
-            if same and other.seen.promise.unit == asked.promise.unit:
+            if found.promise.unit == asked.promise.unit:
                 raise InvalidInputError(
                     f"This data has an account already, {other.name!r}, for the same unit: two "
                     f"budgets would add up. Charge it with --account {other.name}."
                 )
 
+    def _began(self, id: str, turn: str, follows: str | None) -> Book:
+        found = self._waiting(id)
+        if not isinstance(turn, str) or not turn:
+            raise InvalidInputError("The turn must be a word.")
+        if found.turn != follows:
+            raise InvalidInputError(
+                f"The reservation {id} went on elsewhere: another attempt, or a copy of the run, "
+                "has the turn. What it may have released stays charged."
+            )
+        return self._changed(replace(found, turn=turn))
+
     def _settled(self, id: str, charges: tuple[Charge, ...]) -> Book:
+        found = self._waiting(id)
+        if found.begun and not charges:
+            raise InvalidInputError(
+                f"The reservation {id} has begun: what it may have released is not given back."
+            )
+        return self._changed(replace(found, settled=charges))
+
+    def _waiting(self, id: str) -> Reservation:
         found = self.reservation(id)
         if found is None or found.settled is not None:
             raise InvalidInputError(f"The reservation {id} is not there, or is settled already.")
-        account = self.accounts[found.account]
-        reservations = {**account.reservations, id: replace(found, settled=charges)}
-        return self._with(replace(account, reservations=reservations))
+        return found
+
+    def _changed(self, now: Reservation) -> Book:
+        account = self.accounts[now.account]
+        return self._with(replace(account, reservations={**account.reservations, now.id: now}))
 
 
 def fold(rows: Iterable[Row]) -> Book:
     """The book of all entries; one that does not follow from those before it is refused."""
-    book, entries, head = Book(accounts={}, salt="", entries=()), [], NOTHING
+    book, entries, head = Book(), [], NOTHING
     for number, (seq, text, before, digest) in enumerate(rows, 1):
         held = isinstance(text, str) and (seq, before) == (number, head)
         if not held or digest != chained(head, text):
@@ -309,6 +390,33 @@ def chained(before: str, text: str) -> str:
     return hashlib.sha256(f"{before}\n{text}".encode()).hexdigest()
 
 
+def first_entry() -> dict[str, Any]:
+    """The first entry of a new ledger, which holds its secret."""
+    return {"kind": "ledger", "format": FORMAT, "key": secrets.token_hex(32)}
+
+
+def keyed(key: str) -> Any:
+    """A hash that nobody makes without the key."""
+    return hmac.new(key.encode(), digestmod="sha256")
+
+
+def releases(charges: Sequence[Charge]) -> float:
+    """How many releases charges pay for, one step being one; a search pays for any number."""
+    return sum(_releases(to_json(charge.event)) for charge in charges)
+
+
+def _releases(event: Mapping[str, Any]) -> float:
+    if event["type"] == "RepeatAndSelectDpEvent":
+        return math.inf
+    if "count" in event:
+        return float(event["count"] * _releases(event["event"]))
+    if "events" in event:
+        return sum(map(_releases, event["events"]))
+    if "event" in event:
+        return _releases(event["event"])
+    return 0 if event["type"] == "NoOpDpEvent" else 1
+
+
 def canonical(body: Mapping[str, Any]) -> str:
     """The one way to write an entry's body."""
     return json.dumps(body, sort_keys=True, separators=(",", ":"), allow_nan=False)
@@ -327,13 +435,18 @@ def charges_from_json(listed: Sequence[Mapping[str, Any]]) -> tuple[Charge, ...]
 
 
 def _opened(body: Mapping[str, Any]) -> Account:
-    name, unit = body["account"], body.get("unit")
+    name, unit, who = body["account"], body.get("unit"), body.get("who")
     if not isinstance(name, str) or not 0 < len(name) <= 200 or not name.isprintable():
         raise InvalidInputError(
             f"The account's name must be 1 to 200 letters on one line. Got {name!r} instead."
         )
+    if who is not None and (not isinstance(who, str) or not who.isprintable() or not who.strip()):
+        raise InvalidInputError(
+            f"Who is in the account must be said in words on one line. Got {who!r} instead."
+        )
     return Account(
         name=name,
+        who=who,
         epsilon=_validate.number("epsilon", body["epsilon"], "(0, inf)"),
         delta=_validate.number("delta", body["delta"], "(0, 1)"),
         unit=None if unit is None else _validate.choice("unit", unit, tuple(UNITS)),

@@ -5,9 +5,11 @@ entry before it, and the hash of both; everything else is folded from the entrie
 (:mod:`graphveil.privacy.book`). Their kinds:
 
 =========  ======================================================================================
-ledger     the first: format, and the salt of fingerprints
-open       an account: name, lifetime epsilon and delta, perhaps the unit
+ledger     the first: format, and the secret that fingerprints are keyed with
+format     a newer format from here on
+open       an account: name, lifetime epsilon and delta, perhaps the unit and who is in it
 reserve    what a run may release, before it touches data; again under the same id, it replaces
+begin      an attempt to release it, before the first release: it is never given back from here on
 settle     what the run really released: from here on this is charged, and no more can be
 =========  ======================================================================================
 
@@ -23,16 +25,19 @@ import contextlib
 import json
 import math
 import os
-import secrets
 import sqlite3
+import tempfile
 import urllib.parse
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from graphveil import _validate
 from graphveil._errors import BudgetError, InvalidInputError, UnprovenError
+from graphveil._files import link
 from graphveil.privacy._wal import damaged
 from graphveil.privacy.book import (
     FORMAT,
@@ -44,15 +49,23 @@ from graphveil.privacy.book import (
     canonical,
     chained,
     charges_to_json,
+    first_entry,
     fold,
+    releases,
 )
 from graphveil.privacy.composing import together
 from graphveil.privacy.events import composed, to_json
 from graphveil.privacy.guarantee import Charge, round_up
 
 _APPLICATION = 0x67766C67  # in the header of the file: what kind of SQLite file it is
+_BLOCK = 512  # bytes: every page of SQLite's is a multiple
 _PATIENCE = 60.0  # seconds that a writer waits for others, each of which takes milliseconds
 _SHORTLY = 100  # milliseconds that a writer waits to tidy up
+_PROGRESS = (
+    "CREATE TABLE IF NOT EXISTS progress "
+    "(id TEXT, place TEXT, noted INTEGER, PRIMARY KEY (id, place)) WITHOUT ROWID"
+)
+_HAS_PROGRESS = "SELECT 1 FROM sqlite_master WHERE name = 'progress'"
 _SCHEMA = (
     "CREATE TABLE entries (seq INTEGER PRIMARY KEY, body TEXT, previous TEXT, hash TEXT)",
     "CREATE TRIGGER no_update BEFORE UPDATE ON entries BEGIN SELECT RAISE(ABORT, 'fixed'); END",
@@ -76,14 +89,25 @@ class Ledger:
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
 
-    def open(self, name: str, epsilon: float, delta: float, unit: str | None = None) -> Book:
-        """Make an account, and the file if there is none."""
+    def open(
+        self,
+        name: str,
+        epsilon: float,
+        delta: float,
+        unit: str | None = None,
+        who: str | None = None,
+    ) -> Book:
+        """Make an account, and the file if there is none.
+
+        ``who`` is a public statement of whose data is charged to it, such as "patients of ward 3".
+        """
         body = {"kind": "open", "account": name, "epsilon": epsilon, "delta": delta}
         body |= {} if unit is None else {"unit": unit}
-        Book(accounts={}, salt="none", entries=()).after(
-            body
-        )  # refuse what makes no sense before there is a file
-        self._create([_first_row()])
+        body |= {} if who is None else {"who": who}
+        Book(key="none").after(body)  # refuse what makes no sense before there is a file
+        book, rows = _one_more(*_one_more(Book(), [], first_entry()), body)
+        if self._create(rows):
+            return book
         return self._append(lambda book: body)
 
     def read(self) -> Book:
@@ -164,18 +188,84 @@ class Ledger:
             f"epsilon {rounded_down(left)} for one Gaussian release.{hint}"
         )
 
-    def settle(self, id: str, charges: Sequence[Charge]) -> None:
-        """Write down what a reserved run released; once and for all."""
+    def begin(self, id: str, turn: str, follows: str | None = None) -> None:
+        """Note that a reserved run may release something from here on, before it does.
+
+        ``turn`` is a new word of this attempt, and ``follows`` that of the attempt before it. Of
+        two copies of a run that both follow the same one, the first has the turn.
+        """
+        self._append(lambda book: {"kind": "begin", "id": id, "turn": turn, "follows": follows})
+
+    def settle(self, id: str, charges: Sequence[Charge], turn: str | None = None) -> None:
+        """Write down what a reserved run released; once and for all.
+
+        To settle the same again changes nothing, unless whoever settles has just released it and
+        says so by its ``turn``: then it must be the one that has it, and nobody settled before.
+        """
         listed = charges_to_json(charges)
 
         def decide(book: Book) -> dict[str, Any] | None:
             found = book.reservation(id)
             settled = None if found is None else found.settled
-            if settled is not None and charges_to_json(settled) == listed:
+            if turn is None and settled is not None and charges_to_json(settled) == listed:
                 return None
+            lost = found is not None and (settled is not None or found.turn != turn)
+            if turn is not None and lost:
+                raise InvalidInputError(
+                    f"The reservation {id} went on elsewhere while this run trained: a copy of it "
+                    "has the turn, or is settled. What this one released is not charged to it; do "
+                    "not use it."
+                )
+            least, paid = book.least(id), releases(charges)
+            if least > paid:
+                raise InvalidInputError(
+                    f"The reservation {id} must be settled to the {least} releases that it began "
+                    f"or more. Got {paid:g} instead; it stays charged with all that it reserved."
+                )
             return {"kind": "settle", "id": id, "charges": listed}
 
         self._append(decide)
+
+    # --- how far a run has come ------------------------------------------------------------------
+
+    def note(self, id: str, turn: str, place: str, count: int) -> None:
+        """Note that a part of a run begins its releases up to ``count``; before it does.
+
+        Beside the chain, for there are many: whoever has lost the turn is refused.
+        """
+        with self._connection(write=True) as connection:
+            connection.execute("BEGIN IMMEDIATE")
+            if not self._has_turn(connection, id, turn):
+                raise InvalidInputError(
+                    f"The run of the reservation {id} went on elsewhere: a copy of it has the "
+                    "turn, or is settled. This one stops; what was released stays charged."
+                )
+            connection.execute(_PROGRESS)
+            connection.execute(
+                "INSERT INTO progress VALUES (?, ?, ?) ON CONFLICT (id, place) DO UPDATE SET "
+                "noted = max(noted, excluded.noted)",
+                (id, place, count),
+            )
+            connection.execute("COMMIT")
+
+    def _has_turn(self, connection: sqlite3.Connection, id: str, turn: str) -> bool:
+        """Whether the newest entry about a reservation gives it this turn."""
+        bodies = connection.execute("SELECT body FROM entries ORDER BY seq DESC")
+        try:
+            about = (each for (text,) in bodies if (each := json.loads(text)).get("id") == id)
+            last: dict[str, Any] = next(about, {})
+            return bool(last.get("kind") == "begin" and last["turn"] == turn)
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise self._broken(str(error)) from None
+
+    @contextlib.contextmanager
+    def kept_open(self) -> Iterator[None]:
+        """Keep SQLite from tidying up after each of many notes, which takes ten times as long."""
+        with contextlib.ExitStack() as opened:
+            with contextlib.suppress(sqlite3.Error):  # whoever writes is told what is wrong
+                connection = self._connected(write=False, create=False)
+                opened.enter_context(contextlib.closing(connection))
+            yield
 
     # --- checking, and moving --------------------------------------------------------------------
 
@@ -194,12 +284,16 @@ class Ledger:
             raise self._broken(f"it has {len(book.entries)} entries, not {at_least} or more")
         if head is not None and head not in [digest for _, digest in book.entries]:
             raise self._broken(f"no entry has the hash {head!r}: its end was cut off or rewritten")
+        for id in book.progress:
+            found = book.reservation(id)
+            if found is None or releases(found.charges) < book.least(id):
+                raise self._broken(f"the reservation {id} is charged less than the run began")
         self._check_history(book)
         return book
 
     def _check_history(self, book: Book) -> None:
         """Price every account again as it was after each of its entries."""
-        now, moments = Book(accounts={}, salt="", entries=()), []
+        now, moments = Book(), []
         for number, (text, _) in enumerate(book.entries, 1):
             body = json.loads(text)
             now = now.after(body)
@@ -233,8 +327,10 @@ class Ledger:
 
     def export(self) -> str:
         """The ledger as JSON, from which :meth:`restore` makes one."""
-        rows = [{"body": json.loads(text), "hash": digest} for text, digest in self.read().entries]
-        return json.dumps({"graphveil_ledger": FORMAT, "entries": rows}, indent=1) + "\n"
+        book = self.read()
+        rows = [{"body": json.loads(text), "hash": digest} for text, digest in book.entries]
+        content = {"graphveil_ledger": FORMAT, "entries": rows, "progress": book.progress}
+        return json.dumps(content, indent=1) + "\n"
 
     def restore(self, text: str) -> Book:
         """Make this file from an export; the chain must hold, and no file may be there."""
@@ -245,6 +341,11 @@ class Ledger:
                 rows.append((number, canonical(each["body"]), before, str(each["hash"])))
                 before = rows[-1][3]
             book = fold(rows)
+            progress = [
+                (id, place, _validate.integer("noted", noted, "[0, 1e12]"))
+                for id, parts in content.get("progress", {}).items()
+                for place, noted in parts.items()
+            ]
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             said = f"{error} is missing" if isinstance(error, KeyError) else str(error)
             raise InvalidInputError(
@@ -252,27 +353,67 @@ class Ledger:
             ) from None
         if self.path.exists():
             raise InvalidInputError(f"{self.path} is there already; import to a new file.")
-        self._create(rows)
+        self._create(rows, progress)
         return book
 
     # --- the file --------------------------------------------------------------------------------
 
-    def _create(self, rows: Sequence[Row]) -> None:
-        """Make the file with its first entries, whole or not at all; leave one that is there."""
+    def _create(self, rows: Sequence[Row], progress: Sequence[tuple[str, str, int]] = ()) -> bool:
+        """Make the file with its first entries, whole or not at all; False if one is there.
+
+        It is made under another name, and gets its own when it is whole: a disk that is full, or a
+        kill, leaves nothing in the way.
+        """
         if self.path.is_dir():
             raise InvalidInputError(f"A ledger must be a file. {self.path} is a directory.")
-        if self.path.exists() and (not self.path.is_file() or self.path.stat().st_size):
-            return
+        if self.path.exists():
+            return self.path.is_file() and self._is_empty() and self._fill(rows, progress)
         if not self.path.absolute().parent.is_dir():
             raise InvalidInputError(f"{self.path} cannot be made: its directory is not there.")
+        try:
+            # As private as the data: nobody else may read or write it, nor what SQLite puts beside.
+            handle, name = tempfile.mkstemp(prefix=f".{self.path.name}.", dir=self.path.parent)
+        except OSError as error:
+            raise InvalidInputError(f"{self.path} cannot be made: {error.strerror}.") from None
+        os.close(handle)
+        made = Ledger(name)
+        try:
+            made._fill(rows, progress)
+            with made._connection(write=True) as connection:  # all of it in the one file
+                connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+            made.read()
+            return link(made.path, self.path)
+        except InvalidInputError as error:
+            raise InvalidInputError(str(error).replace(name, str(self.path))) from None
+        finally:
+            for end in ("", "-wal", "-shm"):
+                Path(f"{name}{end}").unlink(missing_ok=True)
+
+    def _is_empty(self) -> bool:
+        """Whether there is nothing in the file yet: no byte, or no table of SQLite's."""
+        if not self.path.stat().st_size:
+            return True
+        try:
+            with contextlib.closing(sqlite3.connect(self._place("ro"), uri=True)) as connection:
+                kind = connection.execute("PRAGMA application_id").fetchone()[0]
+                tables = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
+        except sqlite3.Error:
+            return False
+        return bool(kind == tables == 0)
+
+    def _fill(self, rows: Sequence[Row], progress: Sequence[tuple[str, str, int]]) -> bool:
         with self._connection(write=True, create=True) as connection:
             connection.execute("BEGIN IMMEDIATE")
-            if not connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
+            empty = not connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
+            if empty:
                 connection.execute(f"PRAGMA application_id = {_APPLICATION}")
-                for statement in _SCHEMA:
+                for statement in (*_SCHEMA, _PROGRESS):
                     connection.execute(statement)
                 connection.executemany("INSERT INTO entries VALUES (?, ?, ?, ?)", rows)
+                connection.executemany("INSERT INTO progress VALUES (?, ?, ?)", progress)
             connection.execute("COMMIT")
+            _tidied(connection)
+        return bool(empty)
 
     def _append(self, decide: Callable[[Book], dict[str, Any] | None]) -> Book:
         """Append what ``decide`` makes of the ledger, if nobody wrote in the meantime; else again.
@@ -280,29 +421,34 @@ class Ledger:
         Pricing may take a second; no lock is held then, and nobody waits for it.
         """
         while True:
-            book = self.read()
+            before = self.read()
+            book, rows = before, list[Row]()
+            if book.format != FORMAT:
+                book, rows = _one_more(book, rows, {"kind": "format", "format": FORMAT})
             body = decide(book)
             if body is None:
-                return book
-            text = canonical({**body, "at": datetime.now(UTC).isoformat(timespec="seconds")})
-            digest = chained(book.head, text)
-            after = book.after(json.loads(text)).noted(text, digest)  # refuses what does not fit
+                return before
+            book, rows = _one_more(book, rows, body)
             with self._connection(write=True) as connection:
                 connection.execute("BEGIN IMMEDIATE")
                 last = connection.execute("SELECT max(seq), hash FROM entries").fetchone()
-                if last == (len(book.entries), book.head):
-                    row = (len(after.entries), text, book.head, digest)
-                    connection.execute("INSERT INTO entries VALUES (?, ?, ?, ?)", row)
+                if last == (len(before.entries), before.head):
+                    connection.executemany("INSERT INTO entries VALUES (?, ?, ?, ?)", rows)
                     connection.execute("COMMIT")
                     _tidied(connection)
-                    return after
+                    return book
 
     def _folded(self, connection: sqlite3.Connection) -> Book:
         rows = connection.execute("SELECT seq, body, previous, hash FROM entries ORDER BY seq")
         try:
-            return fold(rows.fetchall())
+            book = fold(rows.fetchall())
         except InvalidInputError as error:
             raise self._broken(str(error)) from None
+        progress: dict[str, dict[str, int]] = {}
+        if connection.execute(_HAS_PROGRESS).fetchone():
+            for id, place, noted in connection.execute("SELECT id, place, noted FROM progress"):
+                progress.setdefault(str(id), {})[str(place)] = int(noted)
+        return replace(book, progress=progress)
 
     @contextlib.contextmanager
     def _connection(self, *, write: bool, create: bool = False) -> Iterator[sqlite3.Connection]:
@@ -314,6 +460,8 @@ class Ledger:
         log = self._log()
         if damaged(log):  # before SQLite sees it, which takes it for ended there
             raise self._broken(f"{log.name} is damaged, and its newest entries would be lost")
+        if not (log.exists() and log.stat().st_size) and self.path.stat().st_size % _BLOCK:
+            raise self._broken("it was cut short")  # SQLite takes what is missing for zeros
         with contextlib.ExitStack() as opened:
             try:
                 connection = self._connected(write, create)
@@ -332,16 +480,15 @@ class Ledger:
         return file.with_name(f"{file.name}-wal")
 
     def _connected(self, write: bool, create: bool) -> sqlite3.Connection:
-        place = f"file:{urllib.parse.quote(os.fsencode(self.path.absolute()))}"
         try:
             # To read, too: the last to leave tidies up what SQLite keeps beside the file.
-            connection = _opened(f"{place}?mode={'rwc' if create else 'rw'}")
+            connection = _opened(self._place("rw"))
         except sqlite3.OperationalError:
             # Where nobody can write, reading needs no lock, which SQLite cannot make there.
             log = self._log()
             if write or (log.exists() and log.stat().st_size):
                 raise
-            connection = _opened(f"{place}?mode=ro&immutable=1")
+            connection = _opened(self._place("ro&immutable=1"))
         kind = connection.execute("PRAGMA application_id").fetchone()[0]
         tables = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
         if kind != _APPLICATION and not (create and kind == tables == 0):
@@ -352,10 +499,21 @@ class Ledger:
             connection.execute("PRAGMA synchronous = FULL")
         return connection
 
+    def _place(self, mode: str) -> str:
+        return f"file:{urllib.parse.quote(os.fsencode(self.path.absolute()))}?mode={mode}"
+
     def _broken(self, why: str) -> InvalidInputError:
         return InvalidInputError(
             f"The ledger {self.path} does not hold: {why}; go back to a copy or an export of it."
         )
+
+
+def _one_more(book: Book, rows: Sequence[Row], body: Mapping[str, Any]) -> tuple[Book, list[Row]]:
+    """The book and the rows to write with one entry more; what does not fit is refused."""
+    text = canonical({**body, "at": datetime.now(UTC).isoformat(timespec="seconds")})
+    digest = chained(book.head, text)
+    row = (len(book.entries) + 1, text, book.head, digest)
+    return book.after(json.loads(text)).noted(text, digest), [*rows, row]
 
 
 def _tidied(connection: sqlite3.Connection) -> None:
@@ -373,11 +531,6 @@ def _opened(place: str) -> sqlite3.Connection:
         connection.close()
         raise
     return connection
-
-
-def _first_row() -> Row:
-    body = {"kind": "ledger", "format": FORMAT, "salt": secrets.token_hex(16)}
-    return 1, canonical(body), NOTHING, chained(NOTHING, canonical(body))
 
 
 def in_percent(share: float) -> str:

@@ -18,6 +18,7 @@ from graphveil.data.catalog import CATALOG, Entry
 from graphveil.methods import Facts, Method
 from graphveil.methods.private import PrivateMethod
 from graphveil.privacy.accounting import account
+from graphveil.privacy.book import releases
 from graphveil.privacy.guarantee import Certificate
 from graphveil.runs.files import read_json, reading
 
@@ -55,6 +56,7 @@ class Evidence:
     environment: Mapping[str, Any]
     audit: tuple[Attack, ...]
     account: str | None  # of the ledger that it was charged to
+    ledger: str | None = None  # which one, where it is known
     charged: bool  # to a ledger, which a copy of a run need not name
 
     @property
@@ -87,6 +89,11 @@ class Evidence:
         guarantee = self.certificate.guarantee
         degree = self.settings.get("public_degree") if guarantee.relation == "remove" else None
         return (guarantee.unit, guarantee.relation, degree, self.certificate.unprotected)
+
+    def shares_people(self, other: Evidence) -> bool:
+        """Whether both are known to be about the same people: one data set, or one account."""
+        accounts = [(run.ledger, run.account) for run in (self, other) if run.account is not None]
+        return self.data == other.data or (len(accounts) == 2 and accounts[0] == accounts[1])
 
     @property
     def tests(self) -> int:
@@ -124,6 +131,8 @@ def read(path: str) -> Evidence:
             _same("class_names", len(names), facts.num_classes)
         source = dict(saved["data"])
         settings = dict(saved["settings"])
+        if saved.get("tuning") is None:
+            _check_planned(method)
     with reading(directory, "metrics.json"):
         metrics = _metrics(read_json(directory / "metrics.json"), facts.num_classes)
     with reading(directory, "environment.json"):
@@ -150,6 +159,7 @@ def read(path: str) -> Evidence:
         environment=environment,
         audit=_audit(directory),
         account=None if charged is None else charged["account"],
+        ledger=None if charged is None else charged["ledger"],
         charged=charged is not None or runs.was_charged(directory),
     )
 
@@ -178,6 +188,17 @@ def _priced_again(method: Method) -> Certificate:
         if found is None or expected is None or not math.isclose(found, expected, rel_tol=_AGREES):
             _same(name, found, expected)
     return again
+
+
+def _check_planned(method: Method) -> None:
+    """Refuse settings that plan another number of releases than the run was charged for."""
+    planned = method.plan_.charges
+    found = releases(method.charges_[: len(planned)])
+    if found != releases(planned):
+        raise ValueError(
+            f"its settings plan {releases(planned):g} releases, and events.json charges for "
+            f"{found:g}"
+        )
 
 
 def _claimed(certificate: Certificate) -> float | None:

@@ -442,13 +442,19 @@ def _group(
         "together": _together(
             [
                 run
-                for run in evidence
-                if private
-                and run.status != "open"
-                and (run.data, run.promise) == (first.data, first.promise)
+                for run in (_same_people(first, evidence) if private else ())
+                if run.status != "open" and run.promise == first.promise
             ]
         ),
     }
+
+
+def _same_people(first: Evidence, evidence: Sequence[Evidence]) -> list[Evidence]:
+    """The runs on a page that are about the same people as one of them, as far as is known."""
+    found = [first]
+    for each in found:  # which grows: people are the same through others, too
+        found += [run for run in evidence if run not in found and run.shares_people(each)]
+    return [run for run in evidence if run in found]
 
 
 def _row(run: Evidence, number: int, label: str) -> dict[str, Any]:
@@ -505,9 +511,9 @@ def _legend(series: Sequence[svg.Series]) -> list[tuple[Markup, str]]:
 
 
 def _together(private: Sequence[Evidence]) -> dict[str, Any] | None:
-    """What private runs on one data set, which promise the same, cost if all are released.
+    """What private runs on the same people, which promise the same, cost if all are released.
 
-    Split and sizes may differ: the people are the same. Those without a bound are left out.
+    Split, sizes and encoding may differ. Those without a bound are left out.
     """
     held = [run for run in private if run.epsilon is not None]
     if len(held) < 2:
@@ -517,6 +523,7 @@ def _together(private: Sequence[Evidence]) -> dict[str, Any] | None:
     added = sum(run.epsilon or 0.0 for run in held)
     return {
         "count": len(held),
+        "elsewhere": len({run.data for run in private}) > 1,
         "unbounded": len(private) - len(held),
         "epsilon": round_up(priced.epsilon),
         "delta": f"{delta:g}",

@@ -27,7 +27,7 @@ from graphveil.privacy.events import from_json, to_json
 from graphveil.privacy.guarantee import Certificate, Charge, versions
 from graphveil.runs.files import LOG, log, read_json, reading, unusable, write_json
 from graphveil.runs.source import Arranged, Source
-from graphveil.runs.spending import LEDGER, Spending, noted_in
+from graphveil.runs.spending import CHECKPOINT, LEDGER, Spending, noted_in
 
 FORMAT = 1
 FILES = (
@@ -44,7 +44,7 @@ FILES = (
 CACHE = "cache.safetensors"  # of methods that have one
 AUDIT = "audit.json"  # of runs that were attacked, see docs/report.md
 LOSSES = "private-losses.jsonl"  # of runs that were asked for them
-_CHECKPOINT, _FINGERPRINT = "checkpoint", "data.sha256"
+_FINGERPRINT, _KEY = "data.sha256", "data.key"
 
 
 def state(directory: str | Path) -> str:
@@ -59,7 +59,7 @@ def state(directory: str | Path) -> str:
     except OSError as error:
         raise unusable(directory, error) from error
     written = (*FILES, CACHE, LEDGER, AUDIT, LOSSES)
-    ours = {*written, _CHECKPOINT, *(partial_name(name) for name in written)}
+    ours = {*written, CHECKPOINT, *(partial_name(name) for name in written)}
     if foreign := sorted(found - ours):
         raise InvalidInputError(
             f"The directory {directory} must be new, empty or a run. Got one that holds "
@@ -69,7 +69,7 @@ def state(directory: str | Path) -> str:
         return "finished"
     if found & {"settings.json", LEDGER}:
         return "unfinished"
-    unused = {_CHECKPOINT} if not _begun(directory) else set()
+    unused = {CHECKPOINT} if not _begun(directory) else set()
     if found - {partial_name("settings.json"), partial_name(LEDGER), LOG, *unused}:
         raise InvalidInputError(
             f"The run in {directory} has no settings.json, so nobody can say what it is; move it "
@@ -89,14 +89,14 @@ def state_of_run(directory: str | Path) -> str:
 
 
 def _begun(directory: Path) -> bool:
-    """Whether anything may have been released: a step, a noisy sum or count, or private rows.
+    """Whether files know of a release: a step, a noisy sum or count, or private rows.
 
-    Where the checkpoint of a run is gone nobody knows, and so it may.
+    Where the checkpoint of a run is gone nobody knows, and so they do. A run that is charged to a
+    ledger has begun when the ledger says so, whatever its files say.
     """
-    checkpoint = directory / _CHECKPOINT
-    steps = any(path.stat().st_size for path in checkpoint.rglob("steps"))
+    checkpoint = directory / CHECKPOINT
     return (
-        steps
+        steps_noted(directory) > 0
         or _lost(directory)
         or any(
             path
@@ -106,9 +106,14 @@ def _begun(directory: Path) -> bool:
     )
 
 
+def steps_noted(directory: Path) -> int:
+    """How many steps the journals of an unfinished run hold."""
+    return sum(path.stat().st_size for path in (directory / CHECKPOINT).rglob("steps"))
+
+
 def _lost(directory: Path) -> bool:
     """Whether a run that is not trained has no checkpoint, which comes with its settings."""
-    noted = directory / _CHECKPOINT / _FINGERPRINT
+    noted = directory / CHECKPOINT / _FINGERPRINT
     begun = (directory / "settings.json").exists() and not (directory / "events.json").exists()
     return begun and not noted.exists()
 
@@ -181,7 +186,7 @@ def _finish(
     hashes = {"model_sha256": hashlib.sha256(model).hexdigest()}
     if (cache := getattr(method, "cache_", None)) is not None:
         sums = safetensors.torch.save({"sums": cache.contiguous()})
-        write_file(directory / CACHE, sums)
+        write_file(directory / CACHE, sums, private=method.plan_.unit == "node")
         hashes["cache_sha256"] = hashlib.sha256(sums).hexdigest()
     if (charged := noted_in(directory)) is not None:
         hashes["reservation"] = charged["reservation"]  # a copy without ledger.json tells, too
@@ -193,7 +198,7 @@ def _finish(
     write_json(directory / "environment.json", _environment())
     log(directory, "finished")
     write_certificate(directory, method.certificate_)
-    shutil.rmtree(directory / _CHECKPOINT, ignore_errors=True)
+    shutil.rmtree(directory / CHECKPOINT, ignore_errors=True)
 
 
 def write_events(directory: Path, method: Method, hashes: Mapping[str, str]) -> None:
@@ -264,7 +269,7 @@ def read(directory: str | Path) -> Method:
     if certificate.charges == charges:
         method.certificate_ = certificate  # else a crash came between the two: the charges hold
     # A crash just before the end leaves the checkpoint, and in it the hash of the data.
-    shutil.rmtree(directory / _CHECKPOINT, ignore_errors=True)
+    shutil.rmtree(directory / CHECKPOINT, ignore_errors=True)
     return method
 
 

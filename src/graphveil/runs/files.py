@@ -41,9 +41,10 @@ def write_text(path: str | Path, text: str) -> None:
         raise unusable(Path(path), error) from error
 
 
-def write_json(path: Path, content: Mapping[str, Any]) -> None:
+def write_json(path: Path, content: Mapping[str, Any], *, private: bool = False) -> None:
     """One JSON object as a file."""
-    write_file(path, (json.dumps(content, indent=2, allow_nan=False) + "\n").encode())
+    text = json.dumps(content, indent=2, allow_nan=False) + "\n"
+    write_file(path, text.encode(), private=private)
 
 
 def read_json(path: Path) -> dict[str, Any]:
@@ -105,7 +106,8 @@ def locked(directory: Path) -> Iterator[None]:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise InvalidInputError(
-                f"The run in {directory} is in use by another process; wait until it has ended."
+                f"The run in {directory} is in use by another process, which trains or predicts "
+                "there now; wait until it has ended, or choose another directory."
             ) from None
         yield
     finally:

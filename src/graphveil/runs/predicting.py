@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -32,13 +33,15 @@ def predict(
     ledger: str | Path | None = None,
     account: str | None = None,
     on_charge: Callable[[dict[str, str]], None] | None = None,
+    notify: Callable[[str], None] = warnings.warn,
 ) -> tuple[Method, Tensor]:
     """A run's method and its class probabilities; a charge is on disk before they are returned.
 
     Without a ``mode``, what the method does on the graph it was trained on. ``data`` may be a
     function that loads it. A noisy prediction of a run that was charged to a ledger is charged to
     the same account, unless another is named: reserved before data is loaded. ``on_charge`` is told
-    which ``ledger``, ``account`` and ``reservation`` it was, if it was one.
+    which ``ledger``, ``account`` and ``reservation`` it was, if it was one, and ``notify`` what its
+    owner should know.
 
     *Guarantee*: what the mode promises stands on the run's certificate afterwards.
     """
@@ -61,7 +64,9 @@ def predict(
         with locked(directory):
             method = read(directory)
             before = method.certificate_
-            spending = for_prediction(directory, ledger, account) if mode == "noisy" else None
+            spending = (
+                for_prediction(directory, ledger, account, notify) if mode == "noisy" else None
+            )
             with _charged(method, epsilon, spending, loaded) as graph:
                 probabilities = method.predict_proba(graph, mode=mode, epsilon=epsilon)
                 if method.certificate_ != before:
@@ -99,10 +104,15 @@ def _charged(
     spending.reserve_prediction(method, epsilon)
     try:
         graph = loaded()
+        method._readable(graph)  # refused while it costs nothing
         spending.reserve_prediction(method, epsilon, graph)
+        spending.begin()
         yield graph
-    except (Exception, KeyboardInterrupt):
-        if len(method.charges_) == before:
-            spending.give_back()
+    except (Exception, KeyboardInterrupt) as error:
+        if spending.give_back():  # which what has begun is not
+            error.add_note("Nothing was released or charged.")
+        else:
+            stays = f"stays charged to the account {spending.account!r}"
+            error.add_note(f"The noisy prediction may have been released: it {stays}.")
         raise
     spending.settle(method.charges_[before:])

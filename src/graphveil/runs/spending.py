@@ -3,21 +3,26 @@
 The run's directory holds ``ledger.json``: which ledger, which account, and the id of the
 reservation. It is written *before* the reservation is, so that whenever a run is killed, its id
 leads to what it reserved; going on with the run reserves nothing a second time.
+
+Before the first release the ledger notes that the run has begun, under a *turn*: a word that stands
+in the run's checkpoint, beside its journal. Whoever goes on shows the last turn and gets a new one.
+So a run whose checkpoint is gone, was put back from a copy, or went on elsewhere cannot go on here.
 """
 
 from __future__ import annotations
 
 import contextlib
-import hashlib
+import json
 import math
+import os
 import secrets
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from sklearn.base import clone
-from torch import Tensor
 from torch_geometric.data import Data
 from torch_geometric.utils import coalesce
 
@@ -28,6 +33,7 @@ from graphveil._errors import (
     RefusedError,
     UnprovenError,
 )
+from graphveil._files import write_file
 from graphveil.graph.checks import num_classes_of, num_records, record_of, void_of
 from graphveil.methods import METHODS, Facts, Method, Plan
 from graphveil.methods.node import PrivateNodeMethod
@@ -38,6 +44,9 @@ from graphveil.runs.files import read_json, reading, write_json
 from graphveil.runs.source import Source
 
 LEDGER = "ledger.json"
+CHECKPOINT = "checkpoint"
+TURN = "turn.json"  # in the checkpoint of a run that has begun
+PREDICTION = "a noisy prediction"
 _CONTENT = ("x", "edge_index", "y", "batch")  # what data is, however it may be split
 _LEAST_OFFER = 0.01  # an epsilon below which nothing is offered
 
@@ -51,6 +60,8 @@ class Spending:
     id: str
     run: str
     purpose: str
+    notify: Callable[[str], None] = warnings.warn
+    _turn: str | None = None  # of this attempt, once it has begun
     _plans: dict[Facts, Plan] = field(default_factory=dict)
 
     # --- before data, and after it was loaded ----------------------------------------------------
@@ -71,6 +82,8 @@ class Spending:
         """Reserve again, now for the data at hand; an equal reservation stays what it is."""
         _refuse_void(void_of(data))
         book = self.ledger.read()
+        fingerprint = fingerprint_of(data, book.digest())
+        self._notice(book.account(self.account), fingerprint)
         whole = {
             "num_nodes": num_records(data),
             "num_features": int(data.x.shape[1]),
@@ -83,14 +96,14 @@ class Spending:
             self._planned(method, facts),
             book.account(self.account),
             facts=whole,
-            fingerprint=salted_hash(data, book.salt),
+            fingerprint=fingerprint,
         )
 
     def check_same(self, method: Method, facts: Facts, data: Data) -> None:
         """Refuse to go on with a run on other data, or at another price, than was reserved."""
         book = self.ledger.read()
         found = book.reservation(self.id)
-        if found is None or found.fingerprint != salted_hash(data, book.salt):
+        if found is None or found.fingerprint != fingerprint_of(data, book.digest()):
             raise InvalidInputError(
                 f"The run in {self.run} was charged for other data than this; resume with the "
                 "same data, or start anew with --force."
@@ -99,6 +112,16 @@ class Spending:
             raise InvalidInputError(
                 f"The run in {self.run} reserved other charges than it would make now; resume with "
                 "the same settings and the same version, or start anew with --force."
+            )
+
+    def _notice(self, account: Account, fingerprint: str) -> None:
+        """Say so where data is new to an account: its owner knows whether the people are."""
+        if account.versions and fingerprint not in account.versions:
+            who = f" ({account.who})" if account.who else ""
+            self.notify(
+                f"The account {account.name!r}{who} has seen other data than this: it is noted as "
+                f"version {len(account.versions) + 1} and charged to the same budget. Are other "
+                "people in it, they need an account of their own."
             )
 
     def _planned(self, method: Method, facts: Facts) -> Plan:
@@ -132,7 +155,9 @@ class Spending:
         facts = method.plan_.facts
         if data is not None:
             facts = replace(facts, num_nodes=num_records(data))
-            seen["fingerprint"] = salted_hash(data, self.ledger.read().salt)
+            book = self.ledger.read()
+            seen["fingerprint"] = fingerprint_of(data, book.digest())
+            self._notice(book.account(self.account), seen["fingerprint"])
         _check_delta(self._account(), _units(method, facts))
         self.ledger.reserve(
             self.id,
@@ -147,14 +172,46 @@ class Spending:
             **seen,
         )
 
+    # --- while it releases -----------------------------------------------------------------------
+
+    def begin(self, directory: Path | None = None) -> None:
+        """Note in the ledger that something may be released from here on.
+
+        The new turn is in the checkpoint before the ledger has it, beside the last one: killed in
+        between, the run has one that is known.
+        """
+        found, self._turn = self.reservation(), secrets.token_hex(8)
+        follows = None if found is None else found.turn
+        held = [] if directory is None else _turns(directory)
+        if follows is not None and follows not in held:
+            follows = held[-1] if held else None  # which the ledger refuses: it is another's turn
+        if directory is not None:
+            turns = [each for each in (follows, self._turn) if each]
+            content = {"reservation": self.id, "turns": turns}
+            write_file(directory / CHECKPOINT / TURN, json.dumps(content).encode(), private=True)
+        self.ledger.begin(self.id, self._turn, follows)
+
+    def known(self, place: Path) -> int:
+        """How many releases a part of the run has begun, as far as the ledger knows."""
+        return self.ledger.read().progress.get(self.id, {}).get(self._part(place), 0)
+
+    def note(self, place: Path, count: int) -> None:
+        """Have the ledger know that a part of the run begins its releases up to ``count``."""
+        assert self._turn is not None
+        self.ledger.note(self.id, self._turn, self._part(place), count)
+
+    def _part(self, place: Path) -> str:
+        """A part by its place in the run, which may be moved."""
+        return os.path.relpath(place.resolve(), Path(self.run).resolve())
+
     # --- afterwards ------------------------------------------------------------------------------
 
     def settle(self, charges: Sequence[Charge]) -> None:
         """Charge what was released."""
-        self.ledger.settle(self.id, charges)
+        self.ledger.settle(self.id, charges, self._turn)
 
     def give_back(self) -> bool:
-        """Settle to nothing, for nothing was released; False if the ledger cannot be written."""
+        """Settle to nothing, if nothing can have been released; False if that is not possible."""
         try:
             found = self.reservation()
             if found is not None and found.settled is None:
@@ -173,14 +230,24 @@ class Spending:
 
 
 def begun(
-    directory: Path, purpose: str, ledger: str | Path | None, account: str | None, released: bool
+    directory: Path,
+    purpose: str,
+    ledger: str | Path | None,
+    account: str | None,
+    released: bool,
+    notify: Callable[[str], None] = warnings.warn,
 ) -> Spending | None:
     """The spending of the run in ``directory``; a new one is noted there before it is reserved.
 
-    None for a run without a ledger. ``released`` says whether the run released anything yet.
+    None for a run without a ledger. ``released`` says whether the run's files know of a release.
     """
     noted = noted_in(directory)
     if noted is None:
+        if (directory / CHECKPOINT / TURN).exists():
+            raise InvalidInputError(
+                f"The run in {directory} is charged to a ledger, and its {LEDGER} is gone; put it "
+                "back, or start anew with --force and --ledger."
+            )
         if ledger is None:
             if account is not None:
                 raise InvalidInputError(
@@ -195,7 +262,7 @@ def begun(
                 "halfway; go on without --ledger, or start anew with --force."
             )
         book = Ledger(ledger).read()
-        return _noted(directory, purpose, Path(ledger), book.account(account).name)
+        return _noted(directory, purpose, Path(ledger), book.account(account).name, notify)
     if account not in (None, noted["account"]):
         raise InvalidInputError(
             f"The run in {directory} is charged to the account {noted['account']!r}. Got "
@@ -209,18 +276,45 @@ def begun(
         id=noted["reservation"],
         run=str(directory.absolute()),
         purpose=purpose,
+        notify=notify,
     )
     reserved = found.reservation()
-    if reserved is None and released:
+    trained = (directory / "events.json").exists()
+    if reserved is None and (released or trained):
         raise InvalidInputError(
             f"The ledger {place} does not know what the run in {directory} reserved; name the "
             "right one with --ledger."
         )
-    if reserved is not None and reserved.settled == () and not released:
-        return _noted(directory, purpose, place, noted["account"])  # it was given back
+    if reserved is not None and reserved.settled == () and not (released or trained):
+        return _noted(directory, purpose, place, noted["account"], notify)  # it was given back
+    if reserved is not None:
+        _check_turn(directory, reserved, trained)
     if ledger is not None:
         _write(directory, place, found.account, found.id)
     return found
+
+
+def _check_turn(directory: Path, reserved: Reservation, trained: bool) -> None:
+    """Refuse to go on with a run whose releases are counted elsewhere, or nowhere any more."""
+    stays = "What it may have released stays charged; start anew with --force."
+    if reserved.settled is not None and not trained:
+        raise InvalidInputError(
+            f"The run in {directory} cannot go on: its reservation {reserved.id} is settled, as by "
+            f"a copy of it that was trained. {stays}"
+        )
+    if reserved.settled is None and reserved.begun and reserved.turn not in _turns(directory):
+        raise InvalidInputError(
+            f"The run in {directory} cannot go on: its {CHECKPOINT} is gone, or is not the one "
+            f"that the ledger knows, as where a copy of the run went on. {stays}"
+        )
+
+
+def _turns(directory: Path) -> list[str]:
+    """The turns that a run has: its last one, and the one it was about to take."""
+    try:
+        return [str(each) for each in read_json(directory / CHECKPOINT / TURN)["turns"]]
+    except (OSError, ValueError, KeyError, TypeError):
+        return []  # as good as none
 
 
 def kept_beside(directory: Path) -> Path:
@@ -266,10 +360,9 @@ def was_charged(directory: str | Path) -> bool:
 
 
 def abandoned(directory: Path) -> None:
-    """Give back what a run reserved that goes before it released anything.
+    """Give back what a run reserved that goes before it began to release.
 
-    What it may have released stays charged: its reservation is left as it is, and so it is where
-    nobody can say any more which it was.
+    What has begun stays charged, which the ledger sees to; so does what nobody can find any more.
     """
     with contextlib.suppress(InvalidInputError):
         noted = noted_in(directory)
@@ -285,7 +378,10 @@ def abandoned(directory: Path) -> None:
 
 
 def for_prediction(
-    directory: Path, ledger: str | Path | None, account: str | None
+    directory: Path,
+    ledger: str | Path | None,
+    account: str | None,
+    notify: Callable[[str], None] = warnings.warn,
 ) -> Spending | None:
     """A new spending for a noisy prediction of a finished run; None if nothing is charged."""
     noted, reserved = noted_in(directory), _reserved_by(directory)
@@ -315,7 +411,8 @@ def for_prediction(
         account=book.account(account or own).name,
         id=secrets.token_hex(8),
         run=str(directory.absolute()),
-        purpose="a noisy prediction",
+        purpose=PREDICTION,
+        notify=notify,
     )
 
 
@@ -337,7 +434,9 @@ def _check_there(place: Path, directory: Path) -> None:
         )
 
 
-def _noted(directory: Path, purpose: str, ledger: Path, account: str) -> Spending:
+def _noted(
+    directory: Path, purpose: str, ledger: Path, account: str, notify: Callable[[str], None]
+) -> Spending:
     id = secrets.token_hex(8)
     _write(directory, ledger, account, id)
     return Spending(
@@ -346,11 +445,13 @@ def _noted(directory: Path, purpose: str, ledger: Path, account: str) -> Spendin
         id=id,
         run=str(directory.absolute()),
         purpose=purpose,
+        notify=notify,
     )
 
 
 def _write(directory: Path, ledger: Path, account: str, id: str) -> None:
-    write_json(directory / LEDGER, {"format": 1, **_place(ledger, account, id)})
+    content = {"format": 1, **_place(ledger, account, id)}
+    write_json(directory / LEDGER, content, private=True)
 
 
 def _place(ledger: Path, account: str, id: str) -> dict[str, str]:
@@ -466,26 +567,21 @@ def _largest(asked: float, left: float, could_have: Callable[[float], bool]) -> 
 # --- fingerprints ---------------------------------------------------------------------------------
 
 
-def content_hash(data: Data, names: Sequence[str], salt: str = "") -> str:
-    """A hash of some of the tensors of a data set."""
-    digest = hashlib.sha256(salt.encode())
-    for name in names:
-        if name in data:
-            _update(digest, name, data[name])
-    return digest.hexdigest()
-
-
-def salted_hash(data: Data, salt: str) -> str:
-    """The fingerprint that a ledger keeps: of features, edges, labels and graphs, in their order.
+def fingerprint_of(data: Data, digest: Any) -> str:
+    """What a ledger keeps of data: a keyed hash of features, edges, labels and graphs, in order.
 
     The order and repetition of edges, and the masks of a split, make no difference.
     """
     plain = Data(**{name: data[name] for name in _CONTENT if name in data})
     plain.edge_index = coalesce(data.edge_index, num_nodes=len(data.x))
-    return content_hash(plain, _CONTENT, salt)
+    return content_hash(plain, _CONTENT, digest)
 
 
-def _update(digest: Any, name: str, value: Tensor) -> None:
-    value = value.detach().contiguous().cpu()
-    digest.update(f"{name} {value.dtype} {tuple(value.shape)}\n".encode())
-    digest.update(value.numpy().view("uint8").data if value.numel() else b"")
+def content_hash(data: Data, names: Sequence[str], digest: Any) -> str:
+    """A hash of some of the tensors of a data set, which goes on with a keyed one."""
+    for name in names:
+        if name in data:
+            value = data[name].detach().contiguous().cpu()
+            digest.update(f"{name} {value.dtype} {tuple(value.shape)}\n".encode())
+            digest.update(value.numpy().view("uint8").data if value.numel() else b"")
+    return str(digest.hexdigest())

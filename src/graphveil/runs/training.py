@@ -6,22 +6,25 @@ import contextlib
 import json
 import math
 import os
+import secrets
 import shutil
 import time
-from collections.abc import Iterator, Mapping
+import warnings
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from torch_geometric.data import Data
 
 from graphveil._errors import InvalidInputError
-from graphveil._files import sync, write_file
+from graphveil._files import open_file, private_directory, sync, write_file
 from graphveil.graph.checks import MASKS
 from graphveil.methods import Facts, Method
 from graphveil.methods.base import Progress
+from graphveil.privacy.book import keyed, releases
 from graphveil.runs.directory import (
-    _CHECKPOINT,
     _FINGERPRINT,
+    _KEY,
     LOSSES,
     _begun,
     _begun_tuning,
@@ -34,11 +37,13 @@ from graphveil.runs.directory import (
     _tuning,
     _way_on,
     state,
+    steps_noted,
 )
 from graphveil.runs.files import behind_links, locked, log, read_json, reading, unusable, write_json
 from graphveil.runs.metrics import measure
 from graphveil.runs.source import Arranged, Source
 from graphveil.runs.spending import (
+    CHECKPOINT,
     LEDGER,
     Spending,
     abandoned,
@@ -49,11 +54,19 @@ from graphveil.runs.spending import (
 )
 from graphveil.runs.spending import begun as spending_begun
 
+NOTHING = "Nothing was released or charged."
 _PRIVATE = "training losses, read off records without noise; no certificate covers them"
 
 
 def check(directory: str | Path, *, resume: bool = False, force: bool = False) -> None:
     """Refuse a directory that :func:`train` would refuse; before any data is loaded."""
+    if state(directory) == "unfinished":
+        with locked(Path(directory)):
+            pass  # who trains there now is told apart from who was killed there
+    _check(directory, resume=resume, force=force)
+
+
+def _check(directory: str | Path, *, resume: bool = False, force: bool = False) -> None:
     directory = Path(directory)
     found = state(directory)
     if resume and force:
@@ -74,7 +87,7 @@ def check(directory: str | Path, *, resume: bool = False, force: bool = False) -
         )
     if found == "unfinished" and resume and _lost(directory):
         raise InvalidInputError(
-            f"The run in {directory} cannot go on: its {_CHECKPOINT} is gone, and how many steps "
+            f"The run in {directory} cannot go on: its {CHECKPOINT} is gone, and how many steps "
             "it took is kept nowhere else. What it may have spent stays spent; start anew with "
             "--force."
         )
@@ -99,6 +112,7 @@ def train(
     progress: Progress | None = None,
     tuning: Mapping[str, Any] | None = None,
     private_losses: bool = False,
+    notify: Callable[[str], None] = warnings.warn,
 ) -> dict[str, Any]:
     """Fit ``method`` into ``directory``, and return its metrics.
 
@@ -108,7 +122,8 @@ def train(
     says how the settings were chosen; see graphveil.tuning.
 
     With a ``ledger`` the run is charged to an ``account`` of it: reserved before data is loaded,
-    settled when it is trained. Data must then come from ``source``.
+    settled when it is trained. Data must then come from ``source``. ``notify`` is told what its
+    owner should know, such as that the account has not seen this version of the data.
 
     With ``private_losses`` the training loss of every step is written down, in the open: the file
     stays with whoever holds the data, and is covered by no certificate.
@@ -131,21 +146,28 @@ def train(
     try:
         if force and state(directory) != "new":
             _set_aside(directory, aside)
-        directory.mkdir(parents=True, exist_ok=True)
+        private_directory(directory)
         with locked(directory):
-            check(directory, resume=resume)  # again: now nobody else can change it
+            _check(directory, resume=resume)  # again: now nobody else can change it
             spending, fitting = None, False
             try:
                 log(directory, f"{'goes on' if resume else 'begun'}: {method.name}")
                 spending = spending_begun(
-                    directory, f"training, {method.name}", ledger, account, _begun(directory)
+                    directory,
+                    f"training, {method.name}",
+                    ledger,
+                    account,
+                    _begun(directory),
+                    notify,
                 )
                 arranged = _loaded(method, arranged, directory, source, spending)
                 asked = _settings(method, source, arranged, tuning)
-                if not _restored(method, arranged.training, directory, asked):
+                if not _restored(method, arranged.training, directory, asked, spending):
                     fitting = True
+                    if spending is not None:
+                        spending.begin(directory)
                     with _written(method, directory, private_losses):
-                        _fit(method, arranged.training, directory, asked, progress)
+                        _fit(method, arranged.training, directory, asked, progress, spending)
             except (Exception, KeyboardInterrupt) as error:
                 _stopped(directory, error)
                 # What is charged is not asked of the disk, where somebody may have removed it.
@@ -153,6 +175,9 @@ def train(
                 harmless = not resume and not released
                 if harmless and (spending is None or spending.give_back()):
                     _undo(directory, aside, created)
+                    error.add_note(NOTHING)
+                else:
+                    error.add_note(_said(directory, spending, released))
                 raise
             log(directory, "trained")
             metrics = measure(method, arranged.testing, arranged.mode)
@@ -161,7 +186,22 @@ def train(
         _discard(aside)
     except OSError as error:
         raise unusable(directory, error) from error
+    except KeyboardInterrupt as error:
+        if not hasattr(error, "__notes__") and state(directory) == "unfinished":
+            error.add_note(f"The run in {directory} is trained, and is finished with --resume.")
+        raise
     return metrics
+
+
+def _said(directory: Path, spending: Spending | None, released: bool) -> str:
+    """What is left of a run that was stopped, and how it goes on."""
+    steps = steps_noted(directory)
+    if spending is not None:
+        what = "all that it reserved" if released or steps else "its reservation"
+        stays = f"stays charged to the account {spending.account!r} with {what}"
+    else:
+        stays = f"counts the {steps} steps that it began"
+    return f"The run in {directory} {stays}, and goes on with --resume."
 
 
 def write(
@@ -172,9 +212,9 @@ def write(
     check(directory)
     metrics = measure(method, arranged.testing, arranged.mode)
     try:
-        directory.mkdir(parents=True, exist_ok=True)
+        private_directory(directory)
         with locked(directory):
-            check(directory)
+            _check(directory)
             asked = _settings(method, source, arranged)
             write_json(directory / "settings.json", asked)
             _finish(directory, method, metrics, asked)
@@ -196,7 +236,8 @@ def _loaded(
         return arranged
     if (directory / "settings.json").exists():
         _same_method(directory, method)  # before prices, which do not say what differs
-    begun = _begun(directory) or (directory / "events.json").exists()
+    reserved = spending.reservation()
+    begun = (reserved is not None and reserved.begun) or (directory / "events.json").exists()
     if not begun:
         spending.reserve_unseen(method, source)
         log(directory, f"reservation {spending.id} in account {spending.account!r}")
@@ -214,28 +255,46 @@ def _stopped(directory: Path, error: BaseException) -> None:
         log(directory, f"stopped: {type(error).__name__}")
 
 
-def _restored(method: Method, data: Data, directory: Path, asked: dict[str, Any]) -> bool:
+def _restored(
+    method: Method,
+    data: Data,
+    directory: Path,
+    asked: dict[str, Any],
+    spending: Spending | None,
+) -> bool:
     """Make a run ready to be fitted; True if it is trained, and only its last files are missing."""
-    checkpoint, fingerprint = directory / _CHECKPOINT, _fingerprint(data)
-    noted = checkpoint / _FINGERPRINT
+    checkpoint = directory / CHECKPOINT
+    private_directory(checkpoint)
+    checkpoint.chmod(0o700)  # an earlier version left it open
+    noted, fingerprint = checkpoint / _FINGERPRINT, _fingerprint(data, checkpoint, spending)
     if (directory / "settings.json").exists():
         _same_settings(directory, asked)
         known = noted.read_text() if noted.exists() else None
         if known != fingerprint and (known is not None or _begun(directory)):
             raise InvalidInputError(
-                f"The run in {directory} was begun on other data, or on another split of it; "
-                "resume with the same data, or start anew with --force."
+                f"The run in {directory} was begun on other data, on another split of it, or by an "
+                "earlier version; resume with the same, or start anew with --force."
             )
         if (directory / "events.json").exists():
             _restore(directory, method, Facts(**asked["facts"]))
+            _check_counted(directory, method)
             return True
         asked["tuning"] = _tuning(directory)  # the run's own: how its settings came about
-    checkpoint.mkdir(exist_ok=True)
     # A function of private data: it stays in the checkpoint, which is not part of a finished run.
     # Before the settings: a run that has these and not this has lost its checkpoint.
-    write_file(noted, fingerprint.encode())
+    write_file(noted, fingerprint.encode(), private=True)
     write_json(directory / "settings.json", asked)
     return False
+
+
+def _check_counted(directory: Path, method: Method) -> None:
+    """Refuse charges for fewer steps than the journals hold: somebody has lowered them."""
+    steps, paid = steps_noted(directory), releases(method.charges_)
+    if steps > paid:
+        raise InvalidInputError(
+            f"The run in {directory} began {steps} steps. Got an events.json that charges for "
+            f"{paid:g} instead; put the right one back, or start anew with --force."
+        )
 
 
 def _fit(
@@ -244,8 +303,15 @@ def _fit(
     directory: Path,
     asked: dict[str, Any],
     progress: Progress | None,
+    spending: Spending | None,
 ) -> None:
-    method.fit(data, directory=directory / _CHECKPOINT, progress=progress)
+    method.witness = spending
+    noting = contextlib.nullcontext() if spending is None else spending.ledger.kept_open()
+    try:
+        with noting:
+            method.fit(data, directory=directory / CHECKPOINT, progress=progress)
+    finally:
+        method.witness = None
     if asked["tuning"] is not None:
         method.plan_ = _resting_on(method.plan_, asked["tuning"])
         method._certify()
@@ -258,12 +324,17 @@ def _written(method: Method, directory: Path, wanted: bool) -> Iterator[None]:
         yield
         return
     log(directory, f"writes {LOSSES}, which are private")
-    with (directory / LOSSES).open("a", buffering=1) as file:
+    with open_file(directory / LOSSES, "ab", private=True) as file:
+
+        def write(line: dict[str, Any]) -> None:
+            file.write(f"{json.dumps(line)}\n".encode())
+            file.flush()
+
         if not file.tell():
-            file.write(json.dumps({"private": _PRIVATE}) + "\n")
+            write({"private": _PRIVATE})
 
         def note(loss: float) -> None:
-            file.write(json.dumps({"loss": loss if math.isfinite(loss) else None}) + "\n")
+            write({"loss": loss if math.isfinite(loss) else None})
 
         method.on_loss = note
         try:
@@ -274,8 +345,7 @@ def _written(method: Method, directory: Path, wanted: bool) -> Iterator[None]:
 
 def _set_aside(directory: Path, aside: Path) -> None:
     with locked(directory):
-        if not _begun(directory) and not (directory / "events.json").exists():
-            abandoned(directory)  # it released nothing, and gives back what it reserved
+        abandoned(directory)  # if it has not begun, it gives back what it reserved
         if aside.exists():  # a forced run that was killed: what it replaced is worth more
             _discard(directory)
         else:
@@ -333,5 +403,13 @@ def _drawn(source: Source) -> dict[str, Any]:
     return {name: getattr(source, name) for name in names}
 
 
-def _fingerprint(data: Data) -> str:
-    return content_hash(data, ("x", "edge_index", "y", *MASKS, "batch"))
+def _fingerprint(data: Data, checkpoint: Path, spending: Spending | None) -> str:
+    """A hash of the data and its split, keyed with a secret of the ledger, or of the run's own."""
+    if spending is not None:
+        digest = spending.ledger.read().digest()
+    else:
+        key = checkpoint / _KEY
+        if not key.exists():
+            write_file(key, secrets.token_hex(32).encode(), private=True)
+        digest = keyed(key.read_text())
+    return content_hash(data, ("x", "edge_index", "y", *MASKS, "batch"), digest)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import time
+import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from graphveil._errors import InvalidInputError
-from graphveil._files import write_file
+from graphveil._files import private_directory, write_file
 from graphveil.methods import Facts, Method
 from graphveil.runs.directory import FORMAT, LOG, _finish, _plain, _settings, state
 from graphveil.runs.files import behind_links, locked, write_json
@@ -18,7 +19,12 @@ from graphveil.runs.metrics import measure
 from graphveil.runs.source import Arranged, Source
 from graphveil.runs.spending import begun as spending_begun
 from graphveil.runs.spending import kept_beside
-from graphveil.runs.training import _discard, _loaded, _set_aside, _undo, check
+from graphveil.runs.training import NOTHING, _check, _discard, _loaded, _set_aside, _undo
+
+_STAYS = (
+    "The search in {directory} cannot go on, and what its trials may have spent stays spent; start "
+    "anew with --force."
+)
 
 Find = Callable[[Arranged], tuple[Method, Mapping[str, Any]]]
 
@@ -34,6 +40,7 @@ def tune(
     force: bool = False,
     ledger: str | Path | None = None,
     account: str | None = None,
+    notify: Callable[[str], None] = warnings.warn,
 ) -> tuple[Method, dict[str, Any]]:
     """Write what ``find`` finds, a fitted method and further metrics, as a finished run.
 
@@ -59,25 +66,30 @@ def tune(
     try:
         if force and state(directory) != "new":
             _set_aside(directory, aside)
-        directory.mkdir(parents=True, exist_ok=True)
+        private_directory(directory)
         with locked(directory):
-            check_tuning(directory)  # again: now nobody else can change it
+            _check_tuning(directory)  # again: now nobody else can change it
             spending = None
             try:
                 purpose = f"tuning, {priced.name}"
-                spending = spending_begun(directory, purpose, ledger, account, False)
+                spending = spending_begun(directory, purpose, ledger, account, False, notify)
                 arranged = _loaded(priced, arranged, directory, source, spending)
                 planned = priced.plan(Facts.of(arranged.training))
-            except (Exception, KeyboardInterrupt):
+            except (Exception, KeyboardInterrupt) as error:
                 if spending is None or spending.give_back():
                     _undo(directory, aside, created)
+                    error.add_note(NOTHING)
                 raise
             begun = time.time()
             said = {"method": priced.name, "data": asdict(source), "tuning": dict(tuning)}
             write_json(directory / "settings.json", _plain({"format": FORMAT, **said}))
             if spending is not None:
                 spending.settle(planned.charges)
-            method, metrics = find(arranged)
+            try:
+                method, metrics = find(arranged)
+            except KeyboardInterrupt as error:
+                error.add_note(_STAYS.format(directory=directory))
+                raise
             found = {**measure(method, arranged.testing, arranged.mode), **metrics}
             asked = _settings(method, source, arranged, tuning)
             write_json(directory / "settings.json", asked)
@@ -101,9 +113,16 @@ def _forget_the_time(directory: Path, begun: float) -> None:
 
 def check_tuning(directory: str | Path, *, force: bool = False) -> None:
     """Refuse a directory that :func:`tune` would refuse; before any data is loaded."""
+    if state(directory) == "unfinished":
+        with locked(Path(directory)):
+            pass  # who is at work there now is told apart from who was killed there
+    _check_tuning(directory, force=force)
+
+
+def _check_tuning(directory: str | Path, *, force: bool = False) -> None:
     if not force and state(directory) == "unfinished":
         raise InvalidInputError(
             f"The run in {directory} was begun and not finished. What it may have spent stays "
             "spent; start anew with --force, or choose another directory."
         )
-    check(directory, force=force)
+    _check(directory, force=force)

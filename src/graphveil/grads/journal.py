@@ -1,0 +1,40 @@
+"""How many steps were begun: on disk before each of them, and with a witness elsewhere."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Protocol
+
+from graphveil._files import write_file
+
+
+class Witness(Protocol):
+    """Who remembers releases apart from the files of a run; see docs/guarantees/ledger.md."""
+
+    def known(self, place: Path) -> int:
+        """How many releases were begun at a place."""
+
+    def note(self, place: Path, count: int) -> None:
+        """Remember that releases up to ``count`` begin; whoever must not go on is refused."""
+
+
+class Journal:
+    """How many steps were begun: the length of a file, one byte longer before every step."""
+
+    def __init__(self, directory: Path, noted: int | None = None) -> None:
+        self.directory, self.path = directory, directory / "steps"
+        if noted is not None:
+            write_file(self.path, b"." * noted, private=True)
+
+    @property
+    def noted(self) -> int:
+        """Steps begun so far."""
+        return self.path.stat().st_size
+
+    def note(self) -> None:
+        """Put the beginning of a step on disk."""
+        with self.path.open("ab") as file:
+            file.write(b".")
+            file.flush()
+            os.fsync(file.fileno())
