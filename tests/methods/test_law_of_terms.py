@@ -33,6 +33,10 @@ VARIED = [
     {"num_layers": 2},
     {"sender_cap": 3, "receiver_cap": 2},
     {"clipping": "automatic"},
+    {"activation": "relu", "conv": "gin"},
+    {"activation": "selu", "conv": "sage"},
+    {"activation": "selu", "weighting": "attention", "unit": "node"},
+    {"conv": "gat", "num_layers": 2},
 ]
 
 
@@ -89,6 +93,7 @@ def first_sum(monkeypatch, method, data, coins=everybody, fixed_seed=3):
     with monkeypatch.context() as patch:
         for module in ("private", "gap_plan"):  # to find the noise takes longer than a step
             patch.setattr(f"graphveil.methods.{module}.calibrate", lambda *_, **__: 1.0)
+        patch.setattr("graphveil.grads.rules._BLOCK_ROWS", 0)  # a block's rounding has its own test
         patch.setattr(PrivateStep, "_release", note)
         patch.setattr(
             PrivateStep, "_draw", lambda self: coins(len(self.examples)).nonzero().flatten()
@@ -128,7 +133,8 @@ def test_what_a_term_adds_does_not_depend_on_who_else_was_drawn(name, settings, 
     for half in halves(len(whole["step"].examples)):
         one, other = summed(lambda _, half=half: half), summed(lambda _, half=half: ~half)
         apart = (one["sum"] + other["sum"] - whole["sum"]).norm()
-        assert apart <= 1e-5 * (one["sum"].norm() + other["sum"].norm())
+        # Terms are equal to the last bit, and their sum is in float64.
+        assert apart <= 1e-13 * (one["sum"].norm() + other["sum"].norm())
 
 
 @pytest.mark.parametrize(

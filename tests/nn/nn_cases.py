@@ -80,13 +80,13 @@ def assert_clipped_sums_are_right(module, batch, examples):
     plain = ClippedSum(module, losses, Off())
     assert not plain.by_example
     assert_same(plain([batch]), {name: sum(g[name] for g in each) for name in each[0]}, 1e-10)
-    # A bound that some gradients meet and others do not. The engine enlarges norms by 4e-6 on
-    # purpose, so every clipped gradient may be that much shorter than by hand.
+    # A bound that some gradients meet and others do not. The engine enlarges norms on
+    # purpose, most where rows cancel, so a clipped gradient may be a little shorter than by hand.
     bound = sorted(norm(g) for g in each)[len(each) // 2] * 0.9 + 1e-3
     for per_layer, clipping in ((False, Flat(bound)), (True, PerLayer(bound))):
         expected = clipped_by_hand(each, bound, per_layer)
         assert_same(
-            ClippedSum(module, losses, clipping)([batch]), expected, 5e-6 * bound * len(each)
+            ClippedSum(module, losses, clipping)([batch]), expected, 1e-4 * bound * len(each)
         )
 
 

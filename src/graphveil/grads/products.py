@@ -7,7 +7,7 @@ additions by how many rows there are or by where in memory a row begins. There, 
 matrices are padded with zeros to sizes of :data:`_SMALL`, which is exact.
 
 Which sizes these are was found by trial for the library that torch brings (MKL). The law itself is
-tested over every method: ``tests/methods/test_company.py``.
+tested over every method: ``tests/methods/test_law_of_terms.py``.
 """
 
 from __future__ import annotations
@@ -38,15 +38,13 @@ class RowByRow(TorchFunctionMode):
 def _linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     columns, outputs = weight.shape[-1], len(weight)
     rows = input.numel() // max(columns, 1)
-    if min(rows, columns, outputs) >= _SMALL or not rows or not columns:
+    few, narrow = rows < _SMALL, min(columns, outputs) < _SMALL
+    if not (few or narrow) or not rows or not columns:
         return F.linear(input, weight, bias)
-    flat = F.pad(input.reshape(rows, columns), (0, _lacking(columns), 0, max(_SMALL - rows, 0)))
-    weight = F.pad(weight, (0, _lacking(columns), 0, _lacking(outputs)))
-    bias = None if bias is None else F.pad(bias, (0, _lacking(outputs)))
+    # By the layer's own sizes: the same columns and outputs, whatever rows there are.
+    right, below = (-columns % _SMALL, -outputs % _SMALL) if narrow else (0, 0)
+    flat = F.pad(input.reshape(rows, columns), (0, right, 0, max(_SMALL - rows, 0)))
+    weight = F.pad(weight, (0, right, 0, below))
+    bias = None if bias is None else F.pad(bias, (0, below))
     found = F.linear(flat, weight, bias)[:rows, :outputs]
     return found.reshape(*input.shape[:-1], outputs).contiguous()
-
-
-def _lacking(size: int) -> int:
-    """How many zeros make it a multiple of the small size."""
-    return -size % _SMALL

@@ -41,7 +41,7 @@ from graphveil.graph.blocks import Numbered
 # squared norms are read larger by these factors, so that clipped terms are that much shorter.
 #
 # Sums in float64: n rows move by at most 2 (1024 + n / 1024) 2^-53 n, times 1 / _CANCEL where they
-# cancel. That is below 2^-18 for three million rows, for 300,000 that cancel.
+# cancel. That is below 2^-18 for three million rows, and for 50,000 that all cancel.
 PAY_FOR_SUMS = (1 + 2.0**-18) ** 2
 # Sums in float32 inside blocks of at most 128 rows (:mod:`graphveil.graph.blocks`): in a block are
 # terms of T rows whose lengths add up to at most T times their norm, padding counted; the others
@@ -50,7 +50,7 @@ PAY_FOR_SUMS = (1 + 2.0**-18) ** 2
 PAY_FOR_BLOCKS = (1 + 2.0**-8) ** 2
 # Where rows cancel, a norm is read as no less than this part of their sizes added up: float64 sums
 # err by the sizes of what they add.
-_CANCEL = 1 / 32
+_CANCEL = 1 / 256
 _TINY = 1e-36  # below it squares underflow
 _SPARE = 16  # roundings of single operations that a norm passes through
 _DIRECT_ELEMENTS = 1 << 22  # per-example gradients held at once

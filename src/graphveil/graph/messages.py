@@ -28,6 +28,8 @@ from torch.nn import functional as F
 
 from graphveil import _validate
 
+_AT_ONCE = 1 << 14  # messages whose states are held together
+
 NORMALISATIONS = ("inverse-degree", "symmetric", "none")
 
 
@@ -212,27 +214,25 @@ class Messages:
     def attend(self, scores: Tensor, values: Tensor) -> Tensor:
         """Softmax over a node's messages and its own state: (nodes, heads, channels)."""
         _, target = self._ends
-        edges, (nodes, heads, channels) = len(self.senders), values.shape
+        edges, heads = len(self.senders), values.shape[1]
         places = target.unsqueeze(1).expand_as(scores)
         with torch.no_grad():  # any shift gives the same softmax; the largest score never overflows
             top = scores[edges:].scatter_reduce(0, places, scores, "amax")
         share = torch.exp(scores - top[target])
         share = share / torch.zeros_like(top).index_add(0, target, share)[target]
-        # One bag for each head and receiver, over rows (sender, head) of the values.
-        head = torch.arange(heads, device=target.device).unsqueeze(1)
-        summed = F.embedding_bag(
-            (self.senders * heads + head).flatten(),
-            values.reshape(nodes * heads, channels),
-            (self.start[:-1] + edges * head).flatten(),
-            mode="sum",
-            per_sample_weights=self._passed(share[:edges]).t().flatten(),
-        )
-        own = share[edges:].unsqueeze(-1) * values
-        return own + summed.view(heads, nodes, channels).transpose(0, 1)
+        passed = self._passed(share[:edges])
+        summed = [_Weighed.apply(values[:, head], passed[:, head], self) for head in range(heads)]
+        return share[edges:].unsqueeze(-1) * values + torch.stack(summed, 1)
 
     def _passed(self, share: Tensor) -> Tensor:
         """How much of each message, sorted by receiver, goes into the attended sum."""
         return share
+
+    @cached_property
+    def _turned(self) -> tuple[Tensor, Tensor, Tensor]:
+        """The sorted edges sorted by sender, their receivers, and where each sender's begin."""
+        order = torch.argsort(self.senders, stable=True)
+        return order, self.receivers[order], self._back[2]
 
     @cached_property
     def _back(self) -> tuple[Tensor, Tensor, Tensor]:
@@ -297,6 +297,30 @@ class _Total(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
         receivers, weights, start = ctx.messages._back
         return _bags(grad, receivers, start, weights if ctx.weighted else None), None, None
+
+
+class _Weighed(torch.autograd.Function):
+    """Messages times weights that are learnt, added up by bags, and both gradients.
+
+    The gradient of a weight is a sum over one message's channels. torch's own takes dot products,
+    whose last bits depend on where in memory a row begins.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, h: Tensor, share: Tensor, messages: Messages) -> Tensor:
+        ctx.messages = messages
+        ctx.save_for_backward(h, share)
+        return _bags(h, messages.senders, messages.start, share)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, None]:
+        (h, share), messages = ctx.saved_tensors, ctx.messages
+        order, receivers, start = messages._turned
+        ends = zip(
+            messages.senders.split(_AT_ONCE), messages.receivers.split(_AT_ONCE), strict=True
+        )
+        each = [(h[senders] * grad[heard]).sum(-1) for senders, heard in ends]
+        return _bags(grad, receivers, start, share[order]), torch.cat(each), None
 
 
 def _bags(h: Tensor, senders: Tensor, start: Tensor, weights: Tensor | None) -> Tensor:

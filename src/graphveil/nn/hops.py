@@ -17,6 +17,7 @@ from torch.nn import functional as F
 
 from graphveil import _validate
 from graphveil.graph.rooted import Rooted
+from graphveil.nn.kinks import sigmoid
 from graphveil.nn.mlp import MLP, Activated
 
 COMBINATIONS = ("concat", "attention")
@@ -203,7 +204,7 @@ class PairAttention(nn.Module):
     def forward(self, senders: Tensor, receivers: Tensor) -> Tensor:
         """A number in [0, 1] for each pair of rows, which broadcast: (..., pairs)."""
         hidden = self.after(self.sender(senders) + self.receiver(receivers))
-        return torch.sigmoid(self.out(hidden)).squeeze(-1)
+        return sigmoid(self.out(hidden)).squeeze(-1)
 
     def between(self, rows: Tensor) -> Callable[[Tensor, Tensor], Tensor]:
         """A function of ids of senders and receivers among ``rows``, in float64.
@@ -217,7 +218,7 @@ class PairAttention(nn.Module):
 
         def weigh(senders: Tensor, receivers: Tensor) -> Tensor:
             hidden = exact.after(sender[senders] + receiver[receivers])
-            return torch.sigmoid((hidden * last).sum(-1) + bias)
+            return sigmoid((hidden * last).sum(-1) + bias)
 
         return weigh
 

@@ -1,10 +1,14 @@
 r"""Functions with a kink, given gradients without a jump.
 
-A gradient that jumps makes a private sum fragile. The last bits of a matrix product depend on how
-many rows it has, so on who else was drawn; at a jump, one unit's absence could flip the gradients
-of others, each by twice the clipping bound. Here values are the usual ones, to the last bit, and
-gradients change gradually over a hundredth of a unit: the last bits of what goes in move the last
-bits of what comes out. Any vector may be clipped and noised, so this costs no privacy.
+A gradient that jumps makes a private sum fragile. If the last bits of a matrix product depend on
+how many rows it has, and so on who else was drawn (:mod:`graphveil.grads.products`), then at a jump
+one unit's absence could flip the gradients of others, each by twice the clipping bound. Here values
+are the usual ones, and gradients change gradually over a hundredth of a unit: the last bits of what
+goes in move the last bits of what comes out. Any vector may be clipped and noised, so this costs no
+privacy.
+
+Some of torch's own functions give the last few places of a tensor other bits than those before
+them, so that an element's value tells where it stands. selu and sigmoid here do not.
 """
 
 from __future__ import annotations
@@ -46,7 +50,8 @@ class _Selu(torch.autograd.Function):
 
     @staticmethod
     def forward(x: Tensor) -> Tensor:
-        return F.selu(x)
+        below = _SELU_ALPHA * x.clamp_max(0.0).expm1()
+        return _SELU_SCALE * torch.where(x > 0, x, below)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Tensor], output: Tensor) -> None:
@@ -63,6 +68,11 @@ class _Selu(torch.autograd.Function):
 def selu(x: Tensor) -> Tensor:
     """A multiple of ``x`` above 0, of exp(x) - 1 below (Klambauer et al. 2017)."""
     return _Selu.apply(x)
+
+
+def sigmoid(x: Tensor) -> Tensor:
+    """1 / (1 + exp(-x))."""
+    return 0.5 * torch.tanh(0.5 * x) + 0.5
 
 
 def leaky_relu(x: Tensor, slope: float = 0.01) -> Tensor:
