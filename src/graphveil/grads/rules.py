@@ -158,7 +158,8 @@ class LinearRule:
         at_once = max(1, _DIRECT_ELEMENTS // (d * p))
         parts = zip(a.split(at_once), b.split(at_once), strict=True)
         found = torch.cat([squares(self._gradients(*part, 16)) for part in parts])
-        sizes = ((_squared(a) + float(self.with_bias) + _TINY) * (_squared(b) + _TINY)).sqrt()
+        inputs = _squared(a) * self.with_weight + float(self.with_bias)
+        sizes = ((inputs + _TINY) * (_squared(b) + _TINY)).sqrt()
         sizes = sizes.sum(1) * enlarge(_depth(d) + _depth(p) + width, a.dtype)
         hidden = rounding(width + _halved(width, 16), a.dtype) * sizes
         return (found.sqrt() + hidden).square(), sizes

@@ -286,7 +286,8 @@ class _Norms:
 def _quantiles(network: RootedGNN, terms: Any) -> dict[str, float]:
     """The paper's thresholds: where three quarters of the layers' gradient norms lie below."""
     norms = _Norms()
-    ClippedSum(network, rooted_losses, norms)(terms.batches(torch.arange(min(len(terms), 2000))))
+    batches = terms.batches(torch.arange(min(len(terms), 2000)))
+    ClippedSum(network, rooted_losses, norms)(tuple(batch) for batch in batches)
     return {
         name: max(float(torch.cat(values).quantile(0.75)), 1e-6)
         for name, values in norms.found.items()
