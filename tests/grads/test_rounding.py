@@ -58,12 +58,12 @@ def test_one_term_less_moves_the_sum_by_no_more_than_its_own_gradient(numbered):
         assert moved <= 1 + (MOVES if numbered else 2.0**-18)
 
 
-def test_what_a_block_may_err_is_what_is_paid_for():
-    """Blocks as full as they may be, of terms as long as they may be, in the worst direction."""
-    unit = torch.finfo(torch.float32).eps / 2
-    rows, steps = rules._BLOCK_ROWS, 3 * 1.25
-    assert steps * rows * rules.rounding(rows, torch.float32) <= rules.PAY_FOR_BLOCKS**0.5 - 1
-    assert rules.rounding(rows, torch.float32) >= rows * unit
+@pytest.mark.parametrize(("kinds", "padding"), [(rules.MOST_WIDTHS, 1.0), (2, 1.25)])
+def test_what_blocks_may_err_is_what_is_paid_for(kinds, padding):
+    """As full as they may be, before a term leaves and after, of terms as long as they may be."""
+    rows = rules._BLOCK_ROWS
+    one = rules.rounding(rows, torch.float32) * padding * rows
+    assert kinds**0.5 * 3 * one <= rules.PAY_FOR_BLOCKS**0.5 - 1
 
 
 # --- blocks ---------------------------------------------------------------------------------------

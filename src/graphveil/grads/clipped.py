@@ -32,7 +32,16 @@ from graphveil.grads.company import check_others, check_parts, check_same, evalu
 from graphveil.grads.memory import Watch
 from graphveil.grads.products import RowByRow
 from graphveil.grads.rows import Rows, current_rows
-from graphveil.grads.rules import PAY_FOR_BLOCKS, PAY_FOR_SUMS, RULES, Call, Rule, combined, squares
+from graphveil.grads.rules import (
+    MOST_WIDTHS,
+    PAY_FOR_BLOCKS,
+    PAY_FOR_SUMS,
+    RULES,
+    Call,
+    Rule,
+    combined,
+    squares,
+)
 from graphveil.graph.blocks import Numbered
 
 Batch = Any
@@ -184,6 +193,11 @@ class ClippedSum:
                 factors = self.clipping.factors(
                     {name: rule.squared_norms() * pay for name, rule in rules.items()}
                 )
+            if (
+                len({call.grad.shape[:-1] for each in calls.values() for call in each})
+                > MOST_WIDTHS
+            ):
+                numbered = None  # more kinds of blocks than are paid for
             return _weighted_sums(rules, factors, numbered)
 
     def _rules(self, calls: dict[str, list[Call]], count: int) -> dict[str, Rule]:

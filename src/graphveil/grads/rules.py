@@ -43,11 +43,15 @@ from graphveil.graph.blocks import Numbered
 # Sums in float64: n rows move by at most 2 (1024 + n / 1024) 2^-53 n, times 1 / _CANCEL where they
 # cancel. That is below 2^-18 for three million rows, and for 50,000 that all cancel.
 PAY_FOR_SUMS = (1 + 2.0**-18) ** 2
-# Sums in float32 inside blocks of at most 128 rows (:mod:`graphveil.graph.blocks`): in a block are
-# terms of T rows whose lengths add up to at most T times their norm, padding counted; the others
-# are added in float64. So a block errs by 128 u times 1.25 * 128 bounds. A term's leaving undoes
-# blocks of 256 rows at most, and makes one of 128: 3 * 1.25 * 128^2 * 2^-24 < 2^-8.
+# Sums in float32 inside blocks of at most R = 96 rows (:mod:`graphveil.graph.blocks`). A block holds
+# terms of T rows whose lengths add up to at most T times their norm, 1.25 T where rows are ragged;
+# the others are added in float64. So a block errs by R u times 1.25 R bounds. A term's leaving
+# undoes blocks of 2 R rows at most, and makes one of R. Layers that see as many rows have the same
+# blocks, and their errors are no more together than one layer's; of W kinds of layers they are
+# sqrt(W) times that. For ragged rows W = 2, and sqrt(2) 3 1.25 R^2 2^-24 < 2^-8; for tables,
+# without 1.25, W <= 5: MOST_WIDTHS.
 PAY_FOR_BLOCKS = (1 + 2.0**-8) ** 2
+MOST_WIDTHS = 5
 # Where rows cancel, a norm is read as no less than this part of their sizes added up: float64 sums
 # err by the sizes of what they add.
 _CANCEL = 1 / 256
@@ -55,7 +59,7 @@ _TINY = 1e-36  # below it squares underflow
 _SPARE = 16  # roundings of single operations that a norm passes through
 _DIRECT_ELEMENTS = 1 << 22  # per-example gradients held at once
 _LONG = 2048  # numbers whose squares are added up at a time
-_BLOCK_ROWS = 128  # added up in float32, at most
+_BLOCK_ROWS = 96  # added up in float32, at most
 _ROWS_AT_ONCE = 1024  # that are turned into float64 together, in the cache
 
 
@@ -172,7 +176,8 @@ class LinearRule:
             out["bias"] = torch.zeros_like(self.layer.bias, dtype=torch.float64)
         for call in self.calls:
             light = torch.zeros_like(weights)
-            rows = None if numbered is None else _rows_in_turn(call, self.count)
+            several = len(self.calls) > 1  # rows of one term in several blocks
+            rows = None if numbered is None or several else _rows_in_turn(call, self.count)
             if numbered is not None and rows is not None:
                 light = torch.where(self._light & (rows <= _BLOCK_ROWS), weights, 0.0)
                 self._add_blocks(out, call, light, numbered.rows_of_blocks(rows, _BLOCK_ROWS))
