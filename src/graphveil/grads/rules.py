@@ -43,7 +43,7 @@ from graphveil.graph.blocks import Numbered
 # Sums in float64: n rows move by at most 2 (1024 + n / 1024) 2^-53 n, times 1 / _CANCEL where they
 # cancel. That is below 2^-18 for three million rows, and for 50,000 that all cancel.
 PAY_FOR_SUMS = (1 + 2.0**-18) ** 2
-# Sums in float32 inside blocks of at most R = 96 rows (:mod:`graphveil.graph.blocks`). A block holds
+# Sums in float32 inside blocks of at most R = 96 rows (graphveil.graph.blocks). A block holds
 # terms of T rows whose lengths add up to at most T times their norm, 1.25 T where rows are ragged;
 # the others are added in float64. So a block errs by R u times 1.25 R bounds. A term's leaving
 # undoes blocks of 2 R rows at most, and makes one of R. Layers that see as many rows have the same
