@@ -41,7 +41,8 @@ from graphveil.graph.blocks import Numbered
 # squared norms are read larger by these factors, so that clipped terms are that much shorter.
 #
 # Sums in float64: n rows move by at most 2 (1024 + n / 1024) 2^-53 n, times 1 / _CANCEL where they
-# cancel. That is below 2^-18 for three million rows, and for 50,000 that all cancel.
+# cancel. That is below 2^-18 for three million rows, and for 50,000 that all cancel. (Rows of an
+# embedding are added one after the other: 2 n 2^-53 n for n examples with one id, 100,000 of them.)
 PAY_FOR_SUMS = (1 + 2.0**-18) ** 2
 # Sums in float32 inside blocks of at most R = 96 rows (graphveil.graph.blocks). A block holds
 # terms of T rows whose lengths add up to at most T times their norm, 1.25 T where rows are ragged;
@@ -179,7 +180,8 @@ class LinearRule:
             several = len(self.calls) > 1  # rows of one term in several blocks
             rows = None if numbered is None or several else _rows_in_turn(call, self.count)
             if numbered is not None and rows is not None:
-                light = torch.where(self._light & (rows <= _BLOCK_ROWS), weights, 0.0)
+                few = rows.to(weights.device) <= _BLOCK_ROWS
+                light = torch.where(self._light & few, weights, 0.0)
                 self._add_blocks(out, call, light, numbered.rows_of_blocks(rows, _BLOCK_ROWS))
             if rows is None or not torch.equal(light, weights):
                 self._add(out, call, (weights - light).double())
@@ -332,7 +334,7 @@ def combined(gradients: Tensor, weights: Tensor) -> Tensor:
         gradients, weights = gradients[weights > 0], weights[weights > 0]
     flat = gradients.reshape(len(gradients), math.prod(gradients.shape[1:]))
     out = torch.zeros(flat.shape[1], dtype=torch.float64, device=flat.device)
-    at_once = max(1, _ROWS_AT_ONCE * 128 // max(flat.shape[1], 1))
+    at_once = max(1, min(_ROWS_AT_ONCE, _ROWS_AT_ONCE * 128 // max(flat.shape[1], 1)))
     for part, each in zip(flat.split(at_once), weights.double().split(at_once), strict=True):
         out.addmv_(part.double().t(), each)
     return out.view(gradients.shape[1:])
@@ -431,7 +433,7 @@ def _rows_in_turn(call: Call, count: int) -> Tensor | None:
         return torch.full((count,), math.prod(call.grad.shape[:-1]) // count)
     owner = _owner(call, count)
     in_turn = bool((owner[1:] >= owner[:-1]).all())
-    return torch.bincount(owner, minlength=count) if in_turn else None
+    return torch.bincount(owner, minlength=count).cpu() if in_turn else None
 
 
 def _summed(values: Tensor, rows: Rows | None, shape: torch.Size) -> Tensor:
