@@ -89,7 +89,8 @@ def rooted_workload(graph, hops, roots):
     chosen = chosen[torch.argsort(reach(messages, hops)[chosen])]
     torch.manual_seed(0)
     module = RootedGNN(FEATURES, HIDDEN, CLASSES, "gcn", hops, encoder_layers=1, decoder_layers=2)
-    batches = list(RootedTerms(x, y, messages, chosen, hops).batches(torch.arange(roots)))
+    terms = RootedTerms(x, y, messages, torch.arange(NODES), hops)
+    batches = list(terms.batches(chosen))
     whole = (rooted(x, messages, chosen, hops), y[chosen])
     return {
         "module": module,

@@ -177,11 +177,12 @@ class LinearRule:
             out["bias"] = torch.zeros_like(self.layer.bias, dtype=torch.float64)
         for call in self.calls:
             light = torch.zeros_like(weights)
-            several = len(self.calls) > 1  # rows of one term in several blocks
-            rows = None if numbered is None or several else _rows_in_turn(call, self.count)
+            # Of a layer that is used once, or one term's rows would be in several blocks.
+            rows = None
+            if numbered is not None and len(self.calls) == 1 and weights.device.type == "cpu":
+                rows = _rows_in_turn(call, self.count)
             if numbered is not None and rows is not None:
-                few = rows.to(weights.device) <= _BLOCK_ROWS
-                light = torch.where(self._light & few, weights, 0.0)
+                light = torch.where(self._light & (rows <= _BLOCK_ROWS), weights, 0.0)
                 self._add_blocks(out, call, light, numbered.rows_of_blocks(rows, _BLOCK_ROWS))
             if rows is None or not torch.equal(light, weights):
                 self._add(out, call, (weights - light).double())
@@ -205,23 +206,28 @@ class LinearRule:
         self, out: dict[str, Tensor], call: Call, weights: Tensor, blocks: list[int]
     ) -> None:
         """Add what a call gives, a block of rows in its own precision and the blocks in float64."""
-        if self.with_bias:  # an example's own rows first
-            own = _summed(call.grad, call.rows, self.layer.bias.shape)
-            out["bias"] += combined(own, weights)
-        if not self.with_weight:
-            return
         inputs, grads, each = self._rows(call, weights)
         grads = grads * each
         if not _all(weights):
             inputs, grads = _finite(inputs), _finite(grads)
-        for x, gradient in zip(inputs.split(blocks), grads.split(blocks), strict=True):
-            out["weight"] += gradient.t() @ x
+        if self.with_bias:  # an example's own rows first
+            own = _summed(grads.view_as(call.grad), call.rows, self.layer.bias.shape)
+            out["bias"] += own.double().sum(0)
+        if self.with_weight:
+            # Many small products: numpy calls them at half of torch's price.
+            total, x, gradient = out["weight"].numpy(), inputs.numpy(), grads.numpy()
+            start = 0
+            for size in blocks:
+                rows = slice(start, start + size)
+                total += gradient[rows].T @ x[rows]
+                start += size
 
     def _rows(self, call: Call, weights: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """What went in, the gradient at what came out, and the weight, row by row."""
-        each = weights.unsqueeze(1)
-        if call.rows is not None or call.grad.dim() > 2:
-            each = each[_owner(call, self.count)]
+        if call.rows is None:
+            each = weights.view(-1, 1).expand(-1, math.prod(call.grad.shape[1:-1])).reshape(-1, 1)
+        else:
+            each = weights[_owner(call, self.count)].unsqueeze(1)
         return _flat(call.inputs[0]), _flat(call.grad), each
 
 
@@ -433,7 +439,7 @@ def _rows_in_turn(call: Call, count: int) -> Tensor | None:
         return torch.full((count,), math.prod(call.grad.shape[:-1]) // count)
     owner = _owner(call, count)
     in_turn = bool((owner[1:] >= owner[:-1]).all())
-    return torch.bincount(owner, minlength=count).cpu() if in_turn else None
+    return torch.bincount(owner, minlength=count) if in_turn else None
 
 
 def _summed(values: Tensor, rows: Rows | None, shape: torch.Size) -> Tensor:

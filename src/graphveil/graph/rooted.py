@@ -26,6 +26,8 @@ from graphveil.graph.caps import cap_receivers, cap_senders
 from graphveil.graph.influence import influence
 from graphveil.graph.messages import Fan, Messages, normalised
 
+_MANY = 1 << 15  # roots from which on speed is in large products, and not in few operations
+
 
 @dataclass(frozen=True, eq=False)
 class Rooted:
@@ -143,8 +145,8 @@ def _reaches(messages: Messages, num_layers: int) -> list[Tensor]:
 def _own_sizes(messages: Messages, roots: Tensor, num_layers: int) -> Tensor:
     """What each root's neighbourhood is padded to in every layer: a function of its own sizes."""
     depths = [found[roots].long() for found in _reaches(messages, num_layers)]
-    outermost = _next_size(depths[-1], 8 if num_layers < 2 else 2)
-    # Receivers of the layers between: few sizes, so that there are not too many batches.
+    # Few sizes make few batches, many make little padding: which is worth more, numbers tell.
+    outermost = _next_size(depths[-1], 1 if len(roots) < _MANY else 8 if num_layers < 2 else 2)
     between = [_next_size(found.clamp_min(16), 1).minimum(outermost) for found in depths[1:-1]]
     return torch.stack([outermost, *reversed(between), *depths[:1][:num_layers]], 1)
 
@@ -195,6 +197,7 @@ class RootedTerms:
         self.rows_at_once = max(256, 2**22 // x.shape[1]) if rows_at_once is None else rows_at_once
         kinds = _own_sizes(messages, roots, num_layers).unique(dim=0, return_inverse=True)
         self.sizes, self.size_of = kinds
+        self.in_blocks = len(roots) >= _MANY
 
     @classmethod
     def capped(
@@ -247,7 +250,10 @@ class RootedTerms:
         return len(self.roots)
 
     def batches(self, drawn: Tensor) -> Iterator[tuple[Rooted, Tensor]]:
-        """Neighbourhoods and labels of the terms drawn, one size after the other."""
+        """Neighbourhoods and labels of the terms drawn, one size after the other.
+
+        Many roots come in blocks (:mod:`~graphveil.graph.blocks`), which are faster for many.
+        """
         drawn = drawn.sort().values
         size_of = self.size_of[drawn]
         order = torch.argsort(size_of, stable=True)
@@ -257,7 +263,8 @@ class RootedTerms:
             for part in alike.split(block_sizes(alike, rows, self.rows_at_once)):
                 roots = self.roots[part]
                 around = rooted(self.x, self.messages, roots, self.num_layers, tuple(widths))
-                yield Numbered((around, self.y[roots]), part)
+                batch = around, self.y[roots]
+                yield Numbered(batch, part) if self.in_blocks else batch
 
 
 def _arriving(messages: Messages, ring: Tensor, n: int) -> tuple[Tensor, Tensor, Tensor]:
