@@ -124,6 +124,7 @@ def test_sums_inside_blocks_are_those_of_float64():
     x, y = torch.randn(count, 20, generator=generator), torch.arange(count) % 3
     terms = RootedTerms(x, y, normalised(edges, count), torch.arange(count), 1)
     clipped = ClippedSum(RootedGNN(20, 32, 3), rooted_losses, Flat(bound))
+    terms.in_blocks = True
     batches = list(terms.batches(torch.arange(count)))
     assert all(isinstance(batch, Numbered) for batch in batches)
     plain = flat(clipped(tuple(batch) for batch in batches))
@@ -171,3 +172,93 @@ def test_a_linear_layer_gives_a_row_the_same_bits_in_any_company(columns, output
         for few, all_of_them in zip(both(rows), whole, strict=True):
             assert torch.equal(few, all_of_them[rows])
     torch.testing.assert_close(whole[0], layer(x).detach(), rtol=1e-5, atol=1e-5)
+
+
+# --- models of one's own --------------------------------------------------------------------------
+
+
+class Readout(nn.Module):
+    """A product that is no linear layer's."""
+
+    def __init__(self, width):
+        super().__init__()
+        self.lin = nn.Linear(20, width)
+        self.register_buffer("v", torch.randn(width, generator=torch.Generator().manual_seed(4)))
+
+    def forward(self, x):
+        return torch.tanh(self.lin(x)) @ self.v
+
+
+class Convolved(nn.Module):
+    """Layers without a rule: one example at a time."""
+
+    def __init__(self, width):
+        super().__init__()
+        self.conv, self.bend = nn.Conv1d(1, 4, 5), nn.PReLU()
+        self.lin, self.out = nn.Linear(64, width), nn.Linear(width, 1)
+
+    def forward(self, x):
+        h = self.bend(self.conv(x.unsqueeze(1))).flatten(1)
+        return self.out(torch.tanh(self.lin(h))).squeeze(1)
+
+
+class Perceptron(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.body = nn.Sequential(nn.Linear(20, width), nn.Tanh(), nn.Linear(width, 1))
+
+    def forward(self, x):
+        return self.body(x).squeeze(1)
+
+
+@pytest.mark.parametrize("width", [5, 64])
+@pytest.mark.parametrize("kind", [torch.float32, torch.float64])
+@pytest.mark.parametrize("model", [Readout, Convolved, Perceptron])
+def test_what_an_example_adds_is_the_same_in_any_company(model, kind, width):
+    """Also where a gradient jumps, at the very values at which it does."""
+    generator = torch.Generator().manual_seed(0)
+    torch.manual_seed(0)
+    module = model(width).to(kind)
+    x = torch.randn(333, 20, generator=generator).to(kind)
+    with RowByRow(), torch.no_grad():  # where an absolute error has its kink
+        y = torch.cat([module(row).detach() for row in x.split(16)])
+    y[::3] += 1  # some losses that are not zero
+    clipped = ClippedSum(module, lambda m, batch: (m(batch[0]) - batch[1]).abs(), Flat(0.5))
+
+    def total(rows):
+        return flat(clipped([(x[rows], y[rows])]))
+
+    every = torch.arange(333)
+    whole = total(every)
+    for kept in (every > 0, every % 2 == 0, every < 17, every == 200, every % 7 > 3):
+        apart = total(every[kept]) + total(every[~kept]) - whole
+        assert float(apart.norm()) <= 1e-12 * 333
+
+
+def test_a_layer_that_is_used_twice_is_added_up_in_float64():
+    """A term's few rows in one call may be as long as its many rows in another one allow."""
+    count, width = 128, 128.0
+
+    def losses(module, batch):
+        around, _ = batch
+        x = around.table[around.index].squeeze(1)
+        wide = torch.cat([x, torch.zeros(len(x), 255, 2)], 1) if x.dim() == 3 else x.unsqueeze(1)
+        wide = torch.cat([wide, wide.new_ones(len(x), 255, 2)], 1)
+        return width * (module(x) - module(wide)[:, 0]).squeeze(-1) + module(wide)[:, 1, 0]
+
+    numbers = torch.arange(count)
+    x = torch.rand(count, 2, generator=torch.Generator().manual_seed(0))
+    terms = RootedTerms(x, torch.zeros(count, dtype=torch.long), alone(count), numbers, 0)
+    clipped = ClippedSum(nn.Linear(2, 1), losses, Flat(1.0))
+
+    def total(drawn):
+        return flat(clipped(Numbered(batch, part) for batch, part in whole(terms, drawn)))
+
+    def whole(terms, drawn):
+        for batch in terms.batches(drawn):
+            yield batch, drawn
+
+    every = total(numbers)
+    for left in (0, 60, 127):
+        one, rest = total(numbers[left : left + 1]), total(numbers[numbers != left])
+        assert float((every - one - rest).norm()) <= 1e-9

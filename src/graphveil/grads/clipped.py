@@ -30,7 +30,7 @@ from graphveil.grads.clipping import Clipping, Off
 from graphveil.grads.coins import devices_of, generator_states, set_generators
 from graphveil.grads.company import check_others, check_parts, check_same, evaluating
 from graphveil.grads.memory import Watch
-from graphveil.grads.products import RowByRow
+from graphveil.grads.products import SMALL, RowByRow, filled_up
 from graphveil.grads.rows import Rows, current_rows
 from graphveil.grads.rules import (
     MOST_WIDTHS,
@@ -40,6 +40,7 @@ from graphveil.grads.rules import (
     Call,
     Rule,
     combined,
+    enlarge,
     squares,
 )
 from graphveil.graph.blocks import Numbered
@@ -177,10 +178,13 @@ class ClippedSum:
     # --- book-keeping ---------------------------------------------------------------------------
 
     def _sum_by_book(self, batch: Batch) -> dict[str, Tensor]:
-        losses, uses = self._forward(batch)
+        filled, count = _fill_up(batch)
+        losses, uses = self._forward(filled)
+        if count is not None and len(losses) != len(_tensors(filled)[0]):
+            count, (losses, uses) = None, self._forward(batch)  # not one loss for each row
         numbered = batch if isinstance(batch, Numbered) else None
-        self._note(losses)
-        calls = self._calls(losses.sum(), uses, len(losses))
+        self._note(losses[:count])
+        calls = self._calls(losses[:count].sum(), uses, len(losses))
         with torch.no_grad():
             rules = self._rules(calls, len(losses))
             if not rules:  # no examples, or losses without a gradient
@@ -190,6 +194,7 @@ class ClippedSum:
                 factors = dict.fromkeys(rules, ones)
             else:
                 pay = PAY_FOR_SUMS if numbered is None else PAY_FOR_BLOCKS
+                pay *= enlarge(len(rules), losses.dtype)  # norms of layers are added up
                 factors = self.clipping.factors(
                     {name: rule.squared_norms() * pay for name, rule in rules.items()}
                 )
@@ -276,12 +281,16 @@ class ClippedSum:
         examples = self._as_tensors(batch)
         size = sum(value.numel() for value in parameters.values())
         at_once = max(1, min(256, _VMAP_ELEMENTS // size))
+        at_once = at_once // SMALL * SMALL or at_once
         total = {name: zeros.double() for name, zeros in self.zeros().items()}
         for start in range(0, len(examples[0]), at_once):
             part = tuple(x[start : start + at_once] for x in examples)
             try:
                 each = vmap(grad_and_value(loss), in_dims=(None, 0), randomness="different")
-                found, losses = each(parameters, part)
+                with RowByRow(alone=True):
+                    found, losses = each(parameters, filled_up(part) if at_once > 1 else part)
+                found = {name: value[: len(part[0])] for name, value in found.items()}
+                losses = losses[: len(part[0])]
             except RuntimeError as error:
                 raise UnprovenError(
                     f"{self._unruled} has no gradient rule here and cannot be run one example at a "
@@ -472,6 +481,20 @@ def _check_dtypes(module: nn.Module) -> None:
             "The trained parameters must all be float32, or all float64. Got "
             f"{', '.join(found)} instead; convert the module with module.float()."
         )
+
+
+def _tensors(batch: Batch) -> tuple[Any, ...]:
+    return tuple(batch) if isinstance(batch, (tuple, list)) else (batch,)
+
+
+def _fill_up(batch: Batch) -> tuple[Batch, int | None]:
+    """A batch of plain tensors with more rows, and how many were its own; others as they are."""
+    tensors = _tensors(batch)
+    count = len(tensors[0]) if isinstance(tensors[0], Tensor) and tensors[0].dim() else 0
+    if not all(isinstance(x, Tensor) and x.dim() and len(x) == count for x in tensors) or not count:
+        return batch, None
+    filled = filled_up(tensors)
+    return (filled if isinstance(batch, (tuple, list)) else filled[0]), count
 
 
 def _empty(batch: Batch) -> bool:

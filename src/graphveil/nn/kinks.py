@@ -8,7 +8,7 @@ goes in move the last bits of what comes out. Any vector may be clipped and nois
 privacy.
 
 Some of torch's own functions give the last few places of a tensor other bits than those before
-them, so that an element's value tells where it stands. selu and sigmoid here do not.
+them, so that an element's value tells where it stands. Those here do not.
 """
 
 from __future__ import annotations
@@ -68,6 +68,21 @@ class _Selu(torch.autograd.Function):
 def selu(x: Tensor) -> Tensor:
     """A multiple of ``x`` above 0, of exp(x) - 1 below (Klambauer et al. 2017)."""
     return _Selu.apply(x)
+
+
+def elu(x: Tensor) -> Tensor:
+    """``x`` above 0, exp(x) - 1 below."""
+    return torch.where(x > 0, x, x.clamp_max(0.0).expm1())
+
+
+def softplus(x: Tensor) -> Tensor:
+    """log(1 + exp(x))."""
+    return x.clamp_min(0.0) + x.abs().neg().exp().log1p()
+
+
+def gelu(x: Tensor) -> Tensor:
+    """``x`` times the probability that a normal number is below it."""
+    return 0.5 * x * (1.0 + torch.erf(x * 0.7071067811865476))
 
 
 def sigmoid(x: Tensor) -> Tensor:

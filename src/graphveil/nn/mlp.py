@@ -11,21 +11,20 @@ from itertools import pairwise
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from graphveil import _validate
 from graphveil._errors import InvalidInputError
 from graphveil.grads.coins import Dropout
-from graphveil.nn.kinks import leaky_relu, relu, selu
+from graphveil.nn.kinks import elu, gelu, leaky_relu, relu, selu, softplus
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "tanh": torch.tanh,  # bounded: what clips least in private training
     "relu": relu,
-    "elu": F.elu,
+    "elu": elu,
     "selu": selu,
-    "gelu": F.gelu,
+    "gelu": gelu,
     "leaky_relu": leaky_relu,
-    "softplus": F.softplus,
+    "softplus": softplus,
 }
 NORMS = ("layer",)
 
