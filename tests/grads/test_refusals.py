@@ -584,9 +584,9 @@ def test_what_a_module_remembers_of_its_first_larger_batch_is_refused(sizes, kee
 
     clipped = ClippedSum(Started(), cross_entropy, Flat(1.0))
     x, y = torch.randn(5, 3), torch.tensor([0, 1, 0, 1, 1])
-    with pytest.raises(UnprovenError):  # a batch of one is filled up, and is larger than it looks
-        for size in sizes:
-            clipped([(x[:size], y[:size])])
+    # A batch of one is filled up, and is larger than it looks.
+    with pytest.raises(UnprovenError):
+        [clipped([(x[:size], y[:size])]) for size in sizes]
 
 
 def test_what_is_made_from_the_first_batch_and_kept_is_refused():

@@ -194,3 +194,15 @@ def test_neighbourhoods_of_another_kind_need_to_be_told_how_they_overlap():
     step = make_private(module, optimizer, Walks(), altered=6, **settings)
     assert charged(step) == (1, 6)
     assert "every example drawn is in one batch" in str(step.certificate(unit="node", delta=1e-3))
+
+
+def test_delta_is_compared_with_the_number_of_nodes_not_of_losses():
+    """Nodes without a loss are protected, too: their rows are read."""
+    few = RootedTerms.capped(X, Y, EDGES, ROOTS[:10], 1, max_sent=2)
+    delta = 1.5 / NODES  # above 1/n for the nodes, below it for the losses
+    step = private(few)
+    with pytest.raises(UnprovenError, match=f"{NODES} units"):
+        step.certificate(unit="node", delta=delta)
+    assert step.certificate(unit="node", delta=0.5 / NODES)
+    with pytest.raises(UnprovenError, match=f"{NODES * (NODES - 1) // 2} units"):
+        private(few, removed=0, altered=9).certificate(unit="edge-undirected", delta=0.5 / NODES)

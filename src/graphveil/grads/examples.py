@@ -70,6 +70,12 @@ class TensorExamples:
             yield tuple(tensor[part] for tensor in self.tensors)
 
 
+def count_units(terms: Examples, unit: str = "node") -> int:
+    """How many units there are, all public: as many as examples, unless these know better."""
+    known = getattr(terms, "num_units", None)
+    return max(len(terms), known(unit)) if callable(known) else len(terms)
+
+
 def influence_of(terms: Examples, removed: int | None, altered: int | None) -> tuple[int, int]:
     """How many terms one unit removes and alters: what was given, or what the terms state."""
     if removed is not None or altered is not None:

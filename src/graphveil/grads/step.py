@@ -41,6 +41,7 @@ from graphveil.grads.examples import (
     Stepped,
     TensorExamples,
     check_influence,
+    count_units,
     influence_of,
 )
 from graphveil.grads.journal import Journal, Witness
@@ -158,7 +159,7 @@ class PrivateStep:
 
         What graphveil cannot see in a module, a loss and examples of one's own, it says there.
         """
-        check_delta(delta, len(self.examples))  # there are at least as many units as examples
+        check_delta(delta, count_units(self.examples, unit))
         relation = {k: settings[k] for k in ("relation", "public_degree") if k in settings}
         check_influence(self.examples, self._influence, unit=unit, **relation)
         return certify(
@@ -523,7 +524,7 @@ def make_private(
             raise InvalidInputError(
                 "A 'target_epsilon' needs a 'target_delta' and the number of 'steps' (or 'epochs')."
             )
-        check_delta(target_delta, count)
+        check_delta(target_delta, count_units(terms))
         rate, planned = sample_rate, steps
         noise_multiplier = calibrate(
             lambda noise: repeated(

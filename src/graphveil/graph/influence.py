@@ -144,3 +144,11 @@ def _promised(public_degree: int | None, unit: str, relation: str) -> int | None
             "graph obeys; give one, or use relation 'withhold'."
         )
     return _validate.integer("public_degree", public_degree, "[1, inf)")
+
+
+def count_units(unit: str, nodes: int) -> int:
+    """How many units a graph of so many nodes may have: for edges all pairs, never those it has."""
+    pairs = nodes * (nodes - 1)
+    if not unit.startswith("edge"):
+        return nodes
+    return max(nodes, pairs if unit == "edge-directed" else pairs // 2)

@@ -23,7 +23,7 @@ from graphveil import _validate
 from graphveil._errors import InvalidInputError
 from graphveil.graph.blocks import Numbered, block_sizes
 from graphveil.graph.caps import cap_receivers, cap_senders
-from graphveil.graph.influence import influence
+from graphveil.graph.influence import count_units, influence
 from graphveil.graph.messages import Fan, Messages, normalised
 
 _MANY = 1 << 15  # roots from which on speed is in large products, and not in few operations
@@ -245,6 +245,10 @@ class RootedTerms:
         return influence(
             unit=unit, num_layers=self.num_layers, num_train=len(self), **self._caps, **relation
         )
+
+    def num_units(self, unit: str = "node") -> int:
+        """Nodes that there are, with a loss or without; for edges, the pairs of them."""
+        return count_units(unit, len(self.x))
 
     def __len__(self) -> int:
         return len(self.roots)

@@ -21,6 +21,7 @@ from graphveil._errors import InvalidInputError
 from graphveil.grads.clipped import Losses
 from graphveil.graph.caps import cap_senders
 from graphveil.graph.checks import checked
+from graphveil.graph.influence import count_units
 from graphveil.graph.messages import Messages, normalised
 from graphveil.graph.rooted import Rooted, RootedTerms
 from graphveil.mechanisms import Gaussian
@@ -155,11 +156,7 @@ class PrivateNodeMethod(PrivateMethod, NodeMethod):
         return "edge-directed" if facts.directed else "edge-undirected"
 
     def _units(self, facts: Facts) -> int:
-        unit, nodes = self._unit(facts), facts.num_nodes
-        if unit == "node":
-            return nodes
-        pairs = nodes * (nodes - 1)
-        return max(nodes, pairs if unit == "edge-directed" else pairs // 2)
+        return count_units(self._unit(facts), facts.num_nodes)
 
     # --- noisy prediction --------------------------------------------------------------------
 
