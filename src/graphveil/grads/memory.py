@@ -40,7 +40,7 @@ _MORE_ENTRIES = 4096  # which are compared as they are
 _MOST = 1 << 15  # values in all, beside parameters and buffers
 _ARRAY_BYTES = 1 << 15  # of an array that is compared byte by byte at every batch
 _OWN = ("graphveil.", "logging")  # of the engine itself, whose counts are its own, and of logs
-_LIBRARIES = ("torch.", "builtins")
+_LIBRARIES = ("torch.", "torch_geometric.", "builtins")
 _HOOKS = (
     "_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks",
     "_state_dict_hooks", "_state_dict_pre_hooks",
@@ -93,19 +93,19 @@ class Watch:
     def _held(self) -> dict[str, Any]:
         out: dict[str, Any] = {}
         look, others = _Look(self.values), 0
-        for name, value in (*_of_module(self.module, look), *_of_loss(self.losses, look)):
+        for name, value in chain(_of_module(self.module, look), _of_loss(self.losses, look)):
             others += not name.startswith(("parameter", "buffer"))
+            if others > _MOST:
+                raise UnprovenError(
+                    f"The module and the loss hold more than {_MOST} values beside parameters and "
+                    "buffers, and no more are watched for what they keep of a batch. Hold tables "
+                    "as tensors or arrays, and leave out what forward does not need."
+                )
             while name in out:  # two keys that look alike
                 name += " "
             out[name] = (value, value._version) if isinstance(value, Tensor) else value
             if self.values and isinstance(value, Tensor):
                 out[f"{name} contents"] = _contents(value)
-        if others > _MOST:
-            raise UnprovenError(
-                f"The module and the loss hold {others} values beside parameters and buffers, and "
-                f"no more than {_MOST} are watched for what they keep of a batch. Hold tables as "
-                "tensors or arrays, and leave out what forward does not need."
-            )
         return out
 
 
@@ -153,13 +153,15 @@ def _of_module(module: nn.Module, look: _Look) -> Iterator[tuple[str, Any]]:
                     yield f"{kind} '{before}{name}'", value
                     for inner, found in _at_tensor(value, look):
                         yield f"{kind} '{before}{name}{inner}'", found
-        for name, value in _attributes(layer, look):
+        for name, value in _attributes(layer):
             if isinstance(value, _PLAIN):
                 yield f"attribute '{before}{name}'", value
                 continue
             for inner, found in _inside(value, "", 1, look):
                 if not isinstance(found, nn.Parameter):
                     yield f"attribute '{before}{name}{inner}'", found
+        for inner, found in _extra_state(layer, look):
+            yield f"extra state '{before}get_extra_state(){inner}'", found
 
 
 def _at_tensor(tensor: Tensor, look: _Look) -> Iterator[tuple[str, Any]]:
@@ -173,9 +175,9 @@ def _at_tensor(tensor: Tensor, look: _Look) -> Iterator[tuple[str, Any]]:
             yield from _inside(part, f".{name}", 1, look)
 
 
-def _attributes(layer: nn.Module, look: _Look) -> Iterator[tuple[str, Any]]:
+def _attributes(layer: nn.Module) -> Iterator[tuple[str, Any]]:
     """What a layer holds beside parameters and buffers, and what its code names."""
-    own, kind = vars(layer), type(layer)
+    own = vars(layer)
     for name in _HOOKS:
         if own.get(name):
             yield name, own[name]
@@ -184,21 +186,24 @@ def _attributes(layer: nn.Module, look: _Look) -> Iterator[tuple[str, Any]]:
         if name not in _OF_EVERY_MODULE and name not in known:
             yield name, value
     yield from _shared(layer)
-    for name, value in _globals_of_class(kind):
+    for name, value in _globals_of_class(type(layer)):
         yield name.lstrip("."), value
-    if kind.get_extra_state is not nn.Module.get_extra_state:
+
+
+def _extra_state(layer: nn.Module, look: _Look) -> Iterator[tuple[str, Any]]:
+    """What state_dict asks a layer for. It is made anew, so tensors are compared by contents."""
+    if type(layer).get_extra_state is not nn.Module.get_extra_state:
         for inner, found in _inside(layer.get_extra_state(), "", 1, look):
-            array = isinstance(found, Tensor) and not found.is_sparse
-            value = _bytes_of(found.detach().cpu().numpy(), look) if array else found
-            yield f"get_extra_state(){inner}", value
+            yield inner, _bytes_of_tensor(found, look) if isinstance(found, Tensor) else found
 
 
 def _shared(value: Any) -> Iterator[tuple[str, Any]]:
     """Values that an object shares with all others of its class."""
-    if not type(value).__module__.startswith(_LIBRARIES):
-        for name, part in list(vars(type(value)).items()):
-            if not name.startswith("__") and isinstance(part, (*_PLAIN, *_HELD_IN_PLACE)):
-                yield f"{type(value).__name__}.{name}", part
+    for kind in type(value).__mro__:
+        if not kind.__module__.startswith(_LIBRARIES):
+            for name, part in list(vars(kind).items()):
+                if not name.startswith("__") and isinstance(part, (*_PLAIN, *_HELD_IN_PLACE)):
+                    yield f"{kind.__name__}.{name}", part
 
 
 def _of_loss(losses: Callable[..., Any], look: _Look) -> Iterator[tuple[str, Any]]:
@@ -216,11 +221,12 @@ def _globals_of_class(kind: type) -> Iterator[tuple[str, Any]]:
 def _names_in_class(kind: type) -> list[tuple[dict[str, Any], tuple[str, ...]]]:
     """The names in the code of a class and of its parents, of those that are one's own."""
     return [
-        (part.__globals__, _names_in(part.__code__))
+        (code.__globals__, _names_in(code.__code__))
         for each in kind.__mro__
         if not each.__module__.startswith((*_LIBRARIES, *_OWN))
         for part in vars(each).values()
-        if isinstance(part, types.FunctionType)
+        for code in (part, getattr(part, "__func__", None), getattr(part, "fget", None))
+        if isinstance(code, types.FunctionType)
     ]
 
 
@@ -279,15 +285,24 @@ def _inside(value: Any, path: str, depth: int, look: _Look) -> Iterator[tuple[st
 
 def _bytes_of(value: NDArray[Any], look: _Look) -> tuple[Any, ...]:
     """All bytes of an array; of a large one a digest, or some of them between two tests."""
+    value = np.asarray(value)
     about = value.shape, str(value.dtype)
     if value.nbytes <= _ARRAY_BYTES:
         return *about, value.tobytes()
-    flat = value.reshape(-1).view(np.uint8)
+    flat = np.ascontiguousarray(value).reshape(-1).view(np.uint8)
     if look.whole:
         return *about, hashlib.blake2b(flat).digest()
     part = _ARRAY_BYTES // 4
-    some = flat[part:-part:-(-len(flat) // part)]
+    some = flat[part : -part : -(-len(flat) // part)]
     return *about, flat[:part].tobytes(), flat[-part:].tobytes(), some.tobytes()
+
+
+def _bytes_of_tensor(tensor: Tensor, look: _Look) -> Any:
+    try:
+        flat = tensor.detach().cpu().contiguous().reshape(-1)
+        return str(tensor.dtype), *tensor.shape, *_bytes_of(flat.view(torch.uint8).numpy(), look)
+    except (RuntimeError, TypeError):  # not in memory: another one is another one
+        return tensor
 
 
 def _entries(value: Any, look: _Look) -> Any:
