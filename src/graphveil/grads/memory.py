@@ -291,7 +291,7 @@ def _bytes_of(value: NDArray[Any], look: _Look) -> tuple[Any, ...]:
         return *about, value.tobytes()
     flat = np.ascontiguousarray(value).reshape(-1).view(np.uint8)
     if look.whole:
-        return *about, hashlib.blake2b(flat).digest()
+        return *about, hashlib.blake2b(flat.data).digest()
     part = _ARRAY_BYTES // 4
     some = flat[part : -part : -(-len(flat) // part)]
     return *about, flat[:part].tobytes(), flat[-part:].tobytes(), some.tobytes()
