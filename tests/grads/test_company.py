@@ -1,8 +1,10 @@
 """Modules and losses that mix examples in training, or remember them: refused, by name."""
 
+import array
 import functools
 import logging
 import random
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -12,6 +14,7 @@ from torch.nn import functional as F
 
 from graphveil._errors import UnprovenError
 from graphveil.grads import ClippedSum, Quantile, make_private
+from graphveil.grads.company import check_parts, check_same
 from graphveil.grads.step import cross_entropy
 from graphveil.graph.messages import normalised
 from graphveil.graph.rooted import RootedTerms
@@ -143,6 +146,44 @@ def test_mixing_of_neighbourhoods_before_the_first_layer_is_refused():
         trained(Centred(FEATURES, 4, CLASSES), rooted_losses, 1, neighbourhoods())
 
 
+class Standardised(RootedGNN):
+    """By the mean and the spread of all rows, those that no root here reads among them."""
+
+    def forward(self, around):
+        table = (around.table - around.table.mean(0)) / around.table.std(0)
+        return super().forward(replace(around, table=table))
+
+
+def test_a_model_that_looks_at_everybody_s_rows_is_refused():
+    with pytest.raises(UnprovenError, match=r"other examples are replaced.*Standardised"):
+        trained(Standardised(FEATURES, 4, CLASSES), rooted_losses, 1, neighbourhoods())
+
+
+@pytest.mark.parametrize("large", [1e9, torch.inf])
+def test_one_very_large_loss_hides_no_mixing(large):
+    """The other losses are divided by how many there are, and are small beside the one."""
+
+    def losses(module, batch):
+        *inputs, size = batch
+        each = cross_entropy(module, inputs)
+        return torch.where(size > 1, each * size, each / len(size))
+
+    size = torch.ones(COUNT)
+    size[COUNT // 3] = large
+    batch, net = (X, Y, size), Net()
+    with torch.no_grad(), pytest.raises(UnprovenError, match="when fewer examples are in the"):
+        check_parts(lambda part: losses(net, part), batch, losses(net, batch), "Net")
+
+
+def test_losses_that_round_are_taken_however_small_they_are():
+    """As those of a classifier that is sure of itself: differences of larger numbers."""
+    each = torch.full((COUNT,), 1e-9)
+    each[0] = 2.0
+    run = lambda rows: each[rows] + 1e-6  # noqa: E731
+    check_parts(run, torch.arange(COUNT), each, "Net")
+    check_same(each + 1e-6, each, "Net")
+
+
 def test_rows_taken_from_neighbourhoods_are_those_of_their_roots():
     around, _ = max(neighbourhoods(2).batches(torch.arange(20)), key=lambda batch: len(batch[0]))
     module = RootedGNN(FEATURES, 4, CLASSES, num_layers=2)
@@ -216,6 +257,136 @@ class Queue(Net):
         return x
 
 
+class LargeQueue(Queue):
+    def __init__(self):
+        super().__init__()
+        self.rows = np.zeros((1000, 100))[:, ::2]
+
+    def seen(self, x):
+        self.rows[333, :4] = x[0, :4].detach().numpy()
+        return x
+
+
+class OfBytes(Net):
+    def __init__(self, kept):
+        super().__init__()
+        self.kept = kept
+
+    def seen(self, x):
+        memoryview(self.kept).cast("B")[:] = x[0].detach().numpy().tobytes()
+        return x
+
+
+class OfASet(Net):
+    def __init__(self):
+        super().__init__()
+        self.kept = {0.0}
+
+    def seen(self, x):
+        self.kept.clear()
+        self.kept.add(float(x[0, 0]))
+        return x
+
+
+class OfNumpy(Net):
+    mean = np.float32(0)
+
+    def seen(self, x):
+        self.mean = np.float32(x.mean())
+        return x
+
+
+class LongList(Net):
+    def __init__(self):
+        super().__init__()
+        self.kept = [0.0] * 1000
+
+    def seen(self, x):
+        self.kept[900] = float(x[0, 0])
+        return x
+
+
+STORE = []
+
+
+def put(row):
+    STORE.append(row)
+
+
+class OfAGlobal(Net):
+    def seen(self, x):
+        STORE.append(x[0].detach())
+        return x
+
+
+class OfAHelper(Net):
+    def seen(self, x):
+        put(x[0].detach())
+        return x
+
+
+class OfAParent(Net):
+    kept = [0.0]  # noqa: RUF012
+
+    def seen(self, x):
+        self.kept[0] = float(x[0, 0])
+        return x
+
+
+class Child(OfAParent):
+    pass
+
+
+class OnALayer(Net):
+    def seen(self, x):
+        self.lin.kept = x[0].detach()
+        return x
+
+
+class OnAParameter(Net):
+    def seen(self, x):
+        self.lin.weight.kept = float(x[0, 0])
+        return x
+
+
+class AsAGradient(FrozenMemory):
+    def seen(self, x):
+        self.centre.grad = x[0].detach().clone()
+        return x
+
+
+class BehindMuch(Net):
+    def __init__(self):
+        super().__init__()
+        self.much = [[float(i) for i in range(64)] for _ in range(64)]
+        self.kept = [0.0]
+
+    def seen(self, x):
+        self.kept[0] = float(x[0, 0])
+        return x
+
+
+class InTheState(Net):
+    def __init__(self):
+        super().__init__()
+        self.kept = Slots()
+        self.kept.row = np.zeros(FEATURES)
+
+    def get_extra_state(self):
+        return {"row": torch.from_numpy(self.kept.row.copy())}
+
+    def set_extra_state(self, state):
+        pass
+
+    def seen(self, x):
+        self.kept.row[:] = x[0].detach().numpy()
+        return x
+
+
+class Slots:
+    __slots__ = ("row",)
+
+
 class OwnGenerator(Net):
     """Masks from a generator that nobody else reads: they follow the order of the batches."""
 
@@ -254,6 +425,20 @@ class LaterMemory(Net):
         (OfTheClass, "attribute 'OfTheClass.met'"),
         (Counted, "attribute 'state['classes'][0]'"),
         (Queue, "attribute 'rows'"),
+        (LargeQueue, "attribute 'rows'"),
+        (lambda: OfBytes(bytearray(4 * FEATURES)), "attribute 'kept'"),
+        (lambda: OfBytes(array.array("f", [0.0] * FEATURES)), "attribute 'kept'"),
+        (OfASet, "attribute 'kept'"),
+        (OfNumpy, "attribute 'mean'"),
+        (LongList, "attribute 'kept'"),
+        (OfAGlobal, "attribute 'global STORE"),
+        (OfAHelper, "attribute 'global put.global STORE"),
+        (Child, "attribute 'OfAParent.kept[0]'"),
+        (OnALayer, "attribute 'lin.kept'"),
+        (OnAParameter, "parameter 'lin.weight.kept'"),
+        (AsAGradient, "parameter 'centre.grad'"),
+        (BehindMuch, "attribute 'kept[0]'"),
+        (InTheState, "extra state 'get_extra_state()['row']'"),
         (lambda: OwnGenerator(torch.Generator()), "attribute 'made'"),
         (lambda: OwnGenerator(np.random.default_rng(1)), "attribute 'made'"),
         (lambda: OwnGenerator(np.random.RandomState(1)), "attribute 'made'"),
@@ -263,7 +448,8 @@ class LaterMemory(Net):
 def test_what_a_module_remembers_is_refused(module, name):
     with pytest.raises(UnprovenError) as refusal:
         trained(module(), steps=1)
-    assert f"The {name} changes when a batch is seen" in str(refusal.value)
+    assert f"The {name}" in str(refusal.value)
+    assert "changes when a batch is seen: it keeps a memory" in str(refusal.value)
 
 
 def test_a_memory_that_begins_between_two_tests_is_refused_at_once():
@@ -277,6 +463,36 @@ def test_a_forward_hook_that_remembers_is_refused():
     module, met = Net(), []
     module.lin.register_forward_hook(lambda layer, inputs, output: met.append(len(output)))
     with pytest.raises(UnprovenError, match=r"attribute 'lin\._forward_hooks.*met"):
+        trained(module, steps=1)
+
+
+@pytest.mark.filterwarnings("ignore:Full backward hook is firing")
+@pytest.mark.parametrize("once", [False, True])
+@pytest.mark.parametrize("kind", ["full_backward_hook", "full_backward_pre_hook"])
+def test_a_backward_hook_that_remembers_is_refused(kind, once):
+    module, kept = Net(), [None]
+
+    def keep(layer, *grads):
+        if not once or kept[0] is None:
+            kept[0] = grads[-1][0].detach()
+
+    getattr(module.lin, f"register_{kind}")(keep)
+    with pytest.raises(UnprovenError, match=r"attribute 'lin\._backward.*hooks.*kept"):
+        trained(module, steps=1)
+
+
+def test_a_hook_of_a_parameter_that_remembers_is_refused():
+    module, kept = Net(), []
+    module.lin.weight.register_hook(kept.append)
+    module.lin.weight.register_hook(lambda grad: kept.append(grad) and None)
+    with pytest.raises(UnprovenError, match=r"parameter 'lin\.weight\._backward_hooks.*kept"):
+        trained(module, steps=1)
+
+
+def test_more_values_than_are_watched_are_refused():
+    module = Net()
+    module.much = [[[0.0] * 64 for _ in range(64)] for _ in range(9)]
+    with pytest.raises(UnprovenError, match=r"more than 32768 values.*Hold tables as tensors"):
         trained(module, steps=1)
 
 
@@ -384,8 +600,15 @@ class WithSettings(Net):
     def __init__(self):
         super().__init__()
         self.names, self.sizes, self.act = ["a", "b"], {"hidden": 8}, torch.tanh
-        self.table = np.arange(10_000)
+        self.table, self.words = np.arange(10_000), {f"word {i}": i for i in range(9000)}
+        self.lin.note, self.kinds = "the first one", {"a", "b"}
         self.register_buffer("scale", torch.ones(FEATURES))
+
+    def get_extra_state(self):
+        return {"sizes": dict(self.sizes), "scale": self.scale.clone().bfloat16()}
+
+    def set_extra_state(self, state):
+        pass
 
     def seen(self, x):
         return x * self.scale

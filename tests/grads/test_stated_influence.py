@@ -162,6 +162,43 @@ def test_what_cannot_be_seen_is_vouched_for_on_the_certificate():
     assert Certificate.from_json(certificate.to_json()) == certificate
 
 
+class Mine:
+    """Says of itself how many terms one unit touches."""
+
+    def __len__(self):
+        return NODES
+
+    def batches(self, drawn):
+        yield X[drawn], Y[drawn]
+
+    def influence(self, unit="node", **relation):
+        return 1, 2
+
+
+class Known(RootedTerms):
+    """Whose author may have written other batches."""
+
+
+def test_whoever_writes_examples_vouches_for_the_influence_they_state():
+    module = nn.Linear(FEATURES, CLASSES)
+    mine = make_private(
+        module, torch.optim.SGD(module.parameters(), lr=1.0), Mine(), sample_rate=0.5,
+        noise_multiplier=2.0,
+    )  # fmt: skip
+    for step in (mine, private(Known.capped(X, Y, EDGES, ROOTS, 1, max_sent=2))):
+        assert charged(step) == (1, 2)
+        said = str(step.certificate(unit="node", delta=1e-3))
+        assert "The owner vouches that every example drawn is in one batch" in said
+        assert "vouches that taking one node away removes at most 1 and alters at most 2" in said
+
+
+def test_the_owner_vouches_that_no_loss_turns_on_its_last_bits():
+    step = private(capped())
+    step()
+    said = str(step.certificate(unit="node", delta=1e-3))
+    assert "The owner vouches that no loss turns on its last bits" in said
+
+
 def test_a_certificate_from_before_there_were_such_lines_is_read():
     import json
 

@@ -368,6 +368,7 @@ class ClippedSum:
         self._test_alone(losses, uses)
         conclusive = self._test_total(losses, calls)
         self._test_company(batch, losses.detach())
+        watch.check()  # also of what backward passes leave behind
         return conclusive, count
 
     @torch.no_grad()

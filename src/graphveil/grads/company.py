@@ -9,22 +9,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from graphveil._errors import UnprovenError
+from graphveil.graph.rooted import Rooted
 
 Batch = Any
-_SAME = 1e-5  # of the largest loss: what passes of one shape may differ by
+_SAME = 1e-5  # of a loss: what passes of one shape may differ by
 _SMALLER = 1e-3  # passes of another shape, in which products round differently
 _IMPOSSIBLE = (RuntimeError, ValueError, IndexError, AssertionError)
 
 
 def check_same(found: Tensor, losses: Tensor, who: str) -> None:
     """Refuse losses that differ for one batch, with everything random as it was."""
-    if found.shape != losses.shape or _differs(found, losses, _SAME * _size(losses)) is not None:
+    if found.shape != losses.shape or _differs(found, losses, _slack(losses, _SAME)) is not None:
         raise UnprovenError(
             f"The losses of one batch are others when it is seen again, with the same random "
             f"numbers: {who} or the loss keeps a memory of what it saw, or draws from a generator "
@@ -54,7 +56,7 @@ def check_others(run: Callable[[Batch], Tensor], batch: Batch, losses: Tensor, w
             if found.shape != losses.shape:
                 continue
             mask = kept.to(losses.device)
-            where = _differs(found[mask], losses[mask], _SAME * _size(losses[mask]))
+            where = _differs(found[mask], losses[mask], _slack(losses[mask], _SAME))
             if where is not None:
                 raise UnprovenError(
                     f"The loss of example {int(each[kept][where])} is another one when the other "
@@ -70,7 +72,7 @@ def check_parts(run: Callable[[Batch], Tensor], batch: Batch, losses: Tensor, wh
     """
     if not _rows_can_be_taken(batch, len(losses)):
         return
-    each = torch.arange(len(losses))
+    each, slack = torch.arange(len(losses)), _slack(losses, _SMALLER)
     for part in (each[:1], each[-1:], each[::2], each[1::2]):
         if not len(part):
             continue
@@ -80,10 +82,11 @@ def check_parts(run: Callable[[Batch], Tensor], batch: Batch, losses: Tensor, wh
             continue  # not a function of these tensors alone
         if found.shape != part.shape:
             continue
-        difference = (found - losses[part.to(losses.device)]).abs()
-        if float(difference.max()) > _SMALLER * float(losses.abs().max()):
+        rows = part.to(losses.device)
+        where = _differs(found, losses[rows], slack[rows])
+        if where is not None:
             raise UnprovenError(
-                f"The loss of example {int(part[difference.argmax()])} is another one when fewer "
+                f"The loss of example {int(part[where])} is another one when fewer "
                 f"examples are in the batch: {who} or the loss mixes the examples of a batch, or "
                 "divides by their number. Compute it from the example's data alone."
             )
@@ -116,21 +119,35 @@ def _replaced(batch: Batch, rows: Tensor, others: Tensor, *, loud: bool) -> Batc
         return found
 
     def changed(x: Any) -> Any:
-        if not isinstance(x, Tensor) or not x.is_floating_point() or x.device.type != "cpu":
-            return x
-        shape = (-1, *[1] * (x.dim() - 1))
-        return torch.where(others.view(shape), 1.0 - 3.0 * x, x)
+        if isinstance(x, Rooted):  # the rows that no other root than the replaced ones reads
+            unread = torch.ones(len(x.table), dtype=torch.bool)
+            unread[x.index[~others.to(x.index.device)].flatten().cpu()] = False
+            return replace(x, table=_louder(x.table, unread))
+        return _louder(x, others) if isinstance(x, Tensor) else x
 
     louder = tuple(changed(x) for x in _elements(found))
     return louder if isinstance(batch, (tuple, list)) else louder[0]
 
 
-def _size(losses: Tensor) -> float:
-    finite = losses[losses.isfinite()]
-    return float(finite.abs().max()) if len(finite) else 0.0
+def _louder(rows: Tensor, where: Tensor) -> Tensor:
+    """Other numbers in those rows."""
+    if not rows.is_floating_point() or rows.device.type != "cpu":
+        return rows
+    return torch.where(where.view(-1, *[1] * (rows.dim() - 1)), 1.0 - 3.0 * rows, rows)
 
 
-def _differs(found: Tensor, losses: Tensor, most: float) -> int | None:
+def _slack(losses: Tensor, share: float) -> Tensor:
+    """What each loss may differ by: a share of itself, or of what is usual among them.
+
+    One very large loss makes no room for others. Small losses round as the numbers they are a
+    difference of: these are taken to be as large as 1, or as the largest loss if that is less.
+    """
+    sizes = torch.where(losses.isfinite(), losses, 0.0).abs()
+    usual = sizes[losses.isfinite()].median() if bool(losses.isfinite().any()) else sizes.sum()
+    return share * sizes.maximum(usual) + _SAME * sizes.max().clamp(max=1.0)
+
+
+def _differs(found: Tensor, losses: Tensor, most: Tensor) -> int | None:
     """The first loss that differs by more, if there is one; what is not finite must stay so."""
     finite = found.isfinite() & losses.isfinite()
     apart = torch.where(
