@@ -59,7 +59,7 @@ def test_no_example_moves_the_sum_by_more_than_the_bound(rows, layer):
         found = total(examples.batches(torch.tensor([place])))
         moved.append(float(torch.cat([v.flatten() for v in found.values()]).norm()))
     assert max(moved) <= 0.3 * (1 + 1e-6)
-    assert max(moved) >= 0.3 * (1 - 1e-6)
+    assert max(moved) >= 0.3 * (1 - 1e-5)
     assert moved[3] == moved[11] == 0.0
 
 

@@ -141,7 +141,7 @@ def test_ids_of_many_examples_in_a_large_vocabulary_do_not_collide():
     batch = [Part((torch.tensor([99_999, 99_999, 99_999]),), torch.ones(3, 1), owner)], 30_000
     spy = Spy(Flat(1e9))
     ClippedSum(layer, losses, spy)([batch])
-    assert spy.norms[""][[0, 1, 29_999]].tolist() == pytest.approx([1.0, 0.0, 2.0], abs=1e-5)
+    assert spy.norms[""][[0, 1, 29_999]].tolist() == pytest.approx([1.0, 0.0, 2.0], abs=2e-5)
 
 
 @pytest.mark.parametrize("sizes", [[], [0, 0], [1], [3, 0, 1, 17, 2, 16, 1, 5]])

@@ -121,6 +121,7 @@ class ClippedSum:
         self.by_example = bool(self._unruled)
         self._state = _state_of(self.module)
         self._tested = self._tested_alone = False
+        self._row_by_row = False  # whether batches are tensors with a row, and a loss, an example
 
     @property
     def scales(self) -> dict[str, float]:
@@ -178,10 +179,10 @@ class ClippedSum:
     # --- book-keeping ---------------------------------------------------------------------------
 
     def _sum_by_book(self, batch: Batch) -> dict[str, Tensor]:
-        filled, count = _fill_up(batch)
+        filled, count = _fill_up(batch) if self._row_by_row else (batch, None)
         losses, uses = self._forward(filled)
         if count is not None and len(losses) != len(_tensors(filled)[0]):
-            count, (losses, uses) = None, self._forward(batch)  # not one loss for each row
+            count, (losses, uses) = None, self._forward(batch)  # for the checks of what is there
         numbered = batch if isinstance(batch, Numbered) else None
         self._note(losses[:count])
         calls = self._calls(losses[:count].sum(), uses, len(losses))
@@ -362,6 +363,7 @@ class ClippedSum:
         losses, uses = self._forward(batch)
         watch.check()
         count = len(losses)
+        self._row_by_row = _fill_up(batch)[1] == count
         calls = self._calls(losses.sum(), uses, count, keep_graph=True)
         if not count or not losses.requires_grad:
             return False, count
