@@ -26,5 +26,5 @@ def notices() -> Iterator[None]:
                 said.add(str(message))
                 say(str(message))
 
-        warnings.showwarning = shown  # type: ignore[assignment]
+        warnings.showwarning = shown
         yield

@@ -107,8 +107,8 @@ def load(
 def _load_path(source: str | Path, classes: Any, directed: bool | None) -> Data:
     if not at_home(source).exists():
         raise InvalidInputError(
-            f"There is no file or directory {str(source)!r}, and no data set of that name. The "
-            f"'data' parameter must be a path or one of {', '.join(CATALOG)}; check it."
+            f"There is no file or directory {str(source)!r}, and no data set of that name; give a "
+            f"path or one of {', '.join(CATALOG)}."
         )
     from graphveil.data import files
 
