@@ -58,7 +58,7 @@ def test_names_that_nobody_stated_are_published_nowhere(people, answer, run, tmp
     place.mkdir()
     code, printed, _ = run(f"train dp-mlp --data {folder} {QUICK} --out {place / 'run'}")
     assert code == 0
-    assert "not published: --classes" in printed
+    assert "class numbers only; to publish names: --classes a,b,c" in printed
     assert run(f"predict {place / 'run'} --data {folder} --out {place / 'p.csv'}")[0] == 0
     assert run(f"report {place / 'run'} --out {place / 'page.html'}")[0] == 0
     shown = answer(f"data show {folder}")
@@ -77,8 +77,8 @@ def test_names_that_nobody_stated_are_published_nowhere(people, answer, run, tmp
 @pytest.mark.parametrize(
     "stated, lines",
     [
-        ("red,blue", ["the names of the classes"]),
-        ("public", ["the names of the classes", "the owner says that they are public"]),
+        ("red,blue", ["the names of the classes: red, blue"]),
+        ("public", ["the names of the classes: blue, red", "the owner says that they are public"]),
     ],
 )
 def test_names_that_are_stated_stand_on_the_certificate_and_come_back(
@@ -152,8 +152,46 @@ def test_columns_are_found_by_their_names(people, answer, refused, tmp_path):
     assert answer(f"{predict} {turned}")["predictions"] == expected
     message = refused(f"{predict} {people('renamed', label, ('age', 'post'))}")
     assert "no 'posts'" in message
-    assert "columns" in refused(f"{predict} {people('more', label, ('age', 'posts', 'z'))}")
-    assert "the feature columns and their names" in section(out, "PUBLIC BY ASSUMPTION")
+    message = refused(f"{predict} {people('more', label, ('age', 'posts', 'z'))}")
+    assert "Got one more, 'z'; leave it out" in message
+    said = section(out, "PUBLIC BY ASSUMPTION")
+    assert "the number of nodes, the feature columns and their names" in said
+    assert "the names of the feature columns: age, posts" in said
+
+
+@pytest.mark.parametrize(
+    "cell, way",
+    [
+        ('"18,5"', "write numbers with a point: 18.5."),
+        ("2026-11-18", "give days since a public date"),
+        ("18.11.2026", "give days since a public date"),
+        ("11/18/26 10:00", "give days since a public date"),
+    ],
+)
+def test_a_cell_that_means_a_number_is_told_how_to_be_one(people, refused, cell, way):
+    folder = people(label=lambda n: n % 2)
+    table = (folder / "nodes.csv").read_text().replace(",20,", f",{cell},", 1)
+    (folder / "nodes.csv").write_text(table)
+    assert way in refused(f"data show {folder}")
+
+
+def test_a_path_that_does_not_fit_is_told_which_does(people, refused):
+    folder = people()
+    assert f"give its directory: {folder}" in refused(f"data show {folder / 'nodes.csv'}")
+    message = refused("train dp-mlp --data wart --epsilon 8 --out wart-run")
+    assert message.startswith("graphveil: There is no file or directory 'wart'")
+
+
+def test_a_look_at_data_names_columns_and_asks_about_identifiers(people, answer, run):
+    folder = people(label=lambda n: n % 20)
+    assert answer(f"data show {people('two')}")["columns"] == ["age", "posts"]
+    for command in ("data show {}", f"train dp-mlp --data {{}} {QUICK} --out {folder}-run"):
+        code, printed, err = run(f"{command.format(folder)} --classes 20")
+        assert code == 0
+        assert err.count("\n") == 1
+        assert "fewer than ten records for each class: is 'label' an identifier?" in err
+        assert ("the names of the feature columns: age, posts" in printed) == ("show" in command)
+    assert run(f"predict {folder}-run --data {folder}")[2].count("identifier") == 0
 
 
 @pytest.mark.parametrize("cell, way", [("", "public constant"), ("tall", "public list")])

@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import stat
 import subprocess
 import sys
 import time
@@ -38,7 +39,8 @@ def test_ones_own_files_are_counted(answer, graph):
     shown = answer(f"data show {graph}")
     assert (shown["num_nodes"], shown["num_features"], shown["num_classes"]) == (60, 5, 3)
     assert shown["train"] + shown["val"] + shown["test"] == 60
-    assert shown["edges"] == "undirected"
+    assert shown["edges"] == "as they are; direction not stated (--directed, --undirected)"
+    assert answer(f"data show {graph} --undirected")["edges"] == "undirected"
 
 
 def test_data_list_does_not_load_torch():
@@ -429,6 +431,45 @@ def test_predictions_are_a_table_of_classes(answer, run, trained, graph, tmp_pat
     assert "visible" in err
     inside = answer(f"predict {trained} --data {graph}")["predictions"]
     assert inside[0]["id"] == "0"
+
+
+@pytest.mark.parametrize(
+    "mode, of, promise",
+    [
+        ("", "of the weights", "nothing is promised to the nodes whose rows were read"),
+        ("--mode disjoint", "of the weights", "it is for whoever may see those rows"),
+        (
+            "--mode noisy --epsilon 1",
+            "of weights and noisy predictions",
+            "each prediction is for its own node only",
+        ),
+    ],
+)
+def test_epsilon_is_not_printed_over_what_it_does_not_cover(
+    run, trained, graph, tmp_path, mode, of, promise
+):
+    out = tmp_path / "classes.csv"
+    code, printed, _ = run(f"predict {trained} --data {graph} --out {out} {mode}")
+    assert code == 0
+    (line,) = (each for each in printed.splitlines() if each.startswith("epsilon"))
+    assert line.startswith(f"epsilon {of} ")
+    assert promise in " ".join(printed.split())
+    assert stat.S_IMODE(out.stat().st_mode) == 0o600
+    code, _, err = run(f"predict {trained} --data {graph} {mode}")
+    assert (code, promise in err) == (0, True)
+
+
+def test_predictions_that_a_guarantee_covers_are_no_private_file(run, answer, save, tmp_path):
+    data, out = save(directed=False), tmp_path / "classes.csv"
+    answer(f"train gap --data {data} --epsilon 8 --set unit=edge --out {tmp_path / 'run'}")
+    code, printed, _ = run(f"predict {tmp_path / 'run'} --data {data} --out {out}")
+    assert (code, "this epsilon covers it" in printed) == (0, True)
+    assert "one undirected edge" in " ".join(printed.split())
+    assert stat.S_IMODE(out.stat().st_mode) & 0o044
+
+
+def test_a_noisy_prediction_needs_an_epsilon(refused, trained, graph):
+    assert "give --epsilon" in refused(f"predict {trained} --data {graph} --mode noisy")
 
 
 def test_ids_and_class_names_are_the_users_own(answer, tmp_path):

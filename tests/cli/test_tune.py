@@ -164,7 +164,7 @@ def test_a_file_says_it_all(answer, graph, tmp_path):
         "dp-mlp --epsilon 2 --trials 3 --vary averaged=0.1,0.2 --data social --out {}/run "
         "--public-data synthetic",
         2,
-        "'--public-data': it must be a path or one of",
+        "'--public-data': There is no file or directory 'synthetic'",
     ),
     (
         "dp-mlp --epsilon 2 --trials 3 --vary averaged=0.1,0.2 --data x --public-data x",

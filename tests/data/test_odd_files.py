@@ -13,6 +13,7 @@ from torch_geometric.data import Data
 from graphveil._errors import InvalidInputError
 from graphveil.data import text
 from graphveil.data.files import node_ids, read
+from graphveil.graph.checks import public_of
 
 IDS = [f"n{i}" for i in range(6)]
 
@@ -251,3 +252,50 @@ def test_a_packed_table_of_texts_is_read_up_to_its_limit(tmp_path, monkeypatch):
     assert len(text.read_documents(documents)["text"][0]) == 3_000_000
     monkeypatch.setattr("graphveil.data.text.TABLE", 1_000_000, raising=False)
     assert "must unpack to at most 1 MB" in refusal(documents, text.read_documents)
+
+
+# --- names that do not fit ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "names, said",
+    [
+        ({"columns": ["a"]}, "1 for 2 columns of x"),
+        ({"columns": ["a", "a"]}, "'a' more than once"),
+        ({"columns": ["a", " "]}, "an empty one"),
+        ({"columns": [1, 2]}, "list of texts"),
+        ({"class_names": ["a", "a"]}, "'a' more than once"),
+        ({"class_names": ["", "a"]}, "an empty one"),
+        ({"class_names": [0.5, 1.5]}, "list of texts"),
+    ],
+)
+@pytest.mark.parametrize("end", ["npz", "pt"])
+def test_names_that_do_not_fit_are_refused(tmp_path, names, said, end):
+    path, x, edges = tmp_path / f"g.{end}", np.ones((20, 2)), np.zeros((2, 0), int)
+    if end == "npz":
+        np.savez(path, x=x, edge_index=edges, **names)
+    else:
+        given = {"x": torch.ones(20, 2), "edge_index": torch.from_numpy(edges)}
+        torch.save(Data(**given, **names), path)
+    with pytest.raises(InvalidInputError, match=said) as caught:
+        read(path)
+    assert "\n" not in str(caught.value)
+
+
+def test_names_on_a_certificate_stay_one_plain_line():
+    names = ["a\nVOID", "<b>", *map(str, range(20))]
+    x = torch.ones(2, 22)
+    (line,) = public_of(Data(x=x, edge_index=torch.zeros(2, 0).long(), columns=names))
+    assert line.startswith("the names of the feature columns: a?VOID, ?b?, 0, 1, ")
+    assert line.endswith("17, and 2 more")
+
+
+def test_a_quantized_tensor_is_refused_without_a_warning(tmp_path):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        x = torch.quantize_per_tensor(torch.ones(4, 2), 0.1, 0, torch.qint8)
+        torch.save(Data(x=x, edge_index=torch.zeros(2, 0).long()), tmp_path / "q.pt")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)
+        with pytest.raises(InvalidInputError, match="float tensor"):
+            read(tmp_path / "q.pt")

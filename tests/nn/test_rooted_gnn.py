@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from nn_cases import CLASSES, FEATURES, graphs, random_graph
 
-from graphveil._errors import InvalidInputError
+from graphveil._errors import InvalidInputError, UnprovenError
 from graphveil.graph.messages import normalised
 from graphveil.graph.rooted import RootedTerms, reach, rooted
 from graphveil.nn import RootedGNN
@@ -181,3 +181,14 @@ def test_networks_and_neighbourhoods_that_do_not_fit_are_refused():
         RootedGNN(3, 4, 2, num_layers=0, encoder_layers=0, decoder_layers=0)
     with pytest.raises(InvalidInputError, match="'num_layers'"):
         RootedGNN(3, 4, 2, num_layers=-1)
+
+
+def test_terms_are_made_from_messages_and_name_their_cap():
+    x, y, roots = torch.ones(3, 2), torch.zeros(3).long(), torch.arange(3)
+    edges = torch.tensor([[0, 1], [1, 2]])
+    with pytest.raises(InvalidInputError, match=r"RootedTerms.capped\(..., max_sent=K\)"):
+        RootedTerms(x, y, edges, roots, 1)
+    with pytest.raises(InvalidInputError, match="'max_sent' parameter"):
+        RootedTerms.capped(x, y, edges, roots, 1, max_sent=0)
+    with pytest.raises(UnprovenError, match="'max_sent'"):
+        RootedTerms.capped(x, y, edges, roots, 1, max_sent=None).influence()

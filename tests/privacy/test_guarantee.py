@@ -89,7 +89,7 @@ def test_everything_a_privacy_officer_asks_for_is_on_the_page(render):
         "20 x SampledGaussian(rate=0.3, noise_multiplier=4, removed=1, altered=2)",
         "Gaussian(noise_multiplier=3)",
         "degree bound 10",
-        "the number of units",
+        "the number of nodes",
         "visible: a node may see",
         "the secret random stream was fixed",
         "claimed by a paper: 3",
@@ -180,12 +180,22 @@ def test_a_delta_that_allows_publishing_a_row_is_refused(units):
 
 def test_settings_that_were_tuned_change_what_stands_on_every_certificate():
     usual, tuned = full_certificate(), full_certificate(public=[f"{TUNED}by 3 trials"])
-    assert usual.public[: len(ALWAYS_PUBLIC)] == ALWAYS_PUBLIC
+    assert usual.public[1 : len(ALWAYS_PUBLIC) + 1] == ALWAYS_PUBLIC
     assert usual.voided_by == ALWAYS_VOIDED_BY
     assert "that were not varied" in tuned.public[2]
     assert "any other score" in tuned.voided_by[1]
-    assert (tuned.public[:2], tuned.voided_by[2]) == (ALWAYS_PUBLIC[:2], ALWAYS_VOIDED_BY[2])
+    assert (tuned.public[1], tuned.voided_by[2]) == (ALWAYS_PUBLIC[0], ALWAYS_VOIDED_BY[2])
     assert "split: " not in str(usual)  # which reads like the value of an option
+
+
+@pytest.mark.parametrize("unit", UNITS)
+def test_what_is_counted_in_public_has_its_own_name(unit):
+    event = dpa.GaussianDpEvent(noise_multiplier=3.0)
+    charges = [Charge(paid_for="a sum", event=event)]
+    certificate = certify(charges, unit=unit, delta=1e-5, released="a sum")
+    records = "graphs" if unit == "graph" else "nodes"
+    assert certificate.public[0].startswith(f"the number of {records}, ")
+    assert "one edge-" not in str(certificate)
 
 
 def test_each_unit_says_how_two_data_sets_differ():

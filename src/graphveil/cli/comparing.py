@@ -19,6 +19,7 @@ from graphveil.cli._asked import (
     method_named,
     parsed,
 )
+from graphveil.cli._notices import notices
 from graphveil.cli._shared import (
     bar,
     classes_option,
@@ -73,6 +74,7 @@ _UNITS = {"edge-undirected": "edge", "edge-directed": "arc"}  # a table has litt
 @click.option("--plots", help="A directory for plots: over epsilon, and by class.")
 @force_option
 @json_option
+@notices()
 def compare(
     data: str,
     root: str | None,
@@ -188,6 +190,7 @@ def compare(
 @click.option("--plot", help="A file for a plot, .png, .svg or .pdf.")
 @force_option
 @json_option
+@notices()
 def sweep(
     method: str,
     data: str,

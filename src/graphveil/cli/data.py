@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from graphveil.cli._notices import notices
 from graphveil.cli._shared import (
     bar,
     classes_option,
@@ -17,6 +18,13 @@ from graphveil.cli._shared import (
     show,
     show_table,
 )
+
+# What is stated of edges; whether each has its reverse is read off private edges.
+_DIRECTION = {
+    True: "directed",
+    False: "undirected",
+    None: "as they are; direction not stated (--directed, --undirected)",
+}
 
 
 @click.group()
@@ -57,6 +65,7 @@ def list_(as_json: bool) -> None:
 @classes_option
 @directed_option
 @json_option
+@notices()
 def show_(
     source: str, root: str | None, classes: str | None, directed: bool | None, as_json: bool
 ) -> None:
@@ -73,7 +82,10 @@ def show_(
     else:
         result = _counted(source, root, classes, directed)
     rows = [
-        (key.removeprefix("num_").replace("_", " "), _text(value)) for key, value in result.items()
+        (key.removeprefix("num_").replace("_", " "), _text(each))
+        for key, value in result.items()
+        if key not in ("class_names", "columns")  # what is public names them
+        for each in (value if key == "public" else [value])
     ]
     show(result, as_json, source, [row for row in rows if row[1]])
 
@@ -105,6 +117,7 @@ def build() -> None:
 @click.option("--directed", is_flag=True, help="Links go from source to target only.")
 @force_option
 @json_option
+@notices()
 def build_text(
     documents: str,
     links: str,
@@ -250,7 +263,15 @@ def _counted(
     source: str, root: str | None, classes: str | None, directed: bool | None
 ) -> dict[str, Any]:
     from graphveil.data import load
-    from graphveil.graph.checks import MASKS, num_classes_of, num_records, public_of, record_of
+    from graphveil.graph.checks import (
+        MASKS,
+        columns_of,
+        directed_of,
+        num_classes_of,
+        num_records,
+        public_of,
+        record_of,
+    )
 
     found = load(source, root, classes=classes, directed=directed)
     labelled = None if found.y is None else int((found.y >= 0).sum())
@@ -264,8 +285,9 @@ def _counted(
         "num_features": found.x.shape[1],
         "num_classes": None if found.y is None else num_classes_of(found),
         "class_names": getattr(found, "class_names", None),
+        "columns": None if (names := columns_of(found)) is None else list(names),
         "messages": found.edge_index.shape[1],
-        "edges": "undirected" if found.is_undirected() else "directed",
+        "edges": _DIRECTION[directed_of(found)],
         "labelled": labelled,
         "public": list(public_of(found)),
         **{name.removesuffix("_mask"): int(found[name].sum()) for name in MASKS if name in found},

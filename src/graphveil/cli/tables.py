@@ -164,14 +164,16 @@ def _shown(table: Table, found: list[list[Row]]) -> tuple[list[str], list[list[s
 
 def _promised(found: list[list[Row]]) -> list[str]:
     """For which unit and at what delta the epsilons are; one line where all are alike."""
+    from graphveil.privacy.guarantee import ONE
+
     rows = [row for column in found for row in column if row.private and row.mean is not None]
     kinds = sorted({(row.unit, row.delta) for row in rows}, key=str)
     if len(kinds) == 1:
         ((unit, delta),) = kinds
-        notes = [f"Each epsilon is for one {unit}, at delta {delta:g}."]
+        notes = [f"Each epsilon is for {ONE[unit]}, at delta {delta:g}."]
     else:
         notes = [
-            f"For one {unit}, at delta {delta:g}: "
+            f"For {ONE[unit]}, at delta {delta:g}: "
             + ", ".join(
                 dict.fromkeys(row.label for row in rows if (row.unit, row.delta) == (unit, delta))
             )

@@ -16,6 +16,7 @@ from graphveil import _validate
 from graphveil._errors import InvalidInputError
 from graphveil._inputs import at_home
 from graphveil.cli._asked import made, merged, method_named
+from graphveil.cli._notices import notices
 from graphveil.cli._shared import (
     account_option,
     bar,
@@ -169,12 +170,15 @@ def _cost(certificate: Certificate) -> dict[str, Any]:
     }
 
 
-def _cost_rows(certificate: Certificate) -> list[tuple[str, str]]:
+def _cost_rows(certificate: Certificate, of: str = "") -> list[tuple[str, str]]:
+    from graphveil.privacy.guarantee import ONE
+
     guarantee, claim = certificate.guarantee, certificate.claim
-    rows = [("epsilon", "none: no guarantee")]
+    label = f"epsilon {of}".strip()
+    rows = [(label, "none: no guarantee")]
     if not math.isinf(guarantee.epsilon):
         shown = f"{figure(guarantee.epsilon)}  at delta {guarantee.delta:g}"
-        rows = [("epsilon", f"{shown}, for one {guarantee.unit} ({guarantee.relation})")]
+        rows = [(label, f"{shown}, for {ONE[guarantee.unit]} ({guarantee.relation})")]
     if not math.isinf(guarantee.epsilon) and guarantee.delta > _LARGE_DELTA:
         said = f"delta {guarantee.delta:g} is large: with such a probability nothing is promised"
         rows.append(("caution", f"{said}. Give a smaller one, such as --delta 1e-5"))
@@ -185,13 +189,15 @@ def _cost_rows(certificate: Certificate) -> list[tuple[str, str]]:
 
 
 def _plan_rows(planned: Plan, certificate: Certificate) -> list[tuple[str, str]]:
+    from graphveil.privacy.guarantee import ONE
+
     rows, details, facts = _cost_rows(certificate), planned.details, planned.facts
     if "sensitivity" in details:
         hops = f"{details['hops']:g} hop{'s' if details['hops'] > 1 else ''}"
         rows += [
             (
                 "noisy sums",
-                f"{hops}; one {planned.unit} moves each by at most {details['sensitivity']:.4g}, "
+                f"{hops}; {ONE[planned.unit]} moves each by at most {details['sensitivity']:.4g}, "
                 f"noise {details['noise_multiplier'] * details['sensitivity']:.4g} on every entry",
             ),
             *[
@@ -207,7 +213,7 @@ def _plan_rows(planned: Plan, certificate: Certificate) -> list[tuple[str, str]]
             ("parameters", f"{details['parameters']:,}"),
         ]
     elif details:
-        influence = f"one {planned.unit} removes {details['removed']:g} loss terms and alters "
+        influence = f"{ONE[planned.unit]} removes {_terms(details['removed'])} and alters "
         ratio = details["signal_to_noise"]
         rows += [
             ("noise multiplier", f"{details['noise_multiplier']:.6g}"),
@@ -245,6 +251,10 @@ def _structure_rows(details: Any) -> list[tuple[str, str]]:
     return rows
 
 
+def _terms(count: float) -> str:
+    return f"{count:g} loss term{'' if count == 1 else 's'}"
+
+
 def _drawn(details: Any) -> str:
     if "batch_size" in details:
         return f"exactly {details['batch_size']:,} terms"
@@ -278,6 +288,7 @@ def _drawn(details: Any) -> str:
     help="Write the loss of every step, for your eyes only.",
 )
 @json_option
+@notices()
 def train(
     method: str | None,
     config: str | None,
@@ -355,7 +366,7 @@ def train(
         ("written to", f"{asked['out']}: certificate.txt says what is promised, and to whom"),
     ]
     if UNNAMED in certificate.public:
-        rows.append(("classes", "numbered in the order of their names, not published: --classes"))
+        rows.append(("classes", "class numbers only; to publish names: --classes a,b,c"))
     if accuracy is not None:
         rows.append(("note", f"The accuracy was {metrics['note']}."))
     if asked.get("private_losses"):
@@ -423,6 +434,8 @@ def predict(
 
     if out is not None:
         check_file(out, force)
+    if mode == "noisy" and epsilon is None:
+        raise click.UsageError("The mode 'noisy' spends a budget of its own: give --epsilon.")
     if mode == "disjoint":
         runs.state_of_run(run)
         _check_another_graph(data, runs.trained_on(run))
@@ -463,21 +476,24 @@ def predict(
         "out": out,
         "ledger": charged or None,
     }
+    of, promise, private = _of_file(method, mode)
     if out is not None:
-        runs.write_text(out, _csv(columns, table))
+        runs.write_text(out, _csv(columns, table), private=private)
     elif as_json:
         result["predictions"] = [dict(zip(columns, row, strict=True)) for row in table]
     else:
         click.echo(_csv(columns, table), nl=False)
         say(seen_by)
+        say(f"of this table: {promise}")
         for label, value in ledger_rows(charged or None):
             say(f"{label} {value}")
         return
     rows = [
         (f"{method.record}s", f"{len(table):,}"),
-        *_cost_rows(method.certificate_),
+        *_cost_rows(method.certificate_, of),
         *ledger_rows(charged or None),
-        ("who may see it", seen_by),
+        ("mode", seen_by),
+        ("of this file", promise),
         ("written to", str(out)),
     ]
     show(result, as_json, f"Predictions of {method.name}, {mode}", rows)
@@ -521,6 +537,23 @@ def _seen_by(method: Method, mode: str) -> str:
 
     promised = method.plan_.inference
     return promised[0] if mode == method.modes[0] and promised else INFERENCE[mode]
+
+
+def _of_file(method: Method, mode: str) -> tuple[str, str, bool]:
+    """What epsilon is of, what holds of a file of predictions, and whether it is private.
+
+    Weights are one release and predictions another, which reads rows besides.
+    """
+    unit = method.certificate_.guarantee.unit
+    if mode in ("cached", "noisy"):
+        of = "of weights and noisy sums" if mode == "cached" else "of weights and noisy predictions"
+        if unit == "node":
+            return of, "each prediction is for its own node only", True
+        return of, "this epsilon covers it", mode == "noisy"
+    read = f"{method.record}s whose rows" if unit in ("node", "graph") else "edges that"
+    seen = "those rows" if unit in ("node", "graph") else "those edges"
+    said = f"nothing is promised to the {read} were read; it is for whoever may see {seen}"
+    return "of the weights", said, True
 
 
 def _ids(data: str, record: str) -> list[str] | None:

@@ -10,6 +10,7 @@ import click
 from graphveil._errors import InvalidInputError
 from graphveil._inputs import at_home
 from graphveil.cli._asked import check_setting, merged, method_named
+from graphveil.cli._notices import notices
 from graphveil.cli._shared import (
     account_option,
     bar,
@@ -98,6 +99,7 @@ _SAID = {
 @account_option
 @force_option
 @json_option
+@notices()
 def tune(
     method: str | None,
     config: str | None,
@@ -151,12 +153,14 @@ def tune(
         "out": asked["out"],
         "ledger": runs.charged_to(asked["out"]),
     }
+    from graphveil.privacy.guarantee import ONE
+
     rows = [
         ("chosen", ", ".join(f"{key} = {_short(each)}" for key, each in result["chosen"].items())),
         ("test accuracy", "no labelled record" if accuracy is None else f"{accuracy:.2%}"),
         (
             "epsilon",
-            f"{figure(guarantee.epsilon)}  at delta {guarantee.delta:g}, for one {guarantee.unit} "
+            f"{figure(guarantee.epsilon)}  at delta {guarantee.delta:g}, for {ONE[guarantee.unit]} "
             f"({guarantee.relation})",
         ),
         *ledger_rows(result["ledger"]),

@@ -107,8 +107,8 @@ def load(
 def _load_path(source: str | Path, classes: Any, directed: bool | None) -> Data:
     if not at_home(source).exists():
         raise InvalidInputError(
-            f"The 'data' parameter must be a path or one of {', '.join(CATALOG)}. "
-            f"Got {str(source)!r} instead; there is no such file or directory."
+            f"There is no file or directory {str(source)!r}, and no data set of that name; give a "
+            f"path or one of {', '.join(CATALOG)}."
         )
     from graphveil.data import files
 

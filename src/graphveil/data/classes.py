@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import csv
 import re
+import warnings
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -31,7 +32,7 @@ from torch_geometric.data import Data
 
 from graphveil import _validate
 from graphveil._errors import InvalidInputError
-from graphveil.graph.checks import NUMBER_READ_OFF
+from graphveil.graph.checks import NUMBER_READ_OFF, class_names_of
 
 PUBLIC = "public"
 UNNAMED = (
@@ -42,6 +43,11 @@ DECLARED = "which classes there are, read off the labels: the owner says that th
 MOST, EACH = 1000, 10  # classes that may be read off labels, and labelled records for each
 _WHOLE = re.compile(r"[+-]?[0-9]+")
 _WAY_OUT = "correct it, leave it empty, or state the public list of names with --classes a,b,c"
+
+
+class Notice(UserWarning):
+    """What the owner of data should know, and what is no error."""
+
 
 Stated = int | str | tuple[str, ...] | None
 
@@ -109,8 +115,9 @@ def put(
         if isinstance(classes, int):
             if len(names) != classes:
                 _contradiction(path, f"{len(names)} names where --classes states {classes}")
+            _notice(path, classes, int(labels.notna().sum()))
         else:
-            _check_number(path, len(names), int(labels.notna().sum()), "a,b,c")
+            _check_number(path, len(names), int(labels.notna().sum()))
         data.num_classes = len(names)
         if classes == PUBLIC:
             data.class_names = names
@@ -120,6 +127,7 @@ def put(
         y = _numbered(path, labels, most, of, stated=isinstance(classes, int))
         if isinstance(classes, int):
             data.num_classes = classes
+            _notice(path, classes, int((y >= 0).sum()))
         else:
             _read_off(data, path, y, classes)
     data.y = torch.from_numpy(y)
@@ -130,33 +138,34 @@ def settle(data: Data, path: Path, classes: Stated) -> None:
 
     The file's own ``class_names`` and ``num_classes`` are statements, too.
     """
-    names, number = getattr(data, "class_names", None), getattr(data, "num_classes", None)
-    if names is not None and not (
-        isinstance(names, (list, tuple)) and all(isinstance(name, str) for name in names)
-    ):
-        _contradiction(path, f"class_names that are no list of names but {type(names).__name__}")
+    names, number = class_names_of(data), getattr(data, "num_classes", None)
     if number is not None:
         number = _validate.integer("num_classes", number, "[1, 1e6]")
     if names is not None and number is not None and len(names) != number:
         _contradiction(path, f"{len(names)} names for num_classes={number}")
+    y = getattr(data, "y", None)
+    if not isinstance(y, torch.Tensor) or y.dtype != torch.long or y.dim() != 1:
+        y = None  # there are none, or the checks say what is wrong
     if isinstance(classes, tuple):
         if names is not None and list(names) != list(classes):
             _contradiction(path, "class_names that are not those stated by --classes")
-        names, classes = list(classes), len(classes)
-        data.class_names = names
+        names, classes = classes, len(classes)
+        data.class_names = list(names)
     if isinstance(classes, int):
         found = len(names) if names is not None else number
         if found is not None and found != classes:
             _contradiction(path, f"{found} classes where --classes states {classes}")
         data.num_classes = classes
+        if y is not None:
+            _notice(path, classes, int((y >= 0).sum()))
+    elif y is None:
         return
-    y = getattr(data, "y", None)
-    if not isinstance(y, torch.Tensor) or y.dtype != torch.long or y.dim() != 1:
-        return  # there are none, or the checks say what is wrong
-    if names is not None:
-        _check_number(path, len(names), int((y >= 0).sum()), str(len(names)))
+    elif names is not None:
+        _check_number(path, len(names), int((y >= 0).sum()))
         data.num_classes = len(names)
-    elif number is None:
+    elif number is not None:
+        _notice(path, number, int((y >= 0).sum()))
+    else:
         _read_off(data, path, y.numpy(), classes)
 
 
@@ -181,19 +190,32 @@ def _read_off(data: Data, path: Path, y: NDArray[np.int64], classes: Stated) -> 
     number = int(y.max()) + 1 if len(y) else 0
     if number <= 0:
         return
-    _check_number(path, number, int((y >= 0).sum()), str(number))
+    _check_number(path, number, int((y >= 0).sum()))
     data.num_classes = number
     declare(data, DECLARED if classes == PUBLIC else NUMBER_READ_OFF)
 
 
-def _check_number(path: Path, number: int, labelled: int, statement: str) -> None:
-    """Refuse labels that look like identifiers or measurements: too many classes, too few each."""
+def _check_number(path: Path, number: int, labelled: int) -> None:
+    """Refuse labels that look like identifiers or measurements: too many classes, too few each.
+
+    The way out does not repeat the number: it was counted in private labels.
+    """
     if number > MOST or number > max(2, labelled // EACH):
         raise InvalidInputError(
             f"{path}: classes read off labels must be at most {MOST:,}, and one for every {EACH} "
-            f"labelled records. Got {number:,} for {labelled:,} instead, as identifiers or "
-            "measurements have; group them by a public rule, or, if they are public, state them "
-            f"with --classes {statement}."
+            "labelled records. Got more instead, as identifiers or measurements have; group them "
+            "by a public rule, or state what is public of them, known without counting labels, "
+            "with --classes N or --classes a,b,c."
+        )
+
+
+def _notice(path: Path, number: int, labelled: int) -> None:
+    """Ask whoever states a number of classes whether labels are what they should be."""
+    if labelled and number > max(2, labelled // EACH):
+        warnings.warn(
+            f"{path}: fewer than ten records for each class: is 'label' an identifier?",
+            Notice,
+            stacklevel=2,
         )
 
 

@@ -36,6 +36,7 @@ import math
 import os
 import re
 import warnings
+from datetime import date
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -93,6 +94,11 @@ def read(path: str | Path, *, classes: Any = None, directed: bool | None = None)
         data = _read_npz(regular(path))
     elif path.suffix in (".pt", ".pth"):
         data = _read_pt(regular(path))
+    elif path.stem in ("nodes", "edges", "graphs") and path.suffix in (".csv", ".parquet"):
+        raise InvalidInputError(
+            f"The file {path} is one of several tables that are read together; give its "
+            f"directory: {path.parent}."
+        )
     else:
         raise InvalidInputError(
             f"The file {path} must be a .npz, a .pt, or a directory with nodes.csv and edges.csv. "
@@ -322,6 +328,21 @@ _FREE_WORDS = (
 )
 
 
+_COMMA = re.compile(r"\s*([+-]?[0-9]+),([0-9]+)\s*")
+_DATE = re.compile(r"\s*(\d{4}-\d{1,2}-\d{1,2}|\d{1,2}([./])\d{1,2}\2\d{2,4})\b")
+
+
+def _way_to_number(cell: Any) -> str:
+    """What to do about a cell that is no finite number."""
+    if isinstance(cell, (date, np.datetime64)) or (isinstance(cell, str) and _DATE.match(cell)):
+        return "give days since a public date"
+    if not isinstance(cell, str):
+        return _FREE_CONSTANT
+    if comma := _COMMA.fullmatch(cell):
+        return f"write numbers with a point: {comma[1]}.{comma[2]}"
+    return _FREE_WORDS
+
+
 def floats(column: pd.Series) -> pd.Series:
     """A column as float64: NaN where it is no number, infinite where it is too large for one."""
     try:
@@ -351,8 +372,7 @@ def _numbers(path: Path, table: pd.DataFrame, columns: list[str]) -> NDArray[np.
             wrong = ~np.isfinite(column.astype("float64"))
         if wrong.any():
             first = column[wrong.to_numpy(bool)].iloc[0]
-            way_out = _FREE_WORDS if isinstance(first, str) else _FREE_CONSTANT
-            _bad_cell(path, column, wrong, "a finite number", way_out)
+            _bad_cell(path, column, wrong, "a finite number", _way_to_number(first))
         numbers = floats(column)
         if (wrong := numbers.abs() > _LARGEST).any():
             _bad_cell(path, column, wrong, "finite as float32", "numbers go up to 3.4e38")
@@ -406,6 +426,9 @@ def _read_npz(path: Path) -> Data:
         if name in ("num_classes", "num_graphs", "directed"):
             data[name] = array.item() if array.ndim == 0 else array.tolist()
         elif name in _LINES:
+            if array.ndim > 1 or (array.size and array.dtype.kind != "U"):
+                got = f"{array.dtype} of {array.ndim} dimensions"
+                raise InvalidInputError(f"{path}: {name!r} must be a list of texts, got {got}.")
             data[name] = [str(line) for line in np.atleast_1d(array).tolist()]
         elif array.dtype.kind not in "biuf":
             raise InvalidInputError(f"{path}: {name!r} must hold numbers, got {array.dtype}.")
@@ -432,7 +455,9 @@ def _read_pt(path: Path) -> Data:
     allowed = [Data, DataEdgeAttr, DataTensorAttr, GlobalStorage]
     try:
         check_zip(path, ARRAYS, "write it with torch.save, which does not compress")
-        with torch.serialization.safe_globals(allowed):
+        # Of what is deprecated, such as quantized tensors, torch warns; the checks refuse it.
+        with warnings.catch_warnings(), torch.serialization.safe_globals(allowed):
+            warnings.simplefilter("ignore", UserWarning)
             saved = torch.load(path, map_location="cpu", weights_only=True)
         _check_tensors(path, saved)
         if isinstance(saved, (list, tuple)) and all(type(each) is Data for each in saved):

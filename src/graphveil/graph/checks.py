@@ -12,6 +12,7 @@ entry for each graph.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import combinations
 from typing import Any
 
@@ -36,11 +37,13 @@ def public_of(data: Data) -> tuple[str, ...]:
     """What ``data`` says that its features and classes rest on, and that counts as public.
 
     ``data.public`` is a list of lines, such as that the vocabulary of its texts was public. Names
-    of classes are another, and their number where nobody stated it (``data.num_classes``).
+    of classes and of feature columns are others, and the number of classes where nobody stated it
+    (``data.num_classes``).
     Certificates of what is trained on it repeat them.
     """
     lines = _lines(data, "public")
-    named = ("the names of the classes",) if _has(data, "class_names") else ()
+    known = {"classes": class_names_of(data), "feature columns": columns_of(data)}
+    named = [f"the names of the {of}: {shortened(each)}" for of, each in known.items() if each]
     unstated = _has(data, "y") and not _has(data, "num_classes")
     return (*named, *((NUMBER_READ_OFF,) if unstated else ()), *lines)
 
@@ -66,14 +69,47 @@ def directed_of(data: Data) -> bool | None:
 
 
 def columns_of(data: Data) -> tuple[str, ...] | None:
-    """The names of the feature columns, where ``data`` comes from a table; they count as public.
+    """The names of the feature columns, ``data.columns``, or None; they count as public.
 
-    None where nobody names them, or ``x`` has been given another width since.
+    Names that do not fit ``x`` are refused: whoever gives ``x`` another width names it anew.
     """
-    names = data["columns"] if _has(data, "columns") else None
-    if not isinstance(names, (list, tuple)) or len(names) != data["x"].shape[1]:
+    names = _names(data, "columns")
+    if names is not None and len(names) != data["x"].shape[1]:
+        got = f"{len(names)} for {data['x'].shape[1]} columns of x"
+        raise _refusal("columns", "a name for each feature", got, "correct it, or leave it out")
+    return names
+
+
+def class_names_of(data: Data) -> tuple[str, ...] | None:
+    """The names of the classes, ``data.class_names``, or None; they count as public."""
+    return _names(data, "class_names")
+
+
+def shortened(names: Sequence[str], most: int = 20) -> str:
+    """Names in one plain line; of many the first, and how many more there are."""
+    lines = [
+        "".join("?" if each in "<>|`" or not each.isprintable() else each for each in name[:60])
+        + ("..." if len(name) > 60 else "")
+        for name in names[:most]
+    ]
+    more = [f"and {len(names) - most:,} more"] if len(names) > most else []
+    return ", ".join([*lines, *more])
+
+
+def _names(data: Data, name: str) -> tuple[str, ...] | None:
+    names = data[name] if _has(data, name) else None
+    if names is None:
         return None
-    return tuple(str(name) for name in names)
+    way_out = "correct it, or leave it out"
+    if not isinstance(names, (list, tuple)) or not all(isinstance(each, str) for each in names):
+        raise _refusal(name, "a list of texts", type(names).__name__, way_out)
+    if not all(map(str.strip, names)):
+        raise _refusal(name, "a list of names", "an empty one", way_out)
+    if len(set(names)) < len(names):
+        twice = next(each for each in names if names.count(each) > 1)
+        got = f"{_validate.shown(twice)} more than once"
+        raise _refusal(name, "a list of distinct names", got, way_out)
+    return tuple(names)
 
 
 def _lines(data: Data, name: str) -> tuple[str, ...]:
@@ -120,6 +156,8 @@ def checked(
     if record is not None and kind != _validate.choice("record", record, ("node", "graph")):
         raise _wrong_kind(kind)
     num_nodes = _features(data)
+    columns_of(data)
+    class_names_of(data)
     _edges(data, num_nodes)
     if kind == "graph":
         _graphs(data, num_nodes)

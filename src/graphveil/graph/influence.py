@@ -93,8 +93,8 @@ def _altered_by_node(layers: int, cap: int | None, degree: int | None) -> int:
     if cap is None:
         raise UnprovenError(
             "Without a cap a node may reach any number of loss terms, and no bound is proven; give "
-            "'sender_cap', a public promise on degrees (relation 'remove' with 'public_degree'), "
-            "or train without edges (num_layers=0)."
+            "'sender_cap' ('max_sent' of terms), a public promise on degrees (relation 'remove' "
+            "with 'public_degree'), or train without edges (num_layers=0)."
         )
     if degree is None:
         return cap * _within(layers - 1, cap)
@@ -108,7 +108,8 @@ def _altered_by_edge(unit: str, layers: int, cap: int | None) -> int:
         if layers > 1:
             raise UnprovenError(
                 f"Without a cap an edge may reach any number of loss terms through {layers} "
-                "layers, and no bound is proven; give 'sender_cap', or use one layer."
+                "layers, and no bound is proven; give 'sender_cap' ('max_sent' of terms), or use "
+                "one layer."
             )
         return 1 if directed else 2
     # A message that is gone and one that takes its slot: two receivers, and all they reach.

@@ -181,6 +181,12 @@ class RootedTerms:
         *,
         touched: tuple[int, int] | None = None,
     ) -> None:
+        if not isinstance(messages, Messages):
+            raise InvalidInputError(
+                "The 'messages' parameter must be Messages, not edges. Got "
+                f"{type(messages).__name__} instead; RootedTerms.capped(..., max_sent=K) makes "
+                "them."
+            )
         if roots.dim() != 1 or roots.dtype != torch.long or len(roots.unique()) != len(roots):
             raise InvalidInputError(
                 "The 'roots' parameter must be distinct node ids: one node has one loss term. Got "
@@ -219,6 +225,8 @@ class RootedTerms:
         in :func:`~graphveil.graph.messages.normalised`. Which edges are kept follows from ``seed``
         and the ids alone.
         """
+        if max_sent is not None:
+            _validate.integer("max_sent", max_sent, "[1, inf)")
         kept = cap_senders(edge_index, len(x), max_sent, seed=seed)
         read = kept if max_read is None else cap_receivers(kept, len(x), max_read, seed=seed)
         messages = normalised(read, len(x), weights, sender_lists=kept)

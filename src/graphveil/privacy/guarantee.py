@@ -64,6 +64,12 @@ UNITS: Mapping[str, Unit] = {
     )
 }
 
+ONE = {  # as a person says it
+    "node": "one node",
+    "edge-directed": "one directed edge",
+    "edge-undirected": "one undirected edge",
+    "graph": "one graph",
+}
 RELATIONS = ("withhold", "remove")
 _REMOVED = (
     "the node and every mention of it are gone in one of two otherwise equal data sets, which all "
@@ -103,10 +109,10 @@ class Guarantee:
 
     def __str__(self) -> str:
         if math.isinf(self.epsilon):
-            return f"no guarantee for one {self.unit}"
+            return f"no guarantee for {ONE[self.unit]}"
         return (
-            f"({round_up(self.epsilon)}, {self.delta:g})-differential privacy for one {self.unit}, "
-            f"relation {self.relation!r}"
+            f"({round_up(self.epsilon)}, {self.delta:g})-differential privacy for "
+            f"{ONE[self.unit]}, relation {self.relation!r}"
         )
 
 
@@ -283,8 +289,8 @@ class Certificate:
         return lines
 
 
+SIZES_PUBLIC = "the number of {}, the feature columns and their names, and the number of classes"
 ALWAYS_PUBLIC = (
-    "the number of units, the feature columns and their names, and the number of classes",
     "which ids are in which split, however it was made, and which are unlabelled",
     "hyper-parameters, steps and caps, chosen without looking at the private data",
     "what was done to the data before it was given: the owner vouches that it looked at one unit's "
@@ -304,7 +310,7 @@ ALWAYS_VOIDED_BY = (
 TUNED = "TUNED "  # settings were chosen by trials
 DECLARED_PUBLIC = "DECLARED PUBLIC"  # units of the data itself, by somebody's word
 _IF_TUNED = {
-    ALWAYS_PUBLIC[2]: "hyper-parameters, steps and caps that were not varied, chosen without "
+    ALWAYS_PUBLIC[1]: "hyper-parameters, steps and caps that were not varied, chosen without "
     "looking at the private data",
     ALWAYS_VOIDED_BY[1]: "anything read off the private data but what is released was shown: "
     "losses, gradient norms, batch sizes, degree statistics, refusals and errors, any other score "
@@ -375,7 +381,11 @@ def certify(
         pld=priced.pld,
         rdp=priced.rdp,
         charges=tuple(charges),
-        public=(*(always[line] for line in ALWAYS_PUBLIC), *public),
+        public=(
+            SIZES_PUBLIC.format("graphs" if unit == "graph" else "nodes"),
+            *(always[line] for line in ALWAYS_PUBLIC),
+            *public,
+        ),
         inference=tuple(inference),
         voided_by=(*(always[line] for line in ALWAYS_VOIDED_BY), *voided_by),
         void_because=reasons,

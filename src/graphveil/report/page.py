@@ -19,7 +19,7 @@ from markupsafe import Markup
 from graphveil import __version__
 from graphveil.methods import METHODS
 from graphveil.privacy.composing import together
-from graphveil.privacy.guarantee import UNITS, round_up
+from graphveil.privacy.guarantee import ONE, UNITS, round_up
 from graphveil.report import svg, words
 from graphveil.report.evidence import Evidence
 
@@ -106,7 +106,7 @@ def _run(run: Evidence, anchor: str, baselines: Sequence[Evidence]) -> dict[str,
         "run": run,
         "status": run.status,
         "status_text": words.STATUS[run.status],
-        "one": words.ONE[guarantee.unit],
+        "one": ONE[guarantee.unit],
         "epsilon": None if run.epsilon is None else round_up(run.epsilon),
         "delta": f"{guarantee.delta:g}",
         "delta_words": words.one_in(guarantee.delta),
@@ -180,7 +180,7 @@ def _world(run: Evidence) -> str | None:
     entry, unit = run.entry, run.certificate.guarantee.unit
     if entry is None or unit != entry.record:
         return None
-    return f"In {run.data}, {words.ONE[unit].replace('one', 'a')} is {entry.unit}."
+    return f"In {run.data}, {ONE[unit].replace('one', 'a')} is {entry.unit}."
 
 
 def _bounds(run: Evidence) -> list[tuple[str, str]]:
@@ -429,7 +429,7 @@ def _group(
         "anchor": key,
         "data": first.data,
         "split": first.source["split"],
-        "one": words.ONE[guarantee.unit] if private else None,
+        "one": ONE[guarantee.unit] if private else None,
         "protects": UNITS[guarantee.unit].protects,
         "leaves_out": UNITS[guarantee.unit].leaves_out
         if guarantee.relation == "withhold"

@@ -25,16 +25,10 @@ PERCENT = "\N{NO-BREAK SPACE}%"
 BEFORE = (0.01, 0.1, 0.5)  # how sure of something a guesser may be beforehand
 MOST_FACTOR = 1e6  # beyond it a factor is not worth writing out
 
-ONE = {
-    "node": "one node",
-    "edge-directed": "one directed edge",
-    "edge-undirected": "one edge",
-    "graph": "one graph",
-}
 TOOK_PART = {
     "node": "the data of one node was used",
     "edge-directed": "one directed edge is there",
-    "edge-undirected": "one edge is there",
+    "edge-undirected": "one undirected edge is there",
     "graph": "one graph was used",
 }
 _AS_IT_IS = "all else, other nodes' lists too, is the same"

@@ -7,6 +7,7 @@ import hashlib
 import json
 import platform
 import shutil
+import warnings
 from collections.abc import Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -19,6 +20,7 @@ from torch_geometric.data import Data
 from graphveil._errors import InvalidInputError
 from graphveil._files import partial_name, write_file
 from graphveil.data.catalog import CATALOG, load
+from graphveil.data.classes import Notice
 from graphveil.graph.checks import columns_of, public_of, void_of
 from graphveil.methods import METHODS, Facts, Method
 from graphveil.methods.base import Plan
@@ -312,7 +314,9 @@ def load_for(directory: str | Path, data: str, root: str | None = None) -> Data:
         saved = read_json(Path(directory) / "settings.json")
         known = names or saved["facts"]["num_classes"]
         directed = saved["data"].get("directed")
-    return load(data, root, classes=known, directed=directed)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", Notice)  # the statement is the run's
+        return load(data, root, classes=known, directed=directed)
 
 
 def in_order(directory: str | Path, data: Data) -> Data:
@@ -328,10 +332,14 @@ def in_order(directory: str | Path, data: Data) -> Data:
     missing = [name for name in wanted if name not in found]
     unknown = [name for name in found if name not in wanted]
     if missing or unknown:
-        got = f"no {missing[0]!r}" if missing else f"{unknown[0]!r} besides"
+        got = (
+            f"no {missing[0]!r} instead; name them alike"
+            if missing
+            else f"one more, {unknown[0]!r}; leave it out"
+        )
         raise InvalidInputError(
             f"The feature columns must be those that the run in {directory} was trained on: "
-            f"{len(wanted)}, by their names. Got {got} instead; name them alike."
+            f"{len(wanted)}, by their names. Got {got}."
         )
     data = copy.copy(data)
     data.x = data.x[:, [found.index(name) for name in wanted]]

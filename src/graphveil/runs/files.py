@@ -32,11 +32,11 @@ def behind_links(directory: str | Path) -> Path:
     return Path(os.path.realpath(directory) if os.path.islink(directory) else directory)
 
 
-def write_text(path: str | Path, text: str) -> None:
-    """Write a file whole or not at all."""
+def write_text(path: str | Path, text: str, *, private: bool = False) -> None:
+    """Write a file whole or not at all; a ``private`` one is its owner's alone."""
     try:
         # A path may hold bytes that are no UTF-8, which Python keeps as surrogates.
-        write_file(Path(path), text.encode(errors="backslashreplace"))
+        write_file(Path(path), text.encode(errors="backslashreplace"), private=private)
     except OSError as error:
         raise unusable(Path(path), error) from error
 

@@ -120,8 +120,8 @@ class Spending:
             who = f" ({account.who})" if account.who else ""
             self.notify(
                 f"The account {account.name!r}{who} has seen other data than this: it is noted as "
-                f"version {len(account.versions) + 1} and charged to the same budget. Are other "
-                "people in it, they need an account of their own."
+                f"version {len(account.versions) + 1} and charged to the same budget. If other "
+                "people are in it, they need an account of their own."
             )
 
     def _planned(self, method: Method, facts: Facts) -> Plan:
