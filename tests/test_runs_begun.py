@@ -6,6 +6,7 @@ import os
 import shutil
 import sqlite3
 import stat
+from dataclasses import replace
 
 import pytest
 import torch
@@ -272,6 +273,27 @@ def test_events_json_does_not_lower_a_settlement(tmp_path, source, ledger, monke
     assert not people(ledger).waiting
 
 
+@pytest.mark.parametrize("charged", [True, False])
+def test_events_json_does_not_say_that_there_was_more_noise(
+    tmp_path, source, ledger, monkeypatch, charged
+):
+    """As many releases, and others than were made: the plan knows, and so does the ledger."""
+    run, of = tmp_path / "run", {"ledger": ledger.path} if charged else {}
+    with monkeypatch.context() as patched:
+        patched.setattr("graphveil.runs.directory.log", crash)
+        patched.setattr("graphveil.runs.spending.Ledger.settle", crash)
+        with pytest.raises(Crash):
+            runs.train(long(), None, run, source, **of)
+    content = json.loads((run / "events.json").read_text())
+    content["charges"][0]["event"]["event"]["noise_multiplier"] *= 50
+    (run / "events.json").write_text(json.dumps(content))
+    before = people(ledger).spent()
+    with pytest.raises(InvalidInputError, match=r"events.json with other events.*--force"):
+        runs.train(long(), None, run, source, resume=True, **of)
+    assert people(ledger).spent() == before
+    assert runs.state(run) == "unfinished"
+
+
 def test_noisy_sums_that_are_gone_are_not_drawn_again(
     tmp_path, source, ledger, released, monkeypatch
 ):
@@ -422,7 +444,8 @@ def test_a_forged_settlement_is_found_in_the_run(tmp_path, source, ledger, monke
         with pytest.raises(Crash):
             train(tmp_path / "run", source, ledger, long())
     head, found = ledger.read().head, people(ledger).charged[0]
-    forged(ledger, found.id, method(2.0, steps=1).plan(known_facts(found)).charges)
+    each = found.charges[0]
+    forged(ledger, found.id, [replace(each, event=each.event.event)])
     with pytest.raises(InvalidInputError, match="charged less than the run began"):
         ledger.verify()
     with contextlib.closing(sqlite3.connect(ledger.path)) as connection, connection:

@@ -12,7 +12,7 @@ import pytest
 
 from graphveil._errors import InvalidInputError
 from graphveil.privacy import ledger as ledgers
-from graphveil.privacy.book import NOTHING, Promise, canonical, chained, releases
+from graphveil.privacy.book import NOTHING, Promise, canonical, chained, charges_to_json, releases
 from graphveil.privacy.events import composed, repeated
 from graphveil.privacy.guarantee import Charge
 from graphveil.privacy.ledger import Ledger
@@ -271,3 +271,47 @@ def test_a_ledger_of_the_first_format_goes_on_in_the_new_one(first_format):
     again = Ledger(first_format.path.with_name("again.ledger"))
     again.restore(first_format.export())
     assert again.verify() == first_format.read()
+
+
+def written(ledger, id, listed):
+    """Append a settlement as somebody can who writes to the file; the chain fits."""
+    book = ledger.read()
+    text = canonical({"kind": "settle", "id": id, "charges": charges_to_json(listed)})
+    row = (len(book.entries) + 1, text, book.head, chained(book.head, text))
+    with closing(sqlite3.connect(ledger.path)) as connection, connection:
+        connection.execute("INSERT INTO entries VALUES (?, ?, ?, ?)", row)
+
+
+CHEAP, DEAR = dpa.GaussianDpEvent(90.0), dpa.GaussianDpEvent(10.0)
+OTHERS = {
+    "more noise": charges(30, noise=400.0),
+    "more often, and less of another": [Charge(paid_for="a test", event=repeated(CHEAP, 31))],
+    "nothing, in words": [Charge(paid_for="a test", event=dpa.NoOpDpEvent())],
+}
+
+
+@pytest.mark.parametrize("how", OTHERS)
+def test_what_has_begun_is_settled_to_the_events_that_were_reserved(ledger, how):
+    mixed = [Charge(paid_for="a test", event=composed(repeated(CHEAP, 30), DEAR))]
+    asked = mixed if how.startswith("more often") else charges(30)
+    ledger.reserve("one", "people", asked, NODE, purpose="a test")
+    ledger.begin("one", "first")
+    ledger.note("one", "first", "checkpoint", 30)
+    before = ledger.read().account("people").spent()
+    with pytest.raises(InvalidInputError, match=r"(events that it reserved|not given back|Got 0)"):
+        ledger.settle("one", OTHERS[how], "first")
+    assert ledger.read().account("people").spent() == before
+    written(ledger, "one", OTHERS[how])
+    with pytest.raises(InvalidInputError, match="does not hold: entry 5 cannot be"):
+        ledger.read()
+
+
+def test_what_was_reserved_may_be_settled_in_parts_and_to_more(ledger):
+    mixed = [Charge(paid_for="a test", event=composed(repeated(CHEAP, 30), DEAR))]
+    for number, paid in enumerate((20, 30, 4000)):
+        ledger.reserve(str(number), "people", mixed, NODE, purpose="a test")
+        ledger.begin(str(number), "first")
+        parts = [Charge(paid_for="one", event=DEAR), Charge(paid_for="two", event=CHEAP)]
+        parts += [Charge(paid_for="the rest", event=repeated(CHEAP, paid - 1))]
+        ledger.settle(str(number), parts, "first")
+    assert releases(ledger.read().reservation("2").charges) == 4001
