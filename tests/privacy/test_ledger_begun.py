@@ -315,3 +315,14 @@ def test_what_was_reserved_may_be_settled_in_parts_and_to_more(ledger):
         parts += [Charge(paid_for="the rest", event=repeated(CHEAP, paid - 1))]
         ledger.settle(str(number), parts, "first")
     assert releases(ledger.read().reservation("2").charges) == 4001
+
+
+def test_no_part_of_a_run_begins_more_than_all_of_it_reserved(ledger):
+    reserve(ledger, "one", 30)
+    ledger.begin("one", "first")
+    ledger.note("one", "first", "checkpoint", 29)
+    ledger.note("one", "first", "sums", 1)
+    for place, count in (("checkpoint", 30), ("sums", 2), ("../elsewhere", 1)):
+        with pytest.raises(InvalidInputError, match=r"at most the 30 releases.*Got 31 instead"):
+            ledger.note("one", "first", place, count)
+    assert ledger.read().least("one") == 30

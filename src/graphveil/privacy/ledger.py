@@ -48,6 +48,7 @@ from graphveil.privacy.book import (
     Row,
     canonical,
     chained,
+    charges_from_json,
     charges_to_json,
     first_entry,
     fold,
@@ -231,7 +232,8 @@ class Ledger:
     def note(self, id: str, turn: str, place: str, count: int) -> None:
         """Note that a part of a run begins its releases up to ``count``; before it does.
 
-        Beside the chain, for there are many: whoever has lost the turn is refused.
+        Beside the chain, for there are many: whoever has lost the turn is refused, and so is what
+        goes beyond the releases that were reserved.
         """
         with self._connection(write=True) as connection:
             connection.execute("BEGIN IMMEDIATE")
@@ -241,6 +243,7 @@ class Ledger:
                     "turn, or is settled. This one stops; what was released stays charged."
                 )
             connection.execute(_PROGRESS)
+            self._check_reserved(connection, id, place, count)
             connection.execute(
                 "INSERT INTO progress VALUES (?, ?, ?) ON CONFLICT (id, place) DO UPDATE SET "
                 "noted = max(noted, excluded.noted)",
@@ -250,12 +253,31 @@ class Ledger:
 
     def _has_turn(self, connection: sqlite3.Connection, id: str, turn: str) -> bool:
         """Whether the newest entry about a reservation gives it this turn."""
-        bodies = connection.execute("SELECT body FROM entries ORDER BY seq DESC")
-        try:
-            about = (each for (text,) in bodies if (each := json.loads(text)).get("id") == id)
-            last: dict[str, Any] = next(about, {})
+        with self._understood():
+            last = next(_about(connection, id), {})
             return bool(last.get("kind") == "begin" and last["turn"] == turn)
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
+
+    def _check_reserved(
+        self, connection: sqlite3.Connection, id: str, place: str, count: int
+    ) -> None:
+        """Refuse a note by which the parts of a run would begin more than it reserved."""
+        query = "SELECT total(noted) FROM progress WHERE id = ? AND place != ?"
+        begun = connection.execute(query, (id, place)).fetchone()[0] + count
+        with self._understood():
+            reserved = (each for each in _about(connection, id) if each["kind"] == "reserve")
+            paid = releases(charges_from_json(next(reserved)["charges"]))
+        if begun > paid:
+            raise InvalidInputError(
+                f"The run of the reservation {id} must begin at most the {paid:g} releases that it "
+                f"reserved. Got {begun:g} instead, as where its files were changed; it stops here."
+            )
+
+    @contextlib.contextmanager
+    def _understood(self) -> Iterator[None]:
+        """Take what cannot be read in an entry for a ledger that does not hold."""
+        try:
+            yield
+        except (ValueError, KeyError, TypeError, AttributeError, StopIteration) as error:
             raise self._broken(str(error)) from None
 
     @contextlib.contextmanager
@@ -514,6 +536,12 @@ def _one_more(book: Book, rows: Sequence[Row], body: Mapping[str, Any]) -> tuple
     digest = chained(book.head, text)
     row = (len(book.entries) + 1, text, book.head, digest)
     return book.after(json.loads(text)).noted(text, digest), [*rows, row]
+
+
+def _about(connection: sqlite3.Connection, id: str) -> Iterator[dict[str, Any]]:
+    """The entries about a reservation, the newest first."""
+    bodies = connection.execute("SELECT body FROM entries ORDER BY seq DESC")
+    return (each for (text,) in bodies if (each := json.loads(text)).get("id") == id)
 
 
 def _tidied(connection: sqlite3.Connection) -> None:

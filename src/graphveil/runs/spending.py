@@ -201,8 +201,8 @@ class Spending:
         self.ledger.note(self.id, self._turn, self._part(place), count)
 
     def _part(self, place: Path) -> str:
-        """A part by its place in the run, which may be moved."""
-        return os.path.relpath(place.resolve(), Path(self.run).resolve())
+        """A part by its place in the run, which may be moved; wherever links inside it lead."""
+        return os.path.relpath(place.absolute(), self.run)
 
     # --- afterwards ------------------------------------------------------------------------------
 

@@ -18,6 +18,7 @@ from torch_geometric.data import Data
 
 from graphveil._errors import InvalidInputError
 from graphveil._files import open_file, private_directory, sync, write_file
+from graphveil.grads.journal import Nobody
 from graphveil.graph.checks import MASKS
 from graphveil.methods import Facts, Method
 from graphveil.methods.base import Progress
@@ -311,7 +312,7 @@ def _fit(
     progress: Progress | None,
     spending: Spending | None,
 ) -> None:
-    method.witness = spending
+    method.witness = Nobody() if spending is None else spending
     noting = contextlib.nullcontext() if spending is None else spending.ledger.kept_open()
     try:
         with noting:
