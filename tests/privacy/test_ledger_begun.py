@@ -10,6 +10,7 @@ from contextlib import closing
 import dp_accounting as dpa
 import pytest
 
+from graphveil import runs
 from graphveil._errors import InvalidInputError
 from graphveil.privacy import ledger as ledgers
 from graphveil.privacy.book import NOTHING, Promise, canonical, chained, charges_to_json, releases
@@ -326,3 +327,37 @@ def test_no_part_of_a_run_begins_more_than_all_of_it_reserved(ledger):
         with pytest.raises(InvalidInputError, match=r"at most the 30 releases.*Got 31 instead"):
             ledger.note("one", "first", place, count)
     assert ledger.read().least("one") == 30
+
+
+@pytest.mark.skipif(os.name != "posix", reason="needs hard links")
+def test_a_ledger_has_one_name(ledger, tmp_path):
+    """SQLite keeps a log for each name, and entries of one are lost by the other."""
+    os.link(ledger.path, tmp_path / ".study.ledger.made")  # as a kill leaves it when it is made
+    reserve(ledger, "one", 2)
+    assert not (tmp_path / ".study.ledger.made").exists()
+    os.link(ledger.path, tmp_path / "other.ledger")
+    for name in (ledger.path, tmp_path / "other.ledger"):
+        with pytest.raises(InvalidInputError, match=r"must have one name. Got a file of 2"):
+            reserve(Ledger(name), "two", 2)
+    (tmp_path / "other.ledger").unlink()
+    (tmp_path / "other.ledger").symlink_to(ledger.path)
+    reserve(Ledger(tmp_path / "other.ledger"), "two", 2)
+    assert len(ledger.verify().account("people").charged) == 2
+
+
+def test_what_is_left_is_never_more_than_there_is(tmp_path):
+    ledger = Ledger(tmp_path / "large.ledger")
+    ledger.open("people", 1e308, 1e-3)
+    reserve(ledger, "one", 2)
+    assert ledgers.rounded_down(ledger.read().account("people").left()) == "1e+308"
+    assert ledgers.rounded_down(5e-324) == "0"
+
+
+def test_a_run_of_the_first_format_that_goes_on_is_no_false_alarm(first_format, tmp_path):
+    """Nobody noted there what had begun, and all of it is charged."""
+    (tmp_path / "run" / "checkpoint").mkdir(parents=True)
+    (tmp_path / "run" / "checkpoint" / "steps").write_bytes(b".")
+    (tmp_path / "run" / "settings.json").write_text("{}")
+    named = {"ledger": str(first_format.path), "account": "people", "reservation": "left"}
+    (tmp_path / "run" / "ledger.json").write_text(json.dumps({"format": 1, **named}))
+    assert runs.check_charged(first_format.path, [tmp_path / "run"]) == 1

@@ -185,7 +185,7 @@ class Account:
     def left(self, without: str | None = None) -> float:
         """Epsilon of the largest single Gaussian release that would still fit."""
         others = self.counted(without)
-        return self._filter.left(others) if others else self.epsilon
+        return min(self._filter.left(others), self.epsilon) if others else self.epsilon
 
     def plain_sum(self) -> float:
         """The sum of what every run costs by itself, for comparison."""

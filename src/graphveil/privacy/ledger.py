@@ -38,7 +38,7 @@ from typing import Any
 from graphveil import _validate
 from graphveil._errors import BudgetError, InvalidInputError, UnprovenError
 from graphveil._files import link
-from graphveil.privacy._wal import damaged
+from graphveil.privacy._wal import damaged, names
 from graphveil.privacy.book import (
     FORMAT,
     NOTHING,
@@ -358,6 +358,7 @@ class Ledger:
         """Make this file from an export; the chain must hold, and no file may be there."""
         try:
             content = json.loads(text)
+            json.dumps(content, ensure_ascii=False).encode()  # half a letter cannot be written
             before, rows = NOTHING, []
             for number, each in enumerate(content["entries"], 1):
                 rows.append((number, canonical(each["body"]), before, str(each["hash"])))
@@ -386,10 +387,15 @@ class Ledger:
         It is made under another name, and gets its own when it is whole: a disk that is full, or a
         kill, leaves nothing in the way.
         """
-        if self.path.is_dir():
-            raise InvalidInputError(f"A ledger must be a file. {self.path} is a directory.")
+        if self.path.exists() and not self.path.is_file():
+            kind = "directory" if self.path.is_dir() else "pipe or a device"
+            raise InvalidInputError(f"A ledger must be a file. {self.path} is a {kind}.")
+        if self.path.is_symlink() and not self.path.exists():
+            raise InvalidInputError(
+                f"{self.path} is a link that leads nowhere; remove it, or give the file's own path."
+            )
         if self.path.exists():
-            return self.path.is_file() and self._is_empty() and self._fill(rows, progress)
+            return self._is_empty() and self._fill(rows, progress)
         if not self.path.absolute().parent.is_dir():
             raise InvalidInputError(f"{self.path} cannot be made: its directory is not there.")
         try:
@@ -424,6 +430,8 @@ class Ledger:
         return bool(kind == tables == 0)
 
     def _fill(self, rows: Sequence[Row], progress: Sequence[tuple[str, str, int]]) -> bool:
+        with contextlib.suppress(OSError):  # somebody else's file, who says who may read it
+            self.path.chmod(0o600)
         with self._connection(write=True, create=True) as connection:
             connection.execute("BEGIN IMMEDIATE")
             empty = not connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
@@ -478,6 +486,12 @@ class Ledger:
         if not create and not self.path.is_file():
             raise InvalidInputError(
                 f"There is no ledger {self.path}; make one with 'graphveil ledger open'."
+            )
+        if (count := names(Path(os.path.realpath(self.path)))) > 1:
+            raise InvalidInputError(
+                f"The ledger {self.path} must have one name. Got a file of {count} (hard links), "
+                "each with entries that the others would lack; remove all but one, or make links "
+                "by 'ln -s'."
             )
         log = self._log()
         if damaged(log):  # before SQLite sees it, which takes it for ended there
@@ -568,7 +582,7 @@ def in_percent(share: float) -> str:
 
 def rounded_down(value: float) -> str:
     """What is left, as a person reads it: never more than there is."""
-    if value <= 0:
+    if value < 1e-300:
         return "0"
     unit = 10.0 ** (math.floor(math.log10(value)) - 2)
     return f"{math.floor(value / unit + 1e-9) * unit:.3g}"
