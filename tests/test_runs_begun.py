@@ -6,6 +6,7 @@ import os
 import shutil
 import sqlite3
 import stat
+from dataclasses import replace
 
 import pytest
 import torch
@@ -18,7 +19,7 @@ from graphveil.mechanisms import Gaussian
 from graphveil.methods import GAP, Facts, LateGraph, private
 from graphveil.privacy.book import canonical, chained, charges_to_json, releases
 from graphveil.privacy.ledger import Ledger
-from graphveil.runs.spending import begun, known_facts
+from graphveil.runs.spending import Spending, begun
 from graphveil.tuning import Tuning, search, values_of
 from ledger_cases import DATA, DELTA, Crash, Given, crash, method, people, train
 
@@ -162,6 +163,43 @@ def test_a_checkpoint_put_back_from_a_copy_takes_no_step_twice(
     assert len(released) == STEPS == releases(made.charges_)
 
 
+@pytest.mark.parametrize("charged", [True, False])
+@pytest.mark.parametrize("edited", ["one_step", "earlier"])
+def test_a_checkpoint_does_not_say_that_there_was_more_noise(
+    tmp_path, source, ledger, released, monkeypatch, charged, edited
+):
+    """Steps under other settings would be charged as what the checkpoint says of them."""
+    of = {"ledger": ledger.path} if charged else {}
+    with monkeypatch.context() as patched:
+        patched.setattr(PrivateStep, "__call__", die_at(11))
+        with pytest.raises(Crash):
+            runs.train(long(), None, tmp_path / "run", source, **of)
+    place = tmp_path / "run" / "checkpoint" / "checkpoint.pt"
+    state = torch.load(place, weights_only=True)
+    state[edited] = {**state["one_step"], "noise_multiplier": 1e6}
+    torch.save(state, place)
+    with pytest.raises(InvalidInputError, match=r"other noise or batches.*--force"):
+        runs.train(long(), None, tmp_path / "run", source, resume=True, **of)
+    assert len(released) == 11
+
+
+def test_a_checkpoint_behind_a_link_takes_no_step_twice(killed, source, ledger, released, tmp_path):
+    """A part of a run has one name, wherever a link leads."""
+    (killed / "checkpoint").rename(tmp_path / "before")
+    (tmp_path / "fresh").mkdir()
+    for name in ("turn.json", "data.sha256"):
+        shutil.copy(tmp_path / "before" / name, tmp_path / "fresh" / name)
+    (killed / "checkpoint").symlink_to(tmp_path / "fresh")
+    with pytest.raises(InvalidInputError, match="journal is gone"):
+        train(killed, source, ledger, long(), resume=True)
+    assert len(released) == 11
+    shutil.copy(tmp_path / "fresh" / "turn.json", tmp_path / "before" / "turn.json")
+    (killed / "checkpoint").unlink()
+    (killed / "checkpoint").symlink_to(tmp_path / "before")  # as on another disk
+    train(killed, source, ledger, long(), resume=True)
+    assert len(released) == STEPS
+
+
 def test_a_copy_of_a_run_does_not_go_on_as_well(killed, source, ledger, released):
     copy = killed.with_name("copy")
     shutil.copytree(killed, copy)
@@ -272,6 +310,27 @@ def test_events_json_does_not_lower_a_settlement(tmp_path, source, ledger, monke
     assert not people(ledger).waiting
 
 
+@pytest.mark.parametrize("charged", [True, False])
+def test_events_json_does_not_say_that_there_was_more_noise(
+    tmp_path, source, ledger, monkeypatch, charged
+):
+    """As many releases, and others than were made: the plan knows, and so does the ledger."""
+    run, of = tmp_path / "run", {"ledger": ledger.path} if charged else {}
+    with monkeypatch.context() as patched:
+        patched.setattr("graphveil.runs.directory.log", crash)
+        patched.setattr("graphveil.runs.spending.Ledger.settle", crash)
+        with pytest.raises(Crash):
+            runs.train(long(), None, run, source, **of)
+    content = json.loads((run / "events.json").read_text())
+    content["charges"][0]["event"]["event"]["noise_multiplier"] *= 50
+    (run / "events.json").write_text(json.dumps(content))
+    before = people(ledger).spent()
+    with pytest.raises(InvalidInputError, match=r"events.json with other events.*--force"):
+        runs.train(long(), None, run, source, resume=True, **of)
+    assert people(ledger).spent() == before
+    assert runs.state(run) == "unfinished"
+
+
 def test_noisy_sums_that_are_gone_are_not_drawn_again(
     tmp_path, source, ledger, released, monkeypatch
 ):
@@ -288,6 +347,34 @@ def test_noisy_sums_that_are_gone_are_not_drawn_again(
     with pytest.raises(InvalidInputError, match=r"paid for once, and is gone.*--force"):
         train(tmp_path / "run", source, ledger, method(4.0, GAP, steps=2, hops=1), resume=True)
     assert len(released) == 2 * whole
+
+
+@pytest.mark.parametrize("when", ["before the note", "after it"])
+def test_noisy_sums_are_not_on_disk_before_they_are_noted(
+    tmp_path, source, ledger, released, monkeypatch, when
+):
+    """Else whoever takes the file away has them drawn again."""
+    run, real = tmp_path / "run", Spending.note
+
+    def note(self, place, count):
+        if place.name == "hop1.safetensors":
+            if when == "after it":
+                real(self, place, count)
+            raise Crash
+        real(self, place, count)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Spending, "note", note)
+        with pytest.raises(Crash):
+            train(run, source, ledger, method(4.0, GAP, steps=2, hops=1))
+    assert not (run / "checkpoint" / "hop1.safetensors").exists()
+    before = len(released)
+    if when == "before the note":  # nobody has seen them
+        train(run, source, ledger, method(4.0, GAP, steps=2, hops=1), resume=True)
+    else:
+        with pytest.raises(InvalidInputError, match="paid for once, and is gone"):
+            train(run, source, ledger, method(4.0, GAP, steps=2, hops=1), resume=True)
+        assert len(released) == before
 
 
 def test_a_run_without_its_ledger_json_does_not_go_on_outside_the_ledger(killed, source, ledger):
@@ -422,7 +509,8 @@ def test_a_forged_settlement_is_found_in_the_run(tmp_path, source, ledger, monke
         with pytest.raises(Crash):
             train(tmp_path / "run", source, ledger, long())
     head, found = ledger.read().head, people(ledger).charged[0]
-    forged(ledger, found.id, method(2.0, steps=1).plan(known_facts(found)).charges)
+    each = found.charges[0]
+    forged(ledger, found.id, [replace(each, event=each.event.event)])
     with pytest.raises(InvalidInputError, match="charged less than the run began"):
         ledger.verify()
     with contextlib.closing(sqlite3.connect(ledger.path)) as connection, connection:

@@ -299,9 +299,57 @@ def test_whoever_interrupts_is_told_what_stays_charged_and_how_it_goes_on(
         found, out, err = run(f"{line} --force")
     assert (found, out) == (code, "")
     assert "stays charged to the account 'people' with all that it reserved" in err
-    assert err.endswith(f"That is: graphveil {line} --resume\n")
+    command, _, rest = line.partition(" ")
+    assert err.endswith(f"That is: graphveil {command} --resume {rest}\n")
     assert [signal.getsignal(each) for each in (signal.SIGTERM, signal.SIGHUP)] == handlers
     assert answer(f"{line} --resume")["epsilon"] <= 1
+
+
+def test_the_command_that_goes_on_is_printed_to_the_letter():
+    """With its blanks, and with its options where they are options."""
+    from graphveil.cli import _interrupted
+
+    error = KeyboardInterrupt()
+    error.add_note("It goes on with --resume.")
+    said = _interrupted(error, ["train", "--force", "--out", "a  b", "--", "dp-mlp"])
+    assert said[1] == "graphveil train --resume --out 'a  b' -- dp-mlp"
+
+
+def test_say_leaves_a_command_as_it_is(capsys):
+    from graphveil.cli._shared import say
+
+    say("two\n lines", "rm 'a  b'")
+    assert capsys.readouterr().err == "graphveil: two lines rm 'a  b'\n"
+
+
+@pytest.mark.skipif(os.name != "posix", reason="needs pipes and links")
+def test_what_is_no_file_is_no_ledger(refused, answer, tmp_path):
+    opened = "--name people --epsilon 1 --delta 1e-5"
+    os.mkfifo(tmp_path / "pipe")
+    for place in (tmp_path / "pipe", "/dev/null"):
+        assert "is a pipe or a device" in refused(f"ledger open {place} {opened}")
+    (tmp_path / "link").symlink_to(tmp_path / "nowhere")
+    assert "leads nowhere" in refused(f"ledger open {tmp_path / 'link'} {opened}")
+    (tmp_path / "touched").touch(mode=0o644)
+    answer(f"ledger open {tmp_path / 'touched'} {opened}")
+    assert (tmp_path / "touched").stat().st_mode & 0o777 == 0o600
+
+
+def test_half_a_letter_is_not_imported(refused, ledger, tmp_path):
+    from graphveil.privacy.ledger import Ledger
+
+    content = json.loads(Ledger(ledger).export())
+    for progress in ({"\ud800": {"x": 1}}, {"x": {"\udfff": 1}}):
+        (tmp_path / "half.json").write_text(json.dumps({**content, "progress": progress}))
+        said = refused(f"ledger import {tmp_path / 'new.ledger'} {tmp_path / 'half.json'}")
+        assert "An import must be" in said
+
+
+@pytest.mark.parametrize("found", [[5], {}])
+def test_a_reservation_that_is_no_word_is_refused(refused, ledger, charged, found):
+    place = charged / "events.json"
+    place.write_text(json.dumps({**json.loads(place.read_text()), "reservation": found}))
+    assert "'reservation' cannot be" in refused(f"ledger verify {ledger} --runs {charged}")
 
 
 def test_an_interrupt_before_anything_is_released_leaves_nothing(

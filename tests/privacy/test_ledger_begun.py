@@ -10,9 +10,10 @@ from contextlib import closing
 import dp_accounting as dpa
 import pytest
 
+from graphveil import runs
 from graphveil._errors import InvalidInputError
 from graphveil.privacy import ledger as ledgers
-from graphveil.privacy.book import NOTHING, Promise, canonical, chained, releases
+from graphveil.privacy.book import NOTHING, Promise, canonical, chained, charges_to_json, releases
 from graphveil.privacy.events import composed, repeated
 from graphveil.privacy.guarantee import Charge
 from graphveil.privacy.ledger import Ledger
@@ -271,3 +272,92 @@ def test_a_ledger_of_the_first_format_goes_on_in_the_new_one(first_format):
     again = Ledger(first_format.path.with_name("again.ledger"))
     again.restore(first_format.export())
     assert again.verify() == first_format.read()
+
+
+def written(ledger, id, listed):
+    """Append a settlement as somebody can who writes to the file; the chain fits."""
+    book = ledger.read()
+    text = canonical({"kind": "settle", "id": id, "charges": charges_to_json(listed)})
+    row = (len(book.entries) + 1, text, book.head, chained(book.head, text))
+    with closing(sqlite3.connect(ledger.path)) as connection, connection:
+        connection.execute("INSERT INTO entries VALUES (?, ?, ?, ?)", row)
+
+
+CHEAP, DEAR = dpa.GaussianDpEvent(90.0), dpa.GaussianDpEvent(10.0)
+OTHERS = {
+    "more noise": charges(30, noise=400.0),
+    "more often, and less of another": [Charge(paid_for="a test", event=repeated(CHEAP, 31))],
+    "nothing, in words": [Charge(paid_for="a test", event=dpa.NoOpDpEvent())],
+}
+
+
+@pytest.mark.parametrize("how", OTHERS)
+def test_what_has_begun_is_settled_to_the_events_that_were_reserved(ledger, how):
+    mixed = [Charge(paid_for="a test", event=composed(repeated(CHEAP, 30), DEAR))]
+    asked = mixed if how.startswith("more often") else charges(30)
+    ledger.reserve("one", "people", asked, NODE, purpose="a test")
+    ledger.begin("one", "first")
+    ledger.note("one", "first", "checkpoint", 30)
+    before = ledger.read().account("people").spent()
+    with pytest.raises(InvalidInputError, match=r"(events that it reserved|not given back|Got 0)"):
+        ledger.settle("one", OTHERS[how], "first")
+    assert ledger.read().account("people").spent() == before
+    written(ledger, "one", OTHERS[how])
+    with pytest.raises(InvalidInputError, match="does not hold: entry 5 cannot be"):
+        ledger.read()
+
+
+def test_what_was_reserved_may_be_settled_in_parts_and_to_more(ledger):
+    mixed = [Charge(paid_for="a test", event=composed(repeated(CHEAP, 30), DEAR))]
+    for number, paid in enumerate((20, 30, 4000)):
+        ledger.reserve(str(number), "people", mixed, NODE, purpose="a test")
+        ledger.begin(str(number), "first")
+        parts = [Charge(paid_for="one", event=DEAR), Charge(paid_for="two", event=CHEAP)]
+        parts += [Charge(paid_for="the rest", event=repeated(CHEAP, paid - 1))]
+        ledger.settle(str(number), parts, "first")
+    assert releases(ledger.read().reservation("2").charges) == 4001
+
+
+def test_no_part_of_a_run_begins_more_than_all_of_it_reserved(ledger):
+    reserve(ledger, "one", 30)
+    ledger.begin("one", "first")
+    ledger.note("one", "first", "checkpoint", 29)
+    ledger.note("one", "first", "sums", 1)
+    for place, count in (("checkpoint", 30), ("sums", 2), ("../elsewhere", 1)):
+        with pytest.raises(InvalidInputError, match=r"at most the 30 releases.*Got 31 instead"):
+            ledger.note("one", "first", place, count)
+    assert ledger.read().least("one") == 30
+
+
+@pytest.mark.skipif(os.name != "posix", reason="needs hard links")
+def test_a_ledger_has_one_name(ledger, tmp_path):
+    """SQLite keeps a log for each name, and entries of one are lost by the other."""
+    os.link(ledger.path, tmp_path / ".study.ledger.made")  # as a kill leaves it when it is made
+    reserve(ledger, "one", 2)
+    assert not (tmp_path / ".study.ledger.made").exists()
+    os.link(ledger.path, tmp_path / "other.ledger")
+    for name in (ledger.path, tmp_path / "other.ledger"):
+        with pytest.raises(InvalidInputError, match=r"must have one name. Got a file of 2"):
+            reserve(Ledger(name), "two", 2)
+    (tmp_path / "other.ledger").unlink()
+    (tmp_path / "other.ledger").symlink_to(ledger.path)
+    reserve(Ledger(tmp_path / "other.ledger"), "two", 2)
+    assert len(ledger.verify().account("people").charged) == 2
+
+
+def test_what_is_left_is_never_more_than_there_is(tmp_path):
+    ledger = Ledger(tmp_path / "large.ledger")
+    ledger.open("people", 1e308, 1e-3)
+    reserve(ledger, "one", 2)
+    assert ledgers.rounded_down(ledger.read().account("people").left()) == "1e+308"
+    assert ledgers.rounded_down(5e-324) == "0"
+
+
+def test_a_run_of_the_first_format_that_goes_on_is_no_false_alarm(first_format, tmp_path):
+    """Nobody noted there what had begun, and all of it is charged."""
+    (tmp_path / "run" / "checkpoint").mkdir(parents=True)
+    (tmp_path / "run" / "checkpoint" / "steps").write_bytes(b".")
+    (tmp_path / "run" / "settings.json").write_text("{}")
+    named = {"ledger": str(first_format.path), "account": "people", "reservation": "left"}
+    (tmp_path / "run" / "ledger.json").write_text(json.dumps({"format": 1, **named}))
+    assert runs.check_charged(first_format.path, [tmp_path / "run"]) == 1

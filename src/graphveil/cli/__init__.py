@@ -80,7 +80,7 @@ def main(arguments: list[str] | None = None) -> None:
         code = 2
     except (click.Abort, KeyboardInterrupt) as error:
         ended = error.__cause__ or error  # click hides it
-        say(_interrupted(ended, sys.argv[1:] if arguments is None else arguments))
+        say(*_interrupted(ended, sys.argv[1:] if arguments is None else arguments))
         code = 128 + (ended.number if isinstance(ended, _Terminated) else signal.SIGINT)
     except GraphveilError as error:
         say(str(error))
@@ -120,13 +120,15 @@ def _signals() -> Iterator[None]:
             signal.signal(each, before[each])
 
 
-def _interrupted(error: BaseException, arguments: Sequence[str]) -> str:
+def _interrupted(error: BaseException, arguments: Sequence[str]) -> tuple[str, str]:
     """What is left, as whoever stopped says it, and the command that goes on."""
     said = " ".join(getattr(error, "__notes__", ()))
     if "--resume" in said:
-        again = [each for each in arguments if each not in ("--force", "--resume")]
-        said += f" That is: {shlex.join(['graphveil', *again, '--resume'])}"
-    return f"interrupted. {said}" if said else "interrupted"
+        # Right after the command: behind a "--" it would be no option.
+        name, *again = (each for each in arguments if each not in ("--force", "--resume"))
+        command = shlex.join(["graphveil", name, "--resume", *again])
+        return f"interrupted. {said} That is:", command
+    return f"interrupted. {said}" if said else "interrupted", ""
 
 
 @click.group(epilog=EXIT_CODES, context_settings={"help_option_names": ["-h", "--help"]})

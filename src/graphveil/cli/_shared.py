@@ -52,9 +52,11 @@ def open_streams() -> None:
             stream.reconfigure(errors="backslashreplace")
 
 
-def say(message: str) -> None:
-    """One line on stderr."""
-    click.echo(f"graphveil: {' '.join(message.split())}", err=True)
+def say(message: str, command: str = "") -> None:
+    """One line on stderr, and perhaps a command to copy from its end, to the letter."""
+    click.echo(
+        " ".join(["graphveil:", *message.split(), *([command] if command else [])]), err=True
+    )
 
 
 def show(

@@ -19,6 +19,16 @@ class Witness(Protocol):
         """Remember that releases up to ``count`` begin; whoever must not go on is refused."""
 
 
+class Nobody:
+    """The witness of a run without a ledger: it remembers nothing, and files alone count."""
+
+    def known(self, place: Path) -> int:
+        return 0
+
+    def note(self, place: Path, count: int) -> None:
+        return
+
+
 class Journal:
     """How many steps were begun: the length of a file, one byte longer before every step."""
 

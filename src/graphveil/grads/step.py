@@ -112,6 +112,7 @@ class PrivateStep:
         self._earlier: dpa.DpEvent = dpa.NoOpDpEvent()
         self._journal: Journal | None = None
         self.witness: Witness | None = None
+        self._place = Path()  # where the journal is, by the name that the witness knows
         self._witnessed = 0  # steps that it knows of
         # What the steps are charged for, if whoever made this has more to say than the event does.
         self.promise = ""
@@ -280,7 +281,7 @@ class PrivateStep:
         Steps taken between two checkpoints are lost in a crash, but they were released and stay
         charged: one byte goes to disk before each of them.
         """
-        directory = Path(directory).resolve()
+        place, directory = Path(directory).absolute(), Path(directory).resolve()
         ours = self._journal is not None and self._journal.directory == directory
         if not ours and (directory / "checkpoint.pt").exists():
             raise RefusedError(
@@ -290,13 +291,13 @@ class PrivateStep:
         if directory.exists() and not directory.is_dir():
             raise InvalidInputError(f"The 'directory' must be a directory. {directory} is a file.")
         private_directory(directory)
-        if not ours and self.witness is not None and self.witness.known(directory):
+        if not ours and self.witness is not None and self.witness.known(place):
             raise InvalidInputError(
                 f"The steps that were begun in {directory} are known, and their journal is gone. "
                 "They stay charged; put it back, or start anew with --force."
             )
         if not ours:  # before the checkpoint: where there is one, a journal is missed
-            self._journal = Journal(directory, self.taken)
+            self._journal, self._place = Journal(directory, self.taken), place
         self._write_checkpoint(directory)
 
     def _note(self, journal: Journal) -> None:
@@ -308,7 +309,7 @@ class PrivateStep:
             planned = self.max_steps or 0
             ahead = self.taken + max(1, planned // 100)
             self._witnessed = max(min(ahead, planned), self.taken + 1)
-            self.witness.note(journal.directory, self._witnessed)
+            self.witness.note(self._place, self._witnessed)
         journal.note()
 
     def _write_checkpoint(self, directory: Path) -> None:
@@ -335,9 +336,9 @@ class PrivateStep:
         """Go on from the checkpoint in ``directory``; every step it ever noted is charged.
 
         Noise and batches are fresh: the secret stream has no state to go back to. A fixed stream
-        would repeat itself and is refused.
+        would repeat itself and is refused. With a witness, so is a checkpoint of other steps.
         """
-        directory = Path(directory).resolve()
+        place, directory = Path(directory).absolute(), Path(directory).resolve()
         if self.rng.void_reason is not None:
             raise RefusedError(
                 "A run with a fixed secret stream cannot be resumed, since its noise would repeat. "
@@ -358,11 +359,17 @@ class PrivateStep:
                     "another directory."
                 )
             earlier, crashed = from_json(state["earlier"]), from_json(state["one_step"])
+            other = crashed != self.one_step or earlier != dpa.NoOpDpEvent()
+            if self.witness is not None and other:  # whose run has the settings it began with
+                raise ValueError(
+                    "its steps had other noise or batches than this run's; put the right one back, "
+                    "or start anew with --force"
+                )
             noted = Journal(directory).noted
             spent = _validate.integer("taken", state["taken"], "[0, inf)")
             if noted < spent:
                 raise ValueError(f"its journal has {noted} steps, and {spent} were taken")
-            self._witnessed = 0 if self.witness is None else self.witness.known(directory)
+            self._witnessed = 0 if self.witness is None else self.witness.known(place)
             spent = max(noted, self._witnessed)
             bound = state["max_grad_norm"]
             if bound is not None:
@@ -396,6 +403,7 @@ class PrivateStep:
             self._stay_within_target()
         # One that is shorter than what is charged would hide the next steps.
         self._journal = Journal(directory, None if noted == self.taken else self.taken)
+        self._place = place
 
     def _check_options(self, saved: dict[str, Any]) -> None:
         """Refuse the state of another kind of optimizer, which could not step."""

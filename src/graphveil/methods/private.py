@@ -164,7 +164,9 @@ class PrivateMethod(Method):
     def _release_once(self, file: Path, draw: Callable[[], dict[str, Tensor]]) -> None:
         """Have a release on disk before anybody reads it, and never draw it again.
 
-        Should the process die before, nobody has seen it, and it is drawn again at no cost.
+        The witness hears of it before there is a file that somebody could take away. Should the
+        process die before, nobody has seen it, and it is drawn again at no cost; should it die in
+        between, what was paid for is lost, and the run does not go on.
         """
         known = 0 if self.witness is None else self.witness.known(file)
         if known and not file.exists():
@@ -172,11 +174,12 @@ class PrivateMethod(Method):
                 f"What was released to {file} was paid for once, and is gone; put the file back, "
                 "or start anew with --force."
             )
-        if not file.exists():
-            private_directory(file.parent)
-            write_file(file, safetensors.torch.save(draw()), private=True)
+        drawn = None if file.exists() else safetensors.torch.save(draw())
         if self.witness is not None and not known:
             self.witness.note(file, 1)
+        if drawn is not None:
+            private_directory(file.parent)
+            write_file(file, drawn, private=True)
 
     def _promised(self) -> list[str]:
         """What an event is the price of: it says nothing about another unit or relation."""

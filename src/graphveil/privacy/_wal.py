@@ -7,6 +7,7 @@ apart from one that has really ended. The format is that of https://www.sqlite.o
 
 from __future__ import annotations
 
+import contextlib
 import struct
 import time
 from pathlib import Path
@@ -66,3 +67,18 @@ def _checksum(content: bytes, sums: tuple[int, ...], order: str) -> tuple[int, .
         first = (first + one + second) & 0xFFFFFFFF
         second = (second + two + first) & 0xFFFFFFFF
     return first, second
+
+
+def names(file: Path) -> int:
+    """How many names a file has: SQLite keeps a log for each, and loses entries with two.
+
+    The name that a ledger was made under is one that a kill may have left; it is removed.
+    """
+    if not file.exists() or file.stat().st_nlink == 1:
+        return 1
+    for other in file.parent.iterdir():
+        if other.name.startswith(f".{file.name}."):
+            with contextlib.suppress(OSError):
+                if other.samefile(file):
+                    other.unlink()
+    return file.stat().st_nlink

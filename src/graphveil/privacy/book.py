@@ -11,6 +11,7 @@ import hmac
 import json
 import math
 import secrets
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -184,7 +185,7 @@ class Account:
     def left(self, without: str | None = None) -> float:
         """Epsilon of the largest single Gaussian release that would still fit."""
         others = self.counted(without)
-        return self._filter.left(others) if others else self.epsilon
+        return min(self._filter.left(others), self.epsilon) if others else self.epsilon
 
     def plain_sum(self) -> float:
         """The sum of what every run costs by itself, for comparison."""
@@ -350,9 +351,16 @@ class Book:
 
     def _settled(self, id: str, charges: tuple[Charge, ...]) -> Book:
         found = self._waiting(id)
-        if found.begun and not charges:
+        released, reserved = tally(charges), tally(found.reserved)
+        if found.begun and not released:
             raise InvalidInputError(
                 f"The reservation {id} has begun: what it may have released is not given back."
+            )
+        if found.begun and not (released <= reserved or released >= reserved):
+            raise InvalidInputError(
+                f"The reservation {id} must be settled to the events that it reserved, each as "
+                "often as it was released. Got other events instead; it stays charged with all "
+                "that it reserved."
             )
         return self._changed(replace(found, settled=charges))
 
@@ -415,6 +423,25 @@ def _releases(event: Mapping[str, Any]) -> float:
     if "event" in event:
         return _releases(event["event"])
     return 0 if event["type"] == "NoOpDpEvent" else 1
+
+
+def tally(charges: Sequence[Charge]) -> Counter[str]:
+    """How often charges pay for each event, however they are put together."""
+    found: Counter[str] = Counter()
+    for charge in charges:
+        _count(to_json(charge.event), 1, found)
+    return +found
+
+
+def _count(event: Mapping[str, Any], times: int, found: Counter[str]) -> None:
+    if event["type"] == "SelfComposedDpEvent":
+        _count(event["event"], times * event["count"], found)
+    elif event["type"] == "ComposedDpEvent":
+        for each in event["events"]:
+            _count(each, times, found)
+    elif event["type"] != "NoOpDpEvent":
+        alike = json.loads(canonical(event), parse_int=float)  # a rate of 1 is one of 1.0
+        found[canonical(alike)] += times
 
 
 def canonical(body: Mapping[str, Any]) -> str:

@@ -38,7 +38,7 @@ from typing import Any
 from graphveil import _validate
 from graphveil._errors import BudgetError, InvalidInputError, UnprovenError
 from graphveil._files import link
-from graphveil.privacy._wal import damaged
+from graphveil.privacy._wal import damaged, names
 from graphveil.privacy.book import (
     FORMAT,
     NOTHING,
@@ -48,6 +48,7 @@ from graphveil.privacy.book import (
     Row,
     canonical,
     chained,
+    charges_from_json,
     charges_to_json,
     first_entry,
     fold,
@@ -231,7 +232,8 @@ class Ledger:
     def note(self, id: str, turn: str, place: str, count: int) -> None:
         """Note that a part of a run begins its releases up to ``count``; before it does.
 
-        Beside the chain, for there are many: whoever has lost the turn is refused.
+        Beside the chain, for there are many: whoever has lost the turn is refused, and so is what
+        goes beyond the releases that were reserved.
         """
         with self._connection(write=True) as connection:
             connection.execute("BEGIN IMMEDIATE")
@@ -241,6 +243,7 @@ class Ledger:
                     "turn, or is settled. This one stops; what was released stays charged."
                 )
             connection.execute(_PROGRESS)
+            self._check_reserved(connection, id, place, count)
             connection.execute(
                 "INSERT INTO progress VALUES (?, ?, ?) ON CONFLICT (id, place) DO UPDATE SET "
                 "noted = max(noted, excluded.noted)",
@@ -250,12 +253,31 @@ class Ledger:
 
     def _has_turn(self, connection: sqlite3.Connection, id: str, turn: str) -> bool:
         """Whether the newest entry about a reservation gives it this turn."""
-        bodies = connection.execute("SELECT body FROM entries ORDER BY seq DESC")
-        try:
-            about = (each for (text,) in bodies if (each := json.loads(text)).get("id") == id)
-            last: dict[str, Any] = next(about, {})
+        with self._understood():
+            last = next(_about(connection, id), {})
             return bool(last.get("kind") == "begin" and last["turn"] == turn)
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
+
+    def _check_reserved(
+        self, connection: sqlite3.Connection, id: str, place: str, count: int
+    ) -> None:
+        """Refuse a note by which the parts of a run would begin more than it reserved."""
+        query = "SELECT total(noted) FROM progress WHERE id = ? AND place != ?"
+        begun = connection.execute(query, (id, place)).fetchone()[0] + count
+        with self._understood():
+            reserved = (each for each in _about(connection, id) if each["kind"] == "reserve")
+            paid = releases(charges_from_json(next(reserved)["charges"]))
+        if begun > paid:
+            raise InvalidInputError(
+                f"The run of the reservation {id} must begin at most the {paid:g} releases that it "
+                f"reserved. Got {begun:g} instead, as where its files were changed; it stops here."
+            )
+
+    @contextlib.contextmanager
+    def _understood(self) -> Iterator[None]:
+        """Take what cannot be read in an entry for a ledger that does not hold."""
+        try:
+            yield
+        except (ValueError, KeyError, TypeError, AttributeError, StopIteration) as error:
             raise self._broken(str(error)) from None
 
     @contextlib.contextmanager
@@ -336,6 +358,7 @@ class Ledger:
         """Make this file from an export; the chain must hold, and no file may be there."""
         try:
             content = json.loads(text)
+            json.dumps(content, ensure_ascii=False).encode()  # half a letter cannot be written
             before, rows = NOTHING, []
             for number, each in enumerate(content["entries"], 1):
                 rows.append((number, canonical(each["body"]), before, str(each["hash"])))
@@ -364,10 +387,15 @@ class Ledger:
         It is made under another name, and gets its own when it is whole: a disk that is full, or a
         kill, leaves nothing in the way.
         """
-        if self.path.is_dir():
-            raise InvalidInputError(f"A ledger must be a file. {self.path} is a directory.")
+        if self.path.exists() and not self.path.is_file():
+            kind = "directory" if self.path.is_dir() else "pipe or a device"
+            raise InvalidInputError(f"A ledger must be a file. {self.path} is a {kind}.")
+        if self.path.is_symlink() and not self.path.exists():
+            raise InvalidInputError(
+                f"{self.path} is a link that leads nowhere; remove it, or give the file's own path."
+            )
         if self.path.exists():
-            return self.path.is_file() and self._is_empty() and self._fill(rows, progress)
+            return self._is_empty() and self._fill(rows, progress)
         if not self.path.absolute().parent.is_dir():
             raise InvalidInputError(f"{self.path} cannot be made: its directory is not there.")
         try:
@@ -402,6 +430,8 @@ class Ledger:
         return bool(kind == tables == 0)
 
     def _fill(self, rows: Sequence[Row], progress: Sequence[tuple[str, str, int]]) -> bool:
+        with contextlib.suppress(OSError):  # somebody else's file, who says who may read it
+            self.path.chmod(0o600)
         with self._connection(write=True, create=True) as connection:
             connection.execute("BEGIN IMMEDIATE")
             empty = not connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
@@ -456,6 +486,12 @@ class Ledger:
         if not create and not self.path.is_file():
             raise InvalidInputError(
                 f"There is no ledger {self.path}; make one with 'graphveil ledger open'."
+            )
+        if (count := names(Path(os.path.realpath(self.path)))) > 1:
+            raise InvalidInputError(
+                f"The ledger {self.path} must have one name. Got a file of {count} (hard links), "
+                "each with entries that the others would lack; remove all but one, or make links "
+                "by 'ln -s'."
             )
         log = self._log()
         if damaged(log):  # before SQLite sees it, which takes it for ended there
@@ -516,6 +552,12 @@ def _one_more(book: Book, rows: Sequence[Row], body: Mapping[str, Any]) -> tuple
     return book.after(json.loads(text)).noted(text, digest), [*rows, row]
 
 
+def _about(connection: sqlite3.Connection, id: str) -> Iterator[dict[str, Any]]:
+    """The entries about a reservation, the newest first."""
+    bodies = connection.execute("SELECT body FROM entries ORDER BY seq DESC")
+    return (each for (text,) in bodies if (each := json.loads(text)).get("id") == id)
+
+
 def _tidied(connection: sqlite3.Connection) -> None:
     """Move what was written from the log to the file, unless others read: it is safe in both."""
     with contextlib.suppress(sqlite3.OperationalError):
@@ -540,7 +582,7 @@ def in_percent(share: float) -> str:
 
 def rounded_down(value: float) -> str:
     """What is left, as a person reads it: never more than there is."""
-    if value <= 0:
+    if value < 1e-300:
         return "0"
     unit = 10.0 ** (math.floor(math.log10(value)) - 2)
     return f"{math.floor(value / unit + 1e-9) * unit:.3g}"

@@ -8,11 +8,18 @@ from pathlib import Path
 from typing import Any
 
 from graphveil._errors import InvalidInputError
-from graphveil.privacy.book import Book, Reservation, canonical, charges_to_json, releases
+from graphveil.privacy.book import (
+    FORMAT,
+    Book,
+    Reservation,
+    canonical,
+    charges_to_json,
+    releases,
+)
 from graphveil.privacy.ledger import Ledger
 from graphveil.runs.directory import state_of_run, steps_noted
 from graphveil.runs.files import read_json, reading
-from graphveil.runs.spending import PREDICTION, noted_in
+from graphveil.runs.spending import PREDICTION, noted_in, reserved_by
 
 
 def check_charged(ledger: str | Path, directories: Sequence[str | Path]) -> int:
@@ -55,13 +62,13 @@ def _reservation(book: Book, directory: Path) -> Reservation:
     state_of_run(directory)
     ids = {None if (noted := noted_in(directory)) is None else noted["reservation"]}
     if (directory / "events.json").exists():
-        ids.add(_events(directory).get("reservation"))
-    if (named := ids - {None}) == set():
+        ids.add(reserved_by(directory))
+    if not (named := {id for id in ids if id is not None}):
         raise InvalidInputError(
             f"The run in {directory} must be one that was charged to a ledger. It was not; leave "
             "it out."
         )
-    known = [book.reservation(str(id)) for id in named]
+    known = [book.reservation(id) for id in named]
     if len(known) > 1 or known[0] is None:
         raise _less(f"it does not know the run in {directory}, or knows it as another's")
     return known[0]
@@ -71,7 +78,8 @@ def _check_run(book: Book, reservation: Reservation, directory: Path) -> Counter
     """Compare one run; the noisy predictions it was charged for since."""
     if not (directory / "events.json").exists():
         steps = max(steps_noted(directory), book.least(reservation.id))
-        if releases(reservation.charges) < steps or (steps and not reservation.begun):
+        unnoted = not reservation.begun and book.format == FORMAT  # the first format had no notes
+        if releases(reservation.charges) < steps or (steps and unnoted):
             raise _less(f"the run in {directory} began {steps} steps that it does not charge")
         return Counter()
     with reading(directory, "events.json"):

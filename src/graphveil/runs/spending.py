@@ -201,8 +201,8 @@ class Spending:
         self.ledger.note(self.id, self._turn, self._part(place), count)
 
     def _part(self, place: Path) -> str:
-        """A part by its place in the run, which may be moved."""
-        return os.path.relpath(place.resolve(), Path(self.run).resolve())
+        """A part by its place in the run, which may be moved; wherever links inside it lead."""
+        return os.path.relpath(place.absolute(), self.run)
 
     # --- afterwards ------------------------------------------------------------------------------
 
@@ -327,7 +327,7 @@ def refuse_uncharged(directory: Path, before: Path | None = None) -> None:
     before = directory if before is None else before
     noted = noted_in(before)
     trained = (before / "events.json").exists()
-    if noted is not None or (trained and _reserved_by(before) is not None):
+    if noted is not None or (trained and reserved_by(before) is not None):
         whose = "a ledger" if noted is None else f"{noted['account']!r} of {noted['ledger']}"
         raise InvalidInputError(
             f"The run in {directory} is charged to {whose}, and must not be replaced by one that "
@@ -356,7 +356,7 @@ def charged_to(directory: str | Path) -> dict[str, str] | None:
 
 def was_charged(directory: str | Path) -> bool:
     """Whether a trained run was charged to a ledger, which a copy of it need not name."""
-    return _reserved_by(Path(directory)) is not None
+    return reserved_by(Path(directory)) is not None
 
 
 def abandoned(directory: Path) -> None:
@@ -384,7 +384,7 @@ def for_prediction(
     notify: Callable[[str], None] = warnings.warn,
 ) -> Spending | None:
     """A new spending for a noisy prediction of a finished run; None if nothing is charged."""
-    noted, reserved = noted_in(directory), _reserved_by(directory)
+    noted, reserved = noted_in(directory), reserved_by(directory)
     if noted is None and ledger is None:
         if reserved is not None:
             raise InvalidInputError(
@@ -416,7 +416,7 @@ def for_prediction(
     )
 
 
-def _reserved_by(directory: Path) -> str | None:
+def reserved_by(directory: Path) -> str | None:
     """The reservation that a trained run was charged under, which a copy of it has, too."""
     with reading(directory, "events.json"):
         found = read_json(directory / "events.json").get("reservation")

@@ -18,10 +18,11 @@ from torch_geometric.data import Data
 
 from graphveil._errors import InvalidInputError
 from graphveil._files import open_file, private_directory, sync, write_file
+from graphveil.grads.journal import Nobody
 from graphveil.graph.checks import MASKS
 from graphveil.methods import Facts, Method
 from graphveil.methods.base import Progress
-from graphveil.privacy.book import keyed, releases
+from graphveil.privacy.book import keyed, releases, tally
 from graphveil.runs.directory import (
     _FINGERPRINT,
     _KEY,
@@ -288,8 +289,14 @@ def _restored(
 
 
 def _check_counted(directory: Path, method: Method) -> None:
-    """Refuse charges for fewer steps than the journals hold: somebody has lowered them."""
+    """Refuse charges for other events than planned, or fewer than the journals hold."""
     steps, paid = steps_noted(directory), releases(method.charges_)
+    if not tally(method.charges_) <= tally(method.plan_.charges):
+        raise InvalidInputError(
+            f"The run in {directory} must be charged for what its settings release. Got an "
+            "events.json with other events instead; put the right one back, or start anew with "
+            "--force."
+        )
     if steps > paid:
         raise InvalidInputError(
             f"The run in {directory} began {steps} steps. Got an events.json that charges for "
@@ -305,7 +312,7 @@ def _fit(
     progress: Progress | None,
     spending: Spending | None,
 ) -> None:
-    method.witness = spending
+    method.witness = Nobody() if spending is None else spending
     noting = contextlib.nullcontext() if spending is None else spending.ledger.kept_open()
     try:
         with noting:
