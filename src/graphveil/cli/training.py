@@ -540,20 +540,16 @@ def _seen_by(method: Method, mode: str) -> str:
 
 
 def _of_file(method: Method, mode: str) -> tuple[str, str, bool]:
-    """What epsilon is of, what holds of a file of predictions, and whether it is private.
-
-    Weights are one release and predictions another, which reads rows besides.
-    """
+    """What epsilon is of, what holds of a file of predictions, and whether it is private."""
     unit = method.certificate_.guarantee.unit
     if mode in ("cached", "noisy"):
         of = "of weights and noisy sums" if mode == "cached" else "of weights and noisy predictions"
         if unit == "node":
             return of, "each prediction is for its own node only", True
         return of, "this epsilon covers it", mode == "noisy"
-    read = f"{method.record}s whose rows" if unit in ("node", "graph") else "edges that"
-    seen = "those rows" if unit in ("node", "graph") else "those edges"
-    said = f"nothing is promised to the {read} were read; it is for whoever may see {seen}"
-    return "of the weights", said, True
+    read = "edges that" if unit.startswith("edge") else f"{method.record}s whose rows"
+    said = f"nothing is promised to the {read} were read; it is for whoever may see those rows"
+    return "of the weights", said.replace("those rows", "them") if "edges" in read else said, True
 
 
 def _ids(data: str, record: str) -> list[str] | None:
