@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from graphveil.grads import ClippedSum, Flat, rules
+from graphveil.grads import ClippedSum, Flat, Quantile, rules
 from graphveil.grads.products import RowByRow
 from graphveil.graph.blocks import Numbered, block_sizes
 from graphveil.graph.messages import normalised
@@ -262,3 +262,24 @@ def test_a_layer_that_is_used_twice_is_added_up_in_float64():
     for left in (0, 60, 127):
         one, rest = total(numbers[left : left + 1]), total(numbers[numbers != left])
         assert float((every - one - rest).norm()) <= 1e-9
+
+
+@pytest.mark.parametrize("size", [1.0, 1e12])
+@pytest.mark.parametrize("model", [Perceptron, Convolved])
+def test_what_fills_a_batch_up_is_counted_nowhere(model, size):
+    """Quantile clipping releases a count of examples, and each may move it by one."""
+    torch.manual_seed(0)
+    clipping, module = Quantile(1e6), model(64)
+    x, y = size * torch.randn(40, 20), torch.randn(40)
+    clipped = ClippedSum(module, lambda m, batch: (m(batch[0]) - batch[1]).square(), clipping)
+
+    def counted(rows):
+        clipping.start()
+        clipped([(x[rows], y[rows])])
+        assert clipped.seen == len(rows)
+        return clipping.count() / clipping.share**0.5
+
+    each = [counted(torch.tensor([row])) for row in range(40)]
+    assert all(abs(abs(one) - 1) < 1e-9 for one in each)
+    for count in (5, 16, 17, 33, 40):
+        assert counted(torch.arange(count)) == pytest.approx(sum(each[:count]))

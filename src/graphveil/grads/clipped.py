@@ -179,13 +179,9 @@ class ClippedSum:
     # --- book-keeping ---------------------------------------------------------------------------
 
     def _sum_by_book(self, batch: Batch) -> dict[str, Tensor]:
-        filled, count = _fill_up(batch) if self._row_by_row else (batch, None)
-        losses, uses = self._forward(filled)
-        if count is not None and len(losses) != len(_tensors(filled)[0]):
-            count, (losses, uses) = None, self._forward(batch)  # for the checks of what is there
+        losses, calls = self._losses_and_calls(batch)
         numbered = batch if isinstance(batch, Numbered) else None
-        self._note(losses[:count])
-        calls = self._calls(losses[:count].sum(), uses, len(losses))
+        self._note(losses)
         with torch.no_grad():
             rules = self._rules(calls, len(losses))
             if not rules:  # no examples, or losses without a gradient
@@ -199,12 +195,23 @@ class ClippedSum:
                 factors = self.clipping.factors(
                     {name: rule.squared_norms() * pay for name, rule in rules.items()}
                 )
-            if (
-                len({call.grad.shape[:-1] for each in calls.values() for call in each})
-                > MOST_WIDTHS
-            ):
+            widths = {call.grad.shape[:-1] for each in calls.values() for call in each}
+            if len(widths) > MOST_WIDTHS:
                 numbered = None  # more kinds of blocks than are paid for
             return _weighted_sums(rules, factors, numbered)
+
+    def _losses_and_calls(self, batch: Batch) -> tuple[Tensor, dict[str, list[Call]]]:
+        """Of a batch that is filled up while it is computed; what filled it is left out again."""
+        filled, count = _fill_up(batch) if self._row_by_row else (batch, None)
+        losses, uses = self._forward(filled)
+        if count is not None and (
+            len(losses) != len(_tensors(filled)[0]) or any(use.rows is not None for use in uses)
+        ):
+            count, (losses, uses) = None, self._forward(batch)  # rows are not the examples
+        calls = self._calls(losses[:count].sum(), uses, len(losses))
+        if count is not None:
+            calls = {name: [call.first(count) for call in each] for name, each in calls.items()}
+        return losses[:count], calls
 
     def _rules(self, calls: dict[str, list[Call]], count: int) -> dict[str, Rule]:
         return {

@@ -72,6 +72,10 @@ class Call:
     grad: Tensor
     rows: Rows | None
 
+    def first(self, count: int) -> Call:
+        """The same call of the first examples alone, where the leading dimension counts them."""
+        return Call(tuple(x[:count] for x in self.inputs), self.grad[:count], None)
+
     def absolute(self) -> Call:
         """The same call with everything positive."""
         return Call(tuple(x.abs() for x in self.inputs), self.grad.abs(), self.rows)
