@@ -6,6 +6,7 @@ import os
 import sqlite3
 import stat
 from contextlib import closing
+from pathlib import Path
 
 import dp_accounting as dpa
 import pytest
@@ -361,3 +362,12 @@ def test_a_run_of_the_first_format_that_goes_on_is_no_false_alarm(first_format, 
     named = {"ledger": str(first_format.path), "account": "people", "reservation": "left"}
     (tmp_path / "run" / "ledger.json").write_text(json.dumps({"format": 1, **named}))
     assert runs.check_charged(first_format.path, [tmp_path / "run"]) == 1
+
+
+def test_a_log_that_another_process_removes_just_now_is_no_error(ledger, monkeypatch):
+    reserve(ledger, "one")
+    there = Path.exists
+    monkeypatch.setattr(
+        Path, "exists", lambda self, **more: self.name.endswith("-wal") or there(self, **more)
+    )
+    assert ledger.read().reservation("one")

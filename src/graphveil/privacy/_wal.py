@@ -34,6 +34,14 @@ def damaged(path: Path) -> bool:
     return True
 
 
+def holds_entries(path: Path) -> bool:
+    """Whether there is a log with something in it; another process may remove it at any time."""
+    try:
+        return path.stat().st_size > 0
+    except FileNotFoundError:
+        return False
+
+
 def _passed_over(content: bytes) -> bool:
     if len(content) <= _HEADER + _FRAME:
         return False

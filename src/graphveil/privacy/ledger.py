@@ -38,7 +38,7 @@ from typing import Any
 from graphveil import _validate
 from graphveil._errors import BudgetError, InvalidInputError, UnprovenError
 from graphveil._files import link
-from graphveil.privacy._wal import damaged, names
+from graphveil.privacy._wal import damaged, holds_entries, names
 from graphveil.privacy.book import (
     FORMAT,
     NOTHING,
@@ -496,7 +496,7 @@ class Ledger:
         log = self._log()
         if damaged(log):  # before SQLite sees it, which takes it for ended there
             raise self._broken(f"{log.name} is damaged, and its newest entries would be lost")
-        if not (log.exists() and log.stat().st_size) and self.path.stat().st_size % _BLOCK:
+        if not holds_entries(log) and self.path.stat().st_size % _BLOCK:
             raise self._broken("it was cut short")  # SQLite takes what is missing for zeros
         with contextlib.ExitStack() as opened:
             try:
@@ -521,8 +521,7 @@ class Ledger:
             connection = _opened(self._place("rw"))
         except sqlite3.OperationalError:
             # Where nobody can write, reading needs no lock, which SQLite cannot make there.
-            log = self._log()
-            if write or (log.exists() and log.stat().st_size):
+            if write or holds_entries(self._log()):
                 raise
             connection = _opened(self._place("ro&immutable=1"))
         kind = connection.execute("PRAGMA application_id").fetchone()[0]
