@@ -41,8 +41,8 @@ from torch.nn import functional as F
 from graphveil.grads import ClippedSum, Flat, make_private
 from graphveil.graph.blocks import Numbered
 from graphveil.graph.messages import normalised
-from graphveil.graph.rooted import Rooted, RootedTerms, reach, rooted
-from graphveil.nn import GraphClassifier, RootedGNN
+from graphveil.graph.neighbourhoods import Rooted, RootedTerms, reach, rooted
+from graphveil.nn import GraphClassifier, NodeClassifier
 
 NODES, FEATURES, CLASSES, HIDDEN, CAP = 169_343, 128, 40, 100, 10
 CLIP, NOISE = 0.5, 1.0
@@ -88,7 +88,9 @@ def rooted_workload(graph, hops, roots):
     chosen = torch.randperm(NODES, generator=generator)[:roots]
     chosen = chosen[torch.argsort(reach(messages, hops)[chosen])]
     torch.manual_seed(0)
-    module = RootedGNN(FEATURES, HIDDEN, CLASSES, "gcn", hops, encoder_layers=1, decoder_layers=2)
+    module = NodeClassifier(
+        FEATURES, HIDDEN, CLASSES, "gcn", hops, encoder_layers=1, decoder_layers=2
+    )
     terms = RootedTerms(x, y, messages, torch.arange(NODES), hops)
     batches = list(terms.batches(chosen))
     whole = (rooted(x, messages, chosen, hops), y[chosen])

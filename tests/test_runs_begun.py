@@ -17,9 +17,9 @@ from graphveil._errors import InvalidInputError
 from graphveil.grads.step import PrivateStep
 from graphveil.mechanisms import Gaussian
 from graphveil.methods import GAP, Facts, LateGraph, private
-from graphveil.privacy.book import canonical, chained, charges_to_json, releases
 from graphveil.privacy.ledger import Ledger
-from graphveil.runs.spending import Spending, begun
+from graphveil.privacy.ledger_state import canonical, chained, charges_to_json, releases
+from graphveil.runs.charging import Spending, begun
 from graphveil.tuning import Tuning, search, values_of
 from ledger_cases import DATA, DELTA, Crash, Given, crash, method, people, train
 
@@ -244,7 +244,7 @@ def test_a_run_whose_beginning_was_not_noted_begins_again(
 ):
     """Its files have a turn that the ledger never heard of: nothing was released."""
     with monkeypatch.context() as patched:
-        patched.setattr("graphveil.runs.spending.Ledger.begin", crash)
+        patched.setattr("graphveil.runs.charging.Ledger.begin", crash)
         with pytest.raises(Crash):
             train(tmp_path / "run", source, ledger, long())
     assert (tmp_path / "run" / "checkpoint" / "turn.json").exists()
@@ -291,7 +291,7 @@ def test_what_is_settled_elsewhere_while_a_run_is_measured_is_not_finished(
 @pytest.mark.parametrize("also", ["events", "events and journal"])
 def test_events_json_does_not_lower_a_settlement(tmp_path, source, ledger, monkeypatch, also):
     with monkeypatch.context() as patched:
-        patched.setattr("graphveil.runs.spending.Ledger.settle", crash)
+        patched.setattr("graphveil.runs.charging.Ledger.settle", crash)
         with pytest.raises(Crash):
             train(tmp_path / "run", source, ledger, long())
     place = tmp_path / "run" / "events.json"
@@ -318,7 +318,7 @@ def test_events_json_does_not_say_that_there_was_more_noise(
     run, of = tmp_path / "run", {"ledger": ledger.path} if charged else {}
     with monkeypatch.context() as patched:
         patched.setattr("graphveil.runs.directory.log", crash)
-        patched.setattr("graphveil.runs.spending.Ledger.settle", crash)
+        patched.setattr("graphveil.runs.charging.Ledger.settle", crash)
         with pytest.raises(Crash):
             runs.train(long(), None, run, source, **of)
     content = json.loads((run / "events.json").read_text())
@@ -505,7 +505,7 @@ def test_runs_that_are_charged_what_they_say_pass(tmp_path, source, ledger, kill
 def test_a_forged_settlement_is_found_in_the_run(tmp_path, source, ledger, monkeypatch):
     """A kill leaves the reservation, and somebody settles it to a single step."""
     with monkeypatch.context() as patched:
-        patched.setattr("graphveil.runs.spending.Ledger.settle", crash)
+        patched.setattr("graphveil.runs.charging.Ledger.settle", crash)
         with pytest.raises(Crash):
             train(tmp_path / "run", source, ledger, long())
     head, found = ledger.read().head, people(ledger).charged[0]

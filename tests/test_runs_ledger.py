@@ -29,10 +29,10 @@ from graphveil.methods import (
     private,
 )
 from graphveil.privacy.accounting import account
-from graphveil.privacy.book import keyed
 from graphveil.privacy.events import composed
 from graphveil.privacy.ledger import Ledger
-from graphveil.runs.spending import _largest, fingerprint_of, promise_of
+from graphveil.privacy.ledger_state import keyed
+from graphveil.runs.charging import _largest, fingerprint_of, promise_of
 from ledger_cases import DATA, DELTA, Crash, Given, crash, method, people, train
 
 
@@ -238,12 +238,12 @@ def test_data_that_cannot_be_loaded_costs_nothing(tmp_path, source, ledger, monk
 @pytest.mark.parametrize(
     "place",
     [
-        "graphveil.runs.spending.Ledger.reserve",
-        "graphveil.runs.spending.Spending.reserve_seen",
+        "graphveil.runs.charging.Ledger.reserve",
+        "graphveil.runs.charging.Spending.reserve_seen",
         "graphveil.grads.step.PrivateStep._draw",
         "graphveil.runs.training.measure",
         "graphveil.runs.directory.write_events",
-        "graphveil.runs.spending.Ledger.settle",
+        "graphveil.runs.charging.Ledger.settle",
         "graphveil.runs.directory.write_certificate",
     ],
 )

@@ -30,7 +30,7 @@ from torch_geometric.nn import MessagePassing
 
 from graphveil import _validate
 from graphveil._errors import InvalidInputError
-from graphveil.graph.sets import chosen
+from graphveil.graph.subsets import chosen
 from graphveil.methods import Method
 from graphveil.methods.graph_dpsgd import GraphMethod
 from graphveil.methods.training import seeded_weights

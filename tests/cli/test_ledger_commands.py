@@ -76,9 +76,9 @@ def test_show_gives_both_sums_and_what_is_left(run, answer, ledger, graph, charg
 def test_show_names_what_was_not_settled_and_an_overdraft(run, answer, refused, ledger):
     import dp_accounting as dpa
 
-    from graphveil.privacy.book import Promise
     from graphveil.privacy.guarantee import Charge
     from graphveil.privacy.ledger import Ledger
+    from graphveil.privacy.ledger_state import Promise
 
     def charges(noise):
         return [Charge(paid_for="a test", event=dpa.GaussianDpEvent(noise))]

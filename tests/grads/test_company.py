@@ -17,8 +17,8 @@ from graphveil.grads import ClippedSum, Quantile, make_private
 from graphveil.grads.company import check_parts, check_same
 from graphveil.grads.step import cross_entropy
 from graphveil.graph.messages import normalised
-from graphveil.graph.rooted import RootedTerms
-from graphveil.nn import RootedGNN
+from graphveil.graph.neighbourhoods import RootedTerms
+from graphveil.nn import NodeClassifier
 
 COUNT, FEATURES, CLASSES = 60, 6, 3
 X = torch.randn(COUNT, FEATURES, generator=torch.Generator().manual_seed(0))
@@ -96,7 +96,7 @@ def test_masks_by_the_place_in_a_batch_are_refused():
         trained(Reseeded(), steps=1)
 
 
-class ReseededGNN(RootedGNN):
+class ReseededGNN(NodeClassifier):
     def forward(self, around):
         torch.manual_seed(0)
         return F.dropout(super().forward(around), 0.5)
@@ -133,7 +133,7 @@ def rooted_losses(module, batch):
 
 
 def test_mixing_of_neighbourhoods_before_the_first_layer_is_refused():
-    class Centred(RootedGNN):
+    class Centred(NodeClassifier):
         def forward(self, around):
             mean = around.table[around.index].mean()
             shifted = around.__class__(
@@ -141,12 +141,12 @@ def test_mixing_of_neighbourhoods_before_the_first_layer_is_refused():
             )
             return super().forward(shifted)
 
-    trained(RootedGNN(FEATURES, 4, CLASSES), rooted_losses, 1, neighbourhoods())
+    trained(NodeClassifier(FEATURES, 4, CLASSES), rooted_losses, 1, neighbourhoods())
     with pytest.raises(UnprovenError, match="other examples are replaced"):
         trained(Centred(FEATURES, 4, CLASSES), rooted_losses, 1, neighbourhoods())
 
 
-class Standardised(RootedGNN):
+class Standardised(NodeClassifier):
     """By the mean and the spread of all rows, those that no root here reads among them."""
 
     def forward(self, around):
@@ -186,7 +186,7 @@ def test_losses_that_round_are_taken_however_small_they_are():
 
 def test_rows_taken_from_neighbourhoods_are_those_of_their_roots():
     around, _ = max(neighbourhoods(2).batches(torch.arange(20)), key=lambda batch: len(batch[0]))
-    module = RootedGNN(FEATURES, 4, CLASSES, num_layers=2)
+    module = NodeClassifier(FEATURES, 4, CLASSES, num_layers=2)
     rows = torch.tensor([3, 3, 0, len(around) - 1])
     torch.testing.assert_close(module(around.take(rows)), module(around)[rows])
 

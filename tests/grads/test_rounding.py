@@ -10,9 +10,9 @@ from graphveil.grads import ClippedSum, Flat, Quantile, rules
 from graphveil.grads.products import RowByRow
 from graphveil.graph.blocks import Numbered, block_sizes
 from graphveil.graph.messages import normalised
-from graphveil.graph.rooted import RootedTerms
+from graphveil.graph.neighbourhoods import RootedTerms
 from graphveil.methods.node import alone, rooted_losses
-from graphveil.nn import RootedGNN
+from graphveil.nn import NodeClassifier
 
 MOVES = 2.0**-8  # what is paid for, in bounds
 
@@ -26,7 +26,7 @@ def flat(total):
 
 def aligned_rows(count, columns=16, classes=16):
     """A network and rows whose gradients all point one way, as long as the bound and shorter."""
-    network = RootedGNN(columns, 1, classes, num_layers=0, encoder_layers=0, decoder_layers=1)
+    network = NodeClassifier(columns, 1, classes, num_layers=0, encoder_layers=0, decoder_layers=1)
     for parameter in network.parameters():
         nn.init.zeros_(parameter)
     x = torch.zeros(count, columns)
@@ -123,7 +123,7 @@ def test_sums_inside_blocks_are_those_of_float64():
     edges = edges[:, edges[0] != edges[1]]
     x, y = torch.randn(count, 20, generator=generator), torch.arange(count) % 3
     terms = RootedTerms(x, y, normalised(edges, count), torch.arange(count), 1)
-    clipped = ClippedSum(RootedGNN(20, 32, 3), rooted_losses, Flat(bound))
+    clipped = ClippedSum(NodeClassifier(20, 32, 3), rooted_losses, Flat(bound))
     terms.in_blocks = True
     batches = list(terms.batches(torch.arange(count)))
     assert all(isinstance(batch, Numbered) for batch in batches)

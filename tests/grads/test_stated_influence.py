@@ -8,8 +8,8 @@ from torch.nn import functional as F
 from graphveil._errors import InvalidInputError, UnprovenError
 from graphveil.grads import make_private
 from graphveil.graph.messages import normalised
-from graphveil.graph.rooted import RootedTerms
-from graphveil.nn import RootedGNN
+from graphveil.graph.neighbourhoods import RootedTerms
+from graphveil.nn import NodeClassifier
 from graphveil.privacy.guarantee import Certificate
 
 NODES, FEATURES, CLASSES = 40, 4, 3
@@ -39,7 +39,7 @@ def capped(num_layers=1, max_sent=3, edges=EDGES, **settings):
 
 def private(terms, **settings):
     torch.manual_seed(0)
-    module = RootedGNN(FEATURES, 4, CLASSES, num_layers=terms.num_layers)
+    module = NodeClassifier(FEATURES, 4, CLASSES, num_layers=terms.num_layers)
     optimizer = torch.optim.SGD(module.parameters(), lr=1.0)
     return make_private(
         module, optimizer, terms, losses=losses, sample_rate=0.5, noise_multiplier=2.0, **settings
@@ -54,7 +54,7 @@ def charged(step):
 def test_messages_without_a_cap_alter_every_term():
     """One row of a hub is read by all: a certificate for one altered term would be false."""
     terms = raw()
-    module = RootedGNN(FEATURES, 4, CLASSES).eval()
+    module = NodeClassifier(FEATURES, 4, CLASSES).eval()
     x = X.clone()
     x[0] = 5.0
     others = RootedTerms(x, Y, terms.messages, ROOTS, 1)
@@ -88,7 +88,7 @@ def test_capped_messages_are_charged_by_their_cap(num_layers, altered):
 def test_no_row_is_read_by_more_terms_than_stated(num_layers, max_read):
     """By brute force: every node withheld, features and list."""
     torch.manual_seed(1)
-    module = RootedGNN(FEATURES, 4, CLASSES, num_layers=num_layers).eval()
+    module = NodeClassifier(FEATURES, 4, CLASSES, num_layers=num_layers).eval()
 
     @torch.no_grad()
     def each(x, edges):

@@ -26,7 +26,7 @@ from graphveil.graph.aggregation import (
 )
 from graphveil.graph.messages import Messages
 from graphveil.mechanisms import Gaussian
-from graphveil.nn.hops import PairAttention
+from graphveil.nn.gap import PairAttention
 from graphveil.rng import secret, seeded
 
 NODES, CLASSES = 12, 4

@@ -10,7 +10,7 @@ from scipy import stats
 from graphveil._errors import InvalidInputError
 from graphveil.graph import caps
 from graphveil.graph.caps import cap_receivers, cap_senders
-from graphveil.graph.paper import sample_paper
+from graphveil.graph.daigavane import sample_paper
 
 WORD = 2**32 - 1
 FULL = 2**31  # any number of nodes: what is chosen does not depend on it

@@ -15,8 +15,8 @@ import torch
 
 from graphveil._errors import InvalidInputError, UnprovenError
 from graphveil.graph.caps import cap_receivers, cap_senders
+from graphveil.graph.daigavane import sample_paper
 from graphveil.graph.influence import cap_under_removal, influence
-from graphveil.graph.paper import sample_paper
 
 LAYERS, CAPS, RECEIVER_CAPS = (1, 2, 3), (1, 2, 3), (None, 1, 2)
 NULL = np.uint64(10**18)

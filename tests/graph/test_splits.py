@@ -8,8 +8,8 @@ from torch_geometric.data import Data
 
 from graphveil._errors import InvalidInputError
 from graphveil.graph.checks import MASKS, checked
-from graphveil.graph.sets import chosen
 from graphveil.graph.splits import separate, split, thinned
+from graphveil.graph.subsets import chosen
 
 
 def graph(num_nodes=200, seed=0):

@@ -16,10 +16,10 @@ from graphveil import runs
 from graphveil._errors import BudgetError, GraphveilError, InvalidInputError, UnprovenError
 from graphveil.grads.step import PrivateStep
 from graphveil.graph.aggregation import Sent
-from graphveil.graph.rooted import rooted
+from graphveil.graph.neighbourhoods import rooted
 from graphveil.methods import GAP, Facts, gap, gap_plan, private
 from graphveil.methods.node import rooted_losses
-from graphveil.nn.hops import AttentionTerms, Encoder, PairAttention
+from graphveil.nn.gap import AttentionTerms, Encoder, PairAttention
 from graphveil.privacy.accounting import epsilon
 from graphveil.privacy.claims import CLAIMS
 from graphveil.privacy.events import SampledGaussianDpEvent, composed, repeated

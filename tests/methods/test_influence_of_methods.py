@@ -17,7 +17,7 @@ from torch_geometric.data import Data
 from graphveil._errors import InvalidInputError, UnprovenError
 from graphveil.graph.caps import cap_receivers
 from graphveil.graph.messages import normalised
-from graphveil.graph.rooted import rooted
+from graphveil.graph.neighbourhoods import rooted
 from graphveil.mechanisms import Gaussian
 from graphveil.methods import Facts, dp_gnn, node
 

@@ -10,7 +10,7 @@ from torch_geometric import nn as pyg
 
 from graphveil._errors import InvalidInputError
 from graphveil.graph.messages import Fan, Messages, normalised
-from graphveil.graph.rooted import rooted
+from graphveil.graph.neighbourhoods import rooted
 from graphveil.nn import GAT, GCN, GIN, SAGE, Sum, make_conv
 
 IN, OUT = 3, 6

@@ -85,7 +85,7 @@ def test_gates_are_moved_with_their_edges(name):
 
 @every_architecture
 def test_gradients_of_gates_are_differences(name, monkeypatch):
-    monkeypatch.setattr("graphveil.nn.kinks.WIDTH", 1e-12)  # else a bend's gradient is none
+    monkeypatch.setattr("graphveil.nn.smooth.WIDTH", 1e-12)  # else a bend's gradient is none
     x, edges, batch, count = two_graphs(torch.float64)
     model = classifier(name).double()
     gate = 0.2 + 0.8 * torch.rand(edges.shape[1], dtype=torch.float64)

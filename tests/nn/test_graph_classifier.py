@@ -10,7 +10,7 @@ from torch_geometric import nn as pyg
 
 from graphveil._errors import InvalidInputError, UnprovenError
 from graphveil.nn import GraphClassifier, InstanceNorm
-from graphveil.nn.batched import pooled
+from graphveil.nn.graph_classifier import pooled
 
 ARCHITECTURES = {
     "gcn": {"conv": "gcn"},

@@ -15,14 +15,14 @@ from nn_cases import (
 )
 from test_graph_classifier import ARCHITECTURES as BATCHED
 from test_graph_classifier import batched, classifier, some_graphs
-from test_rooted_gnn import ARCHITECTURES as ROOTED
-from test_rooted_gnn import network
+from test_node_classifier import ARCHITECTURES as ROOTED
+from test_node_classifier import network
 
 from graphveil._errors import UnprovenError
 from graphveil.grads import ClippedSum, Flat, ragged
 from graphveil.graph.messages import normalised
-from graphveil.graph.rooted import rooted
-from graphveil.nn import RootedGNN
+from graphveil.graph.neighbourhoods import rooted
+from graphveil.nn import NodeClassifier
 
 
 def labels_of(count):
@@ -161,7 +161,7 @@ def test_a_broken_graph_spoils_no_other(name):
 def test_a_graph_taken_for_a_batch_of_nodes_is_refused():
     """Without saying whose rows are whose, nodes of one graph are no examples: they mix."""
     x, edges = random_graph(10, 6, 12)
-    model = RootedGNN(FEATURES, 4, CLASSES).double()
+    model = NodeClassifier(FEATURES, 4, CLASSES).double()
     whole_graph = ClippedSum(
         model,
         lambda module, batch: losses(lambda: module.on_graph(*batch), ((), labels_of(6))),
@@ -173,7 +173,7 @@ def test_a_graph_taken_for_a_batch_of_nodes_is_refused():
 
 def test_dropout_does_not_disturb_the_bound():
     x, edges = random_graph(11, 8, 16)
-    model = RootedGNN(FEATURES, 4, CLASSES, dropout=0.5, norm="layer").double()
+    model = NodeClassifier(FEATURES, 4, CLASSES, dropout=0.5, norm="layer").double()
     tree = rooted(x, normalised(edges, 8), torch.tensor([4]), 1)
     total = ClippedSum(model, losses, Flat(1e-3))([((tree,), labels_of(1))])
     assert sum(float((v * v).sum()) for v in total.values()) <= 1e-6

@@ -15,10 +15,10 @@ import pytest
 from graphveil._errors import BudgetError, InvalidInputError, UnprovenError
 from graphveil.privacy._wal import damaged
 from graphveil.privacy.accounting import account
-from graphveil.privacy.book import Account, Promise, canonical, chained
 from graphveil.privacy.events import composed, repeated
 from graphveil.privacy.guarantee import Charge
 from graphveil.privacy.ledger import Ledger, rounded_down
+from graphveil.privacy.ledger_state import Account, Promise, canonical, chained
 
 NODE, GRAPH = Promise(unit="node"), Promise(unit="graph")
 
@@ -606,7 +606,7 @@ _RACE = """
 import os, sys, time
 import dp_accounting as dpa
 from graphveil._errors import BudgetError
-from graphveil.privacy.book import Promise
+from graphveil.privacy.ledger_state import Promise
 from graphveil.privacy.guarantee import Charge
 from graphveil.privacy.ledger import Ledger
 ledger, start = Ledger(sys.argv[1]), time.time() + 0.3

@@ -14,10 +14,17 @@ import pytest
 from graphveil import runs
 from graphveil._errors import InvalidInputError
 from graphveil.privacy import ledger as ledgers
-from graphveil.privacy.book import NOTHING, Promise, canonical, chained, charges_to_json, releases
 from graphveil.privacy.events import composed, repeated
 from graphveil.privacy.guarantee import Charge
 from graphveil.privacy.ledger import Ledger
+from graphveil.privacy.ledger_state import (
+    NOTHING,
+    Promise,
+    canonical,
+    chained,
+    charges_to_json,
+    releases,
+)
 
 NODE = Promise(unit="node")
 

@@ -14,7 +14,7 @@ from graphveil._inputs import read_text
 from graphveil.cli._shared import figure, force_option, json_option, show
 
 if TYPE_CHECKING:
-    from graphveil.privacy.book import Account, Book
+    from graphveil.privacy.ledger_state import Account, Book
 
 _path = click.argument("path")
 

@@ -149,7 +149,7 @@ def fingerprint(name: str, root: Path, variant: str) -> Data:
     import torch
 
     from graphveil.graph.checks import checked
-    from graphveil.graph.sets import chosen
+    from graphveil.graph.subsets import chosen
 
     data = tu(name, root, "Fingerprint")
     try:

@@ -31,7 +31,7 @@ from torch_geometric.utils import to_undirected
 from graphveil import _validate
 from graphveil._errors import InvalidInputError
 from graphveil.graph.checks import OF_ALL, checked, record_of
-from graphveil.graph.sets import OF_EDGES, OF_NODES
+from graphveil.graph.subsets import OF_EDGES, OF_NODES
 
 GEOMETRIES = {"edges": 4, "moments": 27}  # the columns that with_edge_geometry adds
 _REACH = 2.0  # edges from a graph's middle to a usual node of it

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from graphveil._errors import UnprovenError
-from graphveil.graph.rooted import Rooted
+from graphveil.graph.neighbourhoods import Rooted
 
 Batch = Any
 _SAME = 1e-5  # of a loss: what passes of one shape may differ by

@@ -497,7 +497,7 @@ def make_private(
     when the budget is spent. ``removed`` and ``altered`` say how many loss terms one unit touches:
     (1, 0) where each example is one unit's own, which is the default. Examples that overlap state
     a bound of their own, which is the default then, and less is refused: neighbourhoods over
-    capped messages (:meth:`~graphveil.graph.rooted.RootedTerms.capped`) do. With a
+    capped messages (:meth:`~graphveil.graph.neighbourhoods.RootedTerms.capped`) do. With a
     ``directory`` every step is noted on disk from the first one on, and :meth:`PrivateStep.save`
     writes checkpoints there.
 

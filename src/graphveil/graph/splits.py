@@ -30,7 +30,7 @@ from torch_geometric.data import Data
 from graphveil import _validate
 from graphveil._errors import InvalidInputError
 from graphveil.graph.checks import MASKS, OF_ALL, checked, num_records, record_of
-from graphveil.graph.sets import chosen
+from graphveil.graph.subsets import chosen
 from graphveil.rng import seeded
 
 

@@ -21,7 +21,7 @@ from graphveil.graph.messages import NORMALISATIONS, Messages, normalised
 from graphveil.methods.base import Facts, Plan, Progress
 from graphveil.methods.node import NodeMethod, alone
 from graphveil.methods.training import OPTIMIZERS, fit_open, make_optimizer, seeded_weights
-from graphveil.nn import RootedGNN
+from graphveil.nn import NodeClassifier
 from graphveil.privacy.guarantee import Charge, default_delta
 from graphveil.rng import seeded
 
@@ -41,7 +41,7 @@ class MLPBaseline(NodeMethod):
     steps: int = 150
     optimizer: str = "adam"
 
-    def _network(self, facts: Facts) -> RootedGNN:
+    def _network(self, facts: Facts) -> NodeClassifier:
         return self._mlp(facts, self.num_layers, self.dropout)
 
     def _messages(self, data: Data) -> Messages:
@@ -116,9 +116,9 @@ class GNNBaseline(MLPBaseline):
     encoder_layers: int = 1
     splits: int = 1
 
-    def _network(self, facts: Facts) -> RootedGNN:
+    def _network(self, facts: Facts) -> NodeClassifier:
         _validate.integer("splits", self.splits, f"[1, {facts.num_nodes}]")
-        return RootedGNN(
+        return NodeClassifier(
             self._columns(facts),
             self.hidden_channels,
             facts.num_classes,

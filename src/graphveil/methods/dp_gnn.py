@@ -21,12 +21,12 @@ from graphveil import _validate
 from graphveil._errors import BudgetError, InvalidInputError, UnprovenError
 from graphveil.grads.clipped import ClippedSum
 from graphveil.graph.caps import cap_receivers, cap_senders
+from graphveil.graph.daigavane import sample_paper
 from graphveil.graph.influence import cap_under_removal, influence
 from graphveil.graph.messages import Messages, normalised
-from graphveil.graph.paper import sample_paper
 from graphveil.methods.base import Facts, Plan
 from graphveil.methods.node import SteppedNodeMethod, check_degrees, rooted_losses
-from graphveil.nn import RootedGNN
+from graphveil.nn import NodeClassifier
 from graphveil.privacy.claims import CLAIMS, daigavane_epsilon
 from graphveil.privacy.events import RevealedCountGaussianDpEvent
 from graphveil.privacy.guarantee import Claimed
@@ -68,9 +68,9 @@ class DPGNN(SteppedNodeMethod):
     sampler: str | None = None
     paper: bool = False
 
-    def _network(self, facts: Facts) -> RootedGNN:
+    def _network(self, facts: Facts) -> NodeClassifier:
         _validate.choice("conv", self.conv, ("gcn", "gin", "gat", "sage"))
-        return RootedGNN(
+        return NodeClassifier(
             self._columns(facts),
             self.hidden_channels,
             facts.num_classes,
@@ -283,7 +283,7 @@ class _Norms:
         return dict.fromkeys(blocks, 1.0)
 
 
-def _quantiles(network: RootedGNN, terms: Any) -> dict[str, float]:
+def _quantiles(network: NodeClassifier, terms: Any) -> dict[str, float]:
     """The paper's thresholds: where three quarters of the layers' gradient norms lie below."""
     norms = _Norms()
     batches = terms.batches(torch.arange(min(len(terms), 2000)))

@@ -31,10 +31,10 @@ from graphveil._errors import InvalidInputError, UnprovenError
 from graphveil.grads.linear import SparseExamples
 from graphveil.graph.caps import cap_senders
 from graphveil.graph.messages import Messages, normalised
+from graphveil.graph.neighbourhoods import RootedTerms
 from graphveil.graph.pagerank import pagerank
 from graphveil.graph.private_rows import PrivateRows, kept_columns
 from graphveil.graph.propagation import smoothed
-from graphveil.graph.rooted import RootedTerms
 from graphveil.methods.base import Facts, Progress
 from graphveil.methods.dpar_plan import CHOICE, STEPS, PlannedDPAR
 from graphveil.methods.node import alone, rooted_losses

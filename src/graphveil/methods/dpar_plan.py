@@ -20,7 +20,7 @@ from graphveil.graph.private_rows import CHOICES, PrivateRows
 from graphveil.methods.base import Facts, Plan, signal_to_noise
 from graphveil.methods.node import PrivateNodeMethod
 from graphveil.methods.private import LOUDEST, step_noise
-from graphveil.nn import RootedGNN
+from graphveil.nn import NodeClassifier
 from graphveil.privacy.accounting import calibrate
 from graphveil.privacy.claims import CLAIMS
 from graphveil.privacy.events import SampledGaussianDpEvent, composed, repeated
@@ -131,9 +131,9 @@ class PlannedDPAR(PrivateNodeMethod):
         _validate.number("graph_rate", self._graph_rate, "(0, 1]")
         _validate.number("teleport", self.teleport, "[0, 1]")
 
-    def _network(self, facts: Facts) -> RootedGNN:
+    def _network(self, facts: Facts) -> NodeClassifier:
         """Hidden layers of each node, their weighted sum, logits: the same as summing logits."""
-        network = RootedGNN(
+        network = NodeClassifier(
             self._columns(facts),
             self.hidden_channels,
             facts.num_classes,

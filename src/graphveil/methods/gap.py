@@ -39,13 +39,13 @@ from graphveil.graph.aggregation import (
 )
 from graphveil.graph.caps import cap_receivers
 from graphveil.graph.messages import Messages
-from graphveil.graph.rooted import RootedTerms
+from graphveil.graph.neighbourhoods import RootedTerms
 from graphveil.mechanisms import Gaussian
 from graphveil.methods.base import Facts, Progress
 from graphveil.methods.gap_plan import PAID_FOR, PlannedGAP
 from graphveil.methods.node import rooted_losses
 from graphveil.methods.training import fit_open, seeded_weights
-from graphveil.nn.hops import (
+from graphveil.nn.gap import (
     AttentionTerms,
     GAPNetwork,
     SumHead,

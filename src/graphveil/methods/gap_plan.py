@@ -20,7 +20,7 @@ from graphveil.methods.base import Facts, Plan
 from graphveil.methods.node import PrivateNodeMethod
 from graphveil.methods.private import LOUDEST, OWN_ONLY, step_noise
 from graphveil.methods.training import prepared
-from graphveil.nn.hops import (
+from graphveil.nn.gap import (
     COMBINATIONS,
     Encoder,
     GAPNetwork,

@@ -30,7 +30,7 @@ from graphveil.graph.messages import NORMALISATIONS, Messages, normalised
 from graphveil.methods.base import Facts, Plan, Progress, signal_to_noise
 from graphveil.methods.node import SteppedNodeMethod, rooted_losses
 from graphveil.methods.training import seeded_weights
-from graphveil.nn import RootedGNN
+from graphveil.nn import NodeClassifier
 from graphveil.privacy.claims import CLAIMS, Claim
 from graphveil.privacy.guarantee import Claimed
 from graphveil.rng import SecretStream, SeededStream, seeded
@@ -80,9 +80,9 @@ class GraphSplit(SteppedNodeMethod):
     decay: float = 1.0
     paper: bool = False
 
-    def _network(self, facts: Facts) -> RootedGNN:
+    def _network(self, facts: Facts) -> NodeClassifier:
         _validate.choice("conv", self.conv, ("gcn", "gin", "gat", "sage"))
-        return RootedGNN(
+        return NodeClassifier(
             self._columns(facts),
             self.hidden_channels,
             facts.num_classes,

@@ -21,7 +21,7 @@ from graphveil.graph.propagation import smoothed
 from graphveil.methods.base import Facts
 from graphveil.methods.node import NodeMethod, SteppedNodeMethod, alone
 from graphveil.methods.private import INFERENCE
-from graphveil.nn import RootedGNN
+from graphveil.nn import NodeClassifier
 
 
 @dataclass(kw_only=True)
@@ -36,7 +36,7 @@ class DPMLP(SteppedNodeMethod):
 
     num_layers: int = 2
 
-    def _network(self, facts: Facts) -> RootedGNN:
+    def _network(self, facts: Facts) -> NodeClassifier:
         return self._mlp(facts, self.num_layers)
 
     def _influence(self, facts: Facts) -> tuple[int, int]:

@@ -23,12 +23,12 @@ from graphveil.graph.caps import cap_senders
 from graphveil.graph.checks import checked
 from graphveil.graph.influence import count_units
 from graphveil.graph.messages import Messages, normalised
-from graphveil.graph.rooted import Rooted, RootedTerms
+from graphveil.graph.neighbourhoods import Rooted, RootedTerms
 from graphveil.mechanisms import Gaussian
 from graphveil.methods.base import Facts, Method
 from graphveil.methods.private import INFERENCE, PrivateMethod, SteppedMethod
 from graphveil.methods.training import FEATURES, prepared
-from graphveil.nn import RootedGNN
+from graphveil.nn import NodeClassifier
 from graphveil.privacy.accounting import calibrate
 from graphveil.privacy.events import repeated
 from graphveil.privacy.guarantee import Charge, check_delta
@@ -69,9 +69,9 @@ class NodeMethod(Method):
         _validate.integer("projection", self.projection, "[1, inf)")
         _validate.integer("project_above", self.project_above, "[1, inf)")
 
-    def _mlp(self, facts: Facts, layers: int, dropout: float = 0.0) -> RootedGNN:
+    def _mlp(self, facts: Facts, layers: int, dropout: float = 0.0) -> NodeClassifier:
         """A network of each node's own row."""
-        return RootedGNN(
+        return NodeClassifier(
             self._columns(facts),
             self.hidden_channels,
             facts.num_classes,

@@ -25,7 +25,7 @@ from graphveil._files import private_directory, write_file
 from graphveil.grads import make_private
 from graphveil.grads.clipped import Losses
 from graphveil.grads.step import PrivateStep
-from graphveil.graph.rooted import RootedTerms
+from graphveil.graph.neighbourhoods import RootedTerms
 from graphveil.methods.base import Facts, Method, Plan, Progress, signal_to_noise
 from graphveil.methods.training import CLIPPINGS, OPTIMIZERS, Average, make_optimizer
 from graphveil.privacy.accounting import calibrate

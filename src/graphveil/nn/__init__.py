@@ -5,10 +5,10 @@ Ordinary modules. Every parameter lives in a layer whose per-example gradients
 neighbourhood, or its own graph, and nothing else.
 """
 
-from graphveil.nn.batched import GraphClassifier, InstanceNorm
 from graphveil.nn.convs import CONVS, GAT, GCN, GIN, SAGE, Conv, Sum, make_conv
+from graphveil.nn.graph_classifier import GraphClassifier, InstanceNorm
 from graphveil.nn.mlp import ACTIVATIONS, MLP
-from graphveil.nn.rooted import RootedGNN
+from graphveil.nn.node_classifier import NodeClassifier
 
 __all__ = [
     "ACTIVATIONS",
@@ -21,7 +21,7 @@ __all__ = [
     "Conv",
     "GraphClassifier",
     "InstanceNorm",
-    "RootedGNN",
+    "NodeClassifier",
     "Sum",
     "make_conv",
 ]

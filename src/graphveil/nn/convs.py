@@ -20,8 +20,8 @@ from graphveil import _validate
 from graphveil._errors import InvalidInputError
 from graphveil.grads.layers import Affine, HeadDot, SelfWeight
 from graphveil.graph.messages import Neighbourhoods
-from graphveil.nn.kinks import leaky_relu
 from graphveil.nn.mlp import MLP
+from graphveil.nn.smooth import leaky_relu
 
 
 class Conv(nn.Module, ABC):
@@ -49,8 +49,8 @@ class SAGE(Conv):
     """``W mean_j(h_j) + b + V h_i``; with ``aggregation="max"`` the largest, channel by channel.
 
     Weights are not used. A node that no message reaches has zeros in the place of the mean. The
-    gradient of the largest jumps where messages tie (see :mod:`graphveil.nn.kinks`); no method here
-    trains with it.
+    gradient of the largest jumps where messages tie (see :mod:`graphveil.nn.smooth`); no method
+    here trains with it.
     """
 
     def __init__(self, in_channels: int, out_channels: int, aggregation: str = "mean") -> None:

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from graphveil import _validate
 from graphveil._errors import InvalidInputError
 from graphveil.grads.coins import Dropout
-from graphveil.nn.kinks import elu, gelu, leaky_relu, relu, selu, softplus
+from graphveil.nn.smooth import elu, gelu, leaky_relu, relu, selu, softplus
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "tanh": torch.tanh,  # bounded: what clips least in private training

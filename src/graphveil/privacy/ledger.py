@@ -2,7 +2,7 @@
 
 A ledger is one SQLite file with one table of *entries*. An entry is a JSON body, the hash of the
 entry before it, and the hash of both; everything else is folded from the entries
-(:mod:`graphveil.privacy.book`). Their kinds:
+(:mod:`graphveil.privacy.ledger_state`). Their kinds:
 
 =========  ======================================================================================
 ledger     the first: format, and the secret that fingerprints are keyed with
@@ -39,7 +39,10 @@ from graphveil import _validate
 from graphveil._errors import BudgetError, InvalidInputError, UnprovenError
 from graphveil._files import link
 from graphveil.privacy._wal import damaged, holds_entries, names
-from graphveil.privacy.book import (
+from graphveil.privacy.composing import together
+from graphveil.privacy.events import composed, to_json
+from graphveil.privacy.guarantee import Charge, round_up
+from graphveil.privacy.ledger_state import (
     FORMAT,
     NOTHING,
     Account,
@@ -54,9 +57,6 @@ from graphveil.privacy.book import (
     fold,
     releases,
 )
-from graphveil.privacy.composing import together
-from graphveil.privacy.events import composed, to_json
-from graphveil.privacy.guarantee import Charge, round_up
 
 _APPLICATION = 0x67766C67  # in the header of the file: what kind of SQLite file it is
 _BLOCK = 512  # bytes: every page of SQLite's is a multiple

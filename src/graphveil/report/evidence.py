@@ -18,8 +18,8 @@ from graphveil.data.catalog import CATALOG, Entry
 from graphveil.methods import Facts, Method
 from graphveil.methods.private import PrivateMethod
 from graphveil.privacy.accounting import account
-from graphveil.privacy.book import releases
 from graphveil.privacy.guarantee import Certificate
+from graphveil.privacy.ledger_state import releases
 from graphveil.runs.files import read_json, reading
 
 AUDIT_FORMAT = 1

@@ -28,6 +28,7 @@ where the directory is opened to others.
 """
 
 from graphveil.runs.charged import check_charged
+from graphveil.runs.charging import charged_to, was_charged
 from graphveil.runs.directory import (
     FILES,
     LOSSES,
@@ -44,7 +45,6 @@ from graphveil.runs.files import write_text
 from graphveil.runs.metrics import METRICS, OUTSIDE, measure
 from graphveil.runs.predicting import predict
 from graphveil.runs.source import Arranged, Source
-from graphveil.runs.spending import charged_to, was_charged
 from graphveil.runs.training import check, train, write
 from graphveil.runs.tuned import check_tuning, tune
 

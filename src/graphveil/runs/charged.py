@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from graphveil._errors import InvalidInputError
-from graphveil.privacy.book import (
+from graphveil.privacy.ledger import Ledger
+from graphveil.privacy.ledger_state import (
     FORMAT,
     Book,
     Reservation,
@@ -16,10 +17,9 @@ from graphveil.privacy.book import (
     charges_to_json,
     releases,
 )
-from graphveil.privacy.ledger import Ledger
+from graphveil.runs.charging import PREDICTION, noted_in, reserved_by
 from graphveil.runs.directory import state_of_run, steps_noted
 from graphveil.runs.files import read_json, reading
-from graphveil.runs.spending import PREDICTION, noted_in, reserved_by
 
 
 def check_charged(ledger: str | Path, directories: Sequence[str | Path]) -> int:

@@ -27,9 +27,9 @@ from graphveil.methods.base import Plan
 from graphveil.methods.private import PrivateMethod
 from graphveil.privacy.events import from_json, to_json
 from graphveil.privacy.guarantee import Certificate, Charge, versions
+from graphveil.runs.charging import CHECKPOINT, LEDGER, Spending, noted_in
 from graphveil.runs.files import LOG, log, read_json, reading, unusable, write_json
 from graphveil.runs.source import Arranged, Source
-from graphveil.runs.spending import CHECKPOINT, LEDGER, Spending, noted_in
 
 FORMAT = 1
 FILES = (

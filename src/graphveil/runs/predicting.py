@@ -13,6 +13,7 @@ from torch_geometric.data import Data
 from graphveil._errors import InvalidInputError
 from graphveil.methods import Method
 from graphveil.methods.node import PrivateNodeMethod
+from graphveil.runs.charging import Spending, for_prediction
 from graphveil.runs.directory import (
     in_order,
     read,
@@ -21,7 +22,6 @@ from graphveil.runs.directory import (
     write_events,
 )
 from graphveil.runs.files import locked, log, read_json, unusable
-from graphveil.runs.spending import Spending, for_prediction
 
 
 def predict(

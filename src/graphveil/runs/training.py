@@ -22,7 +22,18 @@ from graphveil.grads.journal import Nobody
 from graphveil.graph.checks import MASKS
 from graphveil.methods import Facts, Method
 from graphveil.methods.base import Progress
-from graphveil.privacy.book import keyed, releases, tally
+from graphveil.privacy.ledger_state import keyed, releases, tally
+from graphveil.runs.charging import (
+    CHECKPOINT,
+    LEDGER,
+    Spending,
+    abandoned,
+    content_hash,
+    kept_beside,
+    noted_in,
+    refuse_uncharged,
+)
+from graphveil.runs.charging import begun as spending_begun
 from graphveil.runs.directory import (
     _FINGERPRINT,
     _KEY,
@@ -43,17 +54,6 @@ from graphveil.runs.directory import (
 from graphveil.runs.files import behind_links, locked, log, read_json, reading, unusable, write_json
 from graphveil.runs.metrics import measure
 from graphveil.runs.source import Arranged, Source
-from graphveil.runs.spending import (
-    CHECKPOINT,
-    LEDGER,
-    Spending,
-    abandoned,
-    content_hash,
-    kept_beside,
-    noted_in,
-    refuse_uncharged,
-)
-from graphveil.runs.spending import begun as spending_begun
 
 NOTHING = "Nothing was released or charged."
 _PRIVATE = "training losses, read off records without noise; no certificate covers them"

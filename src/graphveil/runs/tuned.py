@@ -13,12 +13,12 @@ from typing import Any
 from graphveil._errors import InvalidInputError
 from graphveil._files import private_directory, write_file
 from graphveil.methods import Facts, Method
+from graphveil.runs.charging import begun as spending_begun
+from graphveil.runs.charging import kept_beside
 from graphveil.runs.directory import FORMAT, LOG, _finish, _plain, _settings, state
 from graphveil.runs.files import behind_links, locked, write_json
 from graphveil.runs.metrics import measure
 from graphveil.runs.source import Arranged, Source
-from graphveil.runs.spending import begun as spending_begun
-from graphveil.runs.spending import kept_beside
 from graphveil.runs.training import NOTHING, _check, _discard, _loaded, _set_aside, _undo
 
 _STAYS = (

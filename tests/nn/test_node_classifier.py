@@ -10,8 +10,8 @@ from nn_cases import CLASSES, FEATURES, graphs, random_graph
 
 from graphveil._errors import InvalidInputError, UnprovenError
 from graphveil.graph.messages import normalised
-from graphveil.graph.rooted import RootedTerms, reach, rooted
-from graphveil.nn import RootedGNN
+from graphveil.graph.neighbourhoods import RootedTerms, reach, rooted
+from graphveil.nn import NodeClassifier
 
 ARCHITECTURES = {
     "gcn": {"conv": "gcn"},
@@ -32,7 +32,7 @@ def network(name, num_layers):
     options = dict(ARCHITECTURES[name])
     if num_layers == 0 and name.endswith("bare"):
         options["decoder_layers"] = 1
-    return RootedGNN(FEATURES, 4, CLASSES, num_layers=num_layers, **options).double()
+    return NodeClassifier(FEATURES, 4, CLASSES, num_layers=num_layers, **options).double()
 
 
 def walked(messages, root, depth):
@@ -105,7 +105,7 @@ def test_every_term_drawn_is_in_one_batch(graph, depth, rows, data):
 
 def test_no_roots():
     around = rooted(torch.eye(3), normalised(torch.tensor([[0], [1]]), 3), torch.arange(0), 2)
-    assert RootedGNN(3, 4, 2, num_layers=2)(around).shape == (0, 2)
+    assert NodeClassifier(3, 4, 2, num_layers=2)(around).shape == (0, 2)
 
 
 @pytest.mark.parametrize("name", ARCHITECTURES)
@@ -159,7 +159,7 @@ def test_a_root_reads_its_own_neighbourhood_alone(name):
 def test_dropout_is_drawn_in_training_only():
     x, edges = random_graph(5, 8, 16)
     around = rooted(x.float(), normalised(edges, 8), torch.arange(8), 1)
-    model = RootedGNN(FEATURES, 8, CLASSES, dropout=0.5)
+    model = NodeClassifier(FEATURES, 8, CLASSES, dropout=0.5)
     assert not torch.equal(model(around), model(around))
     model.eval()
     assert torch.equal(model(around), model(around))
@@ -176,11 +176,11 @@ def test_depth_zero_is_an_mlp_on_the_root():
 def test_networks_and_neighbourhoods_that_do_not_fit_are_refused():
     around = rooted(torch.eye(3), normalised(torch.tensor([[0], [1]]), 3), torch.arange(3), 1)
     with pytest.raises(InvalidInputError, match=r"as deep as the network, 2 layers. Got 1"):
-        RootedGNN(3, 4, 2, num_layers=2)(around)
+        NodeClassifier(3, 4, 2, num_layers=2)(around)
     with pytest.raises(InvalidInputError, match="must have a layer"):
-        RootedGNN(3, 4, 2, num_layers=0, encoder_layers=0, decoder_layers=0)
+        NodeClassifier(3, 4, 2, num_layers=0, encoder_layers=0, decoder_layers=0)
     with pytest.raises(InvalidInputError, match="'num_layers'"):
-        RootedGNN(3, 4, 2, num_layers=-1)
+        NodeClassifier(3, 4, 2, num_layers=-1)
 
 
 def test_terms_are_made_from_messages_and_name_their_cap():

@@ -18,8 +18,8 @@ from graphveil.grads.layers import Affine
 from graphveil.grads.rows import ragged
 from graphveil.graph.messages import NORMALISATIONS, normalised
 from graphveil.nn.convs import make_conv
-from graphveil.nn.kinks import largest
 from graphveil.nn.mlp import MLP, Activated
+from graphveil.nn.smooth import largest
 
 
 class InstanceNorm(nn.Module):

@@ -10,8 +10,8 @@ from torch.nn import functional as F
 from graphveil._errors import InvalidInputError
 from graphveil.grads import ClippedSum, Flat
 from graphveil.graph.messages import Messages
-from graphveil.graph.rooted import rooted
-from graphveil.nn.hops import (
+from graphveil.graph.neighbourhoods import rooted
+from graphveil.nn.gap import (
     AttentionTerms,
     Encoder,
     HopHead,

@@ -8,12 +8,12 @@ from torch.nn import functional as F
 from graphveil import _validate
 from graphveil._errors import InvalidInputError
 from graphveil.graph.messages import Messages
-from graphveil.graph.rooted import Rooted
+from graphveil.graph.neighbourhoods import Rooted
 from graphveil.nn.convs import make_conv
 from graphveil.nn.mlp import ACTIVATIONS, MLP, Activated
 
 
-class RootedGNN(nn.Module):
+class NodeClassifier(nn.Module):
     """An encoder of each node by itself, ``num_layers`` convolutions, a decoder of the root.
 
     Norm, activation and dropout follow every layer but the last. Any of the three parts may have no

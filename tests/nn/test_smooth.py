@@ -7,8 +7,8 @@ from torch.nn import functional as F
 
 from graphveil.grads import Flat
 from graphveil.grads.clipped import ClippedSum
-from graphveil.nn import GraphClassifier, batched, kinks
-from graphveil.nn.kinks import WIDTH, largest, leaky_relu, relu, selu
+from graphveil.nn import GraphClassifier, graph_classifier, smooth
+from graphveil.nn.smooth import WIDTH, largest, leaky_relu, relu, selu
 
 BENT = {
     "relu": (relu, F.relu),
@@ -98,6 +98,6 @@ def test_last_bits_do_not_turn_a_clipped_gradient_round(how, monkeypatch):
         return float((clipped(first + bits) - clipped(first - bits)).norm())
 
     assert moved() < 10 * LAST_BITS / WIDTH
-    monkeypatch.setattr(batched, "largest", plain_largest)
-    monkeypatch.setattr(kinks, "WIDTH", 1e-30)
+    monkeypatch.setattr(graph_classifier, "largest", plain_largest)
+    monkeypatch.setattr(smooth, "WIDTH", 1e-30)
     assert moved() > 0.5  # plain ones do

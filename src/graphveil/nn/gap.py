@@ -16,9 +16,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from graphveil import _validate
-from graphveil.graph.rooted import Rooted
-from graphveil.nn.kinks import sigmoid
+from graphveil.graph.neighbourhoods import Rooted
 from graphveil.nn.mlp import MLP, Activated
+from graphveil.nn.smooth import sigmoid
 
 COMBINATIONS = ("concat", "attention")
 

@@ -37,9 +37,9 @@ from graphveil._files import write_file
 from graphveil.graph.checks import num_classes_of, num_records, record_of, void_of
 from graphveil.methods import METHODS, Facts, Method, Plan
 from graphveil.methods.node import PrivateNodeMethod
-from graphveil.privacy.book import Account, Promise, Reservation, charges_to_json
 from graphveil.privacy.guarantee import Charge, default_delta
 from graphveil.privacy.ledger import Fits, Ledger
+from graphveil.privacy.ledger_state import Account, Promise, Reservation, charges_to_json
 from graphveil.runs.files import read_json, reading, write_json
 from graphveil.runs.source import Source
 
