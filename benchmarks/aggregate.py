@@ -16,7 +16,8 @@ import time
 
 import torch
 
-from graphveil.graph.aggregation import Sent, incoming, sensitivity, unit_rows
+from graphveil.graph.aggregation import Sent, incoming, unit_rows
+from graphveil.graph.influence import sensitivity
 from graphveil.mechanisms import Gaussian
 from graphveil.rng import secret
 

@@ -13,17 +13,17 @@ from scipy import stats
 from graphveil._errors import InvalidInputError, RefusedError
 from graphveil.graph import aggregation
 from graphveil.graph.aggregation import (
-    SIMILARITIES,
     Sent,
     bounded_rows,
     evidence,
     incoming,
     pairwise,
-    sensitivity,
     similarity,
     through,
     unit_rows,
 )
+from graphveil.graph.choices import SIMILARITIES
+from graphveil.graph.influence import sensitivity
 from graphveil.graph.messages import Messages
 from graphveil.mechanisms import Gaussian
 from graphveil.nn.gap import PairAttention
@@ -96,12 +96,12 @@ PAIRS = {"attention": attention(False), "saturated attention": attention(True)}
 # What a message's weight is a product of, and the largest it can be (by its evidence's length).
 WEIGHTINGS = {
     "none": 1.0,
-    **{how: largest for how, (_, largest) in SIMILARITIES.items()},
+    **SIMILARITIES,
     "attention": 1.0,
     "saturated attention": 1.0,
     "evidence": 1.0,
     "evidence, shared": 1.0,
-    "evidence, sigmoid": SIMILARITIES["sigmoid"][1],
+    "evidence, sigmoid": SIMILARITIES["sigmoid"],
     "evidence, shared, half": 1.0,
     "evidence, shared, saturated attention": 1.0,
 }
@@ -565,4 +565,4 @@ def test_weights_by_similarity_are_the_map_of_the_cosine():
         found = similarity(messages, rows, how)
         torch.testing.assert_close(found, weight, rtol=0, atol=1e-4)
         assert found.min() >= 0
-        assert found.max() <= SIMILARITIES[how][1]
+        assert found.max() <= SIMILARITIES[how]

@@ -11,7 +11,8 @@ from torch_geometric import nn as pyg
 from graphveil._errors import InvalidInputError
 from graphveil.graph.messages import Fan, Messages, normalised
 from graphveil.graph.neighbourhoods import rooted
-from graphveil.nn import GAT, GCN, GIN, SAGE, Sum, make_conv
+from graphveil.nn import GAT, GCN, GIN, SAGE, Sum
+from graphveil.nn.descriptions import Convolution
 
 IN, OUT = 3, 6
 CONVS = {
@@ -250,7 +251,7 @@ def test_sum_by_hand(graph):
 
 def test_words_and_shapes_that_make_no_sense_are_refused():
     with pytest.raises(InvalidInputError, match=r"'conv' .* Got 'cheb'"):
-        make_conv("cheb", 3, 4)
+        Convolution(kind="cheb", in_channels=3, out_channels=4)
     with pytest.raises(InvalidInputError, match="multiple of its 3 heads"):
         GAT(3, 4, heads=3)
     with pytest.raises(InvalidInputError, match="'attention'"):

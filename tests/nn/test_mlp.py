@@ -6,6 +6,7 @@ from torch import nn
 
 from graphveil._errors import InvalidInputError
 from graphveil.nn import ACTIVATIONS, MLP
+from graphveil.nn.mlp import FUNCTIONS
 
 
 @pytest.mark.parametrize("activation", ACTIVATIONS)
@@ -15,7 +16,7 @@ def test_layers_with_activations_between(activation, num_layers):
     x = torch.randn(4, 7, 3)
     h = mlp.linears[0](x)
     for linear in mlp.linears[1:]:
-        h = linear(ACTIVATIONS[activation](h))
+        h = linear(FUNCTIONS[activation](h))
     torch.testing.assert_close(mlp(x), h)
     assert h.shape == (4, 7, 2)
 

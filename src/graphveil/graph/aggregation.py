@@ -10,7 +10,8 @@ rounding up to a total of 2^23; without weights even float32 adds them exactly, 
 Taking one message away therefore changes a sum by that message, and by nothing else: no rounding
 error in the row of a hub can hide or betray a sender, and the order of messages does not matter.
 
-**Sensitivity** (docs/guarantees/gap.md), with every weight at most ``w``:
+**Sensitivity** (docs/guarantees/gap.md; :func:`graphveil.graph.influence.sensitivity`), with every
+weight at most ``w``:
 
 ==================  ============================================  ==========================
 unit                what changes                                  l2 norm at most
@@ -27,7 +28,6 @@ weight min(1, sqrt(D / length of the list)): their squares add up to at most D.
 
 from __future__ import annotations
 
-import math
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -38,11 +38,11 @@ from torch.nn import functional as F
 
 from graphveil import _validate
 from graphveil.graph.caps import cap_receivers, cap_senders
+from graphveil.graph.choices import CAPS, SIMILARITIES
 from graphveil.graph.messages import Messages
 from graphveil.mechanisms import Gaussian
 from graphveil.rng import SecretStream
 
-CAPS = ("hard", "soft")
 EDGES_AT_ONCE = 1 << 19
 ROWS_AT_ONCE = 1 << 17
 _BLOCK = 1 << 14
@@ -50,19 +50,11 @@ _ROW_STEP, _WEIGHT_STEP = 2.0**-16, 2.0**-14
 _PIECE = 256  # sums of so many rows are below 2^8, which leaves float32 the 16 bits it needs
 _FAINT = 2.0**-7  # evidence shorter than this is not scaled up to length 1
 
-# Maps of the cosine of two rows to a weight, and the largest weight each can give.
-SIMILARITIES: dict[str, tuple[Callable[[Tensor], Tensor], float]] = {
-    "sigmoid": (torch.sigmoid, 1 / (1 + math.exp(-1))),
-    "half": (lambda cosine: (1 + cosine) / 2, 1.0),
-    "positive": (lambda cosine: cosine.clamp_min(0.0), 1.0),
+_WEIGHT_OF_COSINE: dict[str, Callable[[Tensor], Tensor]] = {
+    "sigmoid": torch.sigmoid,
+    "half": lambda cosine: (1 + cosine) / 2,
+    "positive": lambda cosine: cosine.clamp_min(0.0),
 }
-
-
-def sensitivity(unit: str, largest_weight: float = 1.0, sender_cap: int = 1) -> float:
-    """How far taking away one unit moves an aggregate, a node's own row left out."""
-    if unit == "node":
-        return math.sqrt(_validate.integer("sender_cap", sender_cap, "[1, inf)")) * largest_weight
-    return largest_weight if unit == "edge-directed" else math.sqrt(2) * largest_weight
 
 
 def incoming(
@@ -200,7 +192,8 @@ def pairwise(
 
 def similarity(messages: Messages, rows: Tensor, how: str) -> Tensor:
     """The weight of every message by the cosine of its two ends' rows, which have length 1."""
-    map_cosine, largest = SIMILARITIES[_validate.choice("similarity", how, tuple(SIMILARITIES))]
+    how = _validate.choice("similarity", how, tuple(SIMILARITIES))
+    map_cosine, largest = _WEIGHT_OF_COSINE[how], SIMILARITIES[how]
 
     def weigh(senders: Tensor, receivers: Tensor) -> Tensor:
         cosine = (rows[senders].double() * rows[receivers].double()).sum(1)

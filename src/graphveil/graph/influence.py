@@ -25,11 +25,13 @@ are free.
 
 from __future__ import annotations
 
+import math
+
 from graphveil import _validate
 from graphveil._errors import InvalidInputError, UnprovenError
+from graphveil.graph.choices import NORMALISATIONS
 
 UNITS = ("node", "edge-directed", "edge-undirected")
-WEIGHTS = ("inverse-degree", "symmetric", "none")
 
 
 def influence(
@@ -53,7 +55,7 @@ def influence(
     """
     unit = _validate.choice("unit", unit, UNITS)
     relation = _validate.choice("relation", relation, ("withhold", "remove"))
-    weights = _validate.choice("weights", weights, WEIGHTS)
+    weights = _validate.choice("weights", weights, NORMALISATIONS)
     layers = _validate.integer("num_layers", num_layers, "[0, 1000]")
     terms = _validate.integer("num_train", num_train, "[1, inf)")
     cap = None if sender_cap is None else _validate.integer("sender_cap", sender_cap, "[1, inf)")
@@ -71,6 +73,17 @@ def influence(
     altered = _altered_by_node(layers, cap, degree)
     # A node without a loss term removes none and may alter them all: (1, terms - 1) is not enough.
     return (1, altered) if altered < terms else (0, terms)
+
+
+def sensitivity(unit: str, largest_weight: float = 1.0, sender_cap: int = 1) -> float:
+    """How far taking away one unit moves an aggregate of neighbours, a node's own row left out.
+
+    ``largest_weight`` bounds every message's weight. The table and its proof stand in
+    :mod:`graphveil.graph.aggregation`.
+    """
+    if unit == "node":
+        return math.sqrt(_validate.integer("sender_cap", sender_cap, "[1, inf)")) * largest_weight
+    return largest_weight if unit == "edge-directed" else math.sqrt(2) * largest_weight
 
 
 def cap_under_removal(num_layers: int, sender_cap: int | None, public_degree: int) -> int | None:

@@ -27,10 +27,9 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from graphveil import _validate
+from graphveil.graph.choices import NORMALISATIONS
 
 _AT_ONCE = 1 << 14  # messages whose states are held together
-
-NORMALISATIONS = ("inverse-degree", "symmetric", "none")
 
 
 class Neighbourhoods(Protocol):

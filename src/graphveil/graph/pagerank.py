@@ -33,8 +33,8 @@ from torch import Tensor
 
 from graphveil import _validate
 from graphveil._errors import InvalidInputError
+from graphveil.graph.choices import RANKINGS
 
-WAYS = ("ista", "push")
 _SEEDS_AT_ONCE = 256
 _ROUNDING = 1e-15  # steps this short are made of rounding
 _GROWING = 1.01  # supports that grow by less are worth solving on
@@ -56,7 +56,7 @@ def pagerank(
     without edges stays there. ``rho`` is what is given up for locality: larger ones give fewer
     entries. ``tolerance`` matters to ``ista`` alone.
     """
-    _validate.choice("how", how, WAYS)
+    _validate.choice("how", how, RANKINGS)
     _validate.number("alpha", alpha, "(0, 1)")
     _validate.number("rho", rho, "(0, 1)")
     _validate.number("tolerance", tolerance, "(0, 1]")

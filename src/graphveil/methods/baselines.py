@@ -16,8 +16,9 @@ from torch_geometric.data import Data
 
 from graphveil import _validate
 from graphveil.graph.caps import cap_senders
+from graphveil.graph.choices import NORMALISATIONS
 from graphveil.graph.groups import random_groups, within
-from graphveil.graph.messages import NORMALISATIONS, Messages, normalised
+from graphveil.graph.messages import Messages, normalised
 from graphveil.methods.base import Facts, Plan, Progress
 from graphveil.methods.node import NodeMethod, alone
 from graphveil.methods.training import OPTIMIZERS, fit_open, make_optimizer, seeded_weights

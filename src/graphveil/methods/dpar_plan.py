@@ -15,7 +15,7 @@ from scipy import optimize, special
 
 from graphveil import _validate
 from graphveil._errors import BudgetError, InvalidInputError, UnprovenError
-from graphveil.graph.pagerank import WAYS
+from graphveil.graph.choices import RANKINGS
 from graphveil.graph.private_rows import CHOICES, PrivateRows
 from graphveil.methods.base import Facts, Plan, signal_to_noise
 from graphveil.methods.node import PrivateNodeMethod
@@ -120,7 +120,7 @@ class PlannedDPAR(PrivateNodeMethod):
                 "counts those of nodes that take no part. Got clipping='quantile' instead; use "
                 "'flat', or train on all nodes."
             )
-        _validate.choice("ranking", self.ranking, WAYS)
+        _validate.choice("ranking", self.ranking, RANKINGS)
         _validate.integer("neighbours", self.neighbours, "[1, 1e9]")
         _validate.integer("column_cap", self.column_cap, "[1, 1e9]")
         _validate.integer("smoothing_steps", self.smoothing_steps, "[0, 1000]")

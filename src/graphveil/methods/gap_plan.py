@@ -14,7 +14,8 @@ from torch import Tensor, nn
 
 from graphveil import _validate
 from graphveil._errors import BudgetError, InvalidInputError, UnprovenError
-from graphveil.graph.aggregation import CAPS, SIMILARITIES, sensitivity
+from graphveil.graph.choices import CAPS, SIMILARITIES
+from graphveil.graph.influence import sensitivity
 from graphveil.mechanisms import Gaussian
 from graphveil.methods.base import Facts, Plan
 from graphveil.methods.node import PrivateNodeMethod
@@ -123,7 +124,7 @@ class PlannedGAP(PrivateNodeMethod):
 
     @property
     def _largest_weight(self) -> float:
-        return SIMILARITIES[self.similarity][1] if self.weighting == "similarity" else 1.0
+        return SIMILARITIES[self.similarity] if self.weighting == "similarity" else 1.0
 
     def _bound(self, unit: str) -> float:
         return sensitivity(unit, self._largest_weight, self._sender_cap)

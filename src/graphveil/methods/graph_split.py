@@ -25,8 +25,9 @@ from graphveil._errors import BudgetError, InvalidInputError, UnprovenError
 from graphveil.grads.clipped import Losses
 from graphveil.grads.rows import ragged
 from graphveil.graph.caps import cap_senders
+from graphveil.graph.choices import NORMALISATIONS
 from graphveil.graph.groups import random_groups, within
-from graphveil.graph.messages import NORMALISATIONS, Messages, normalised
+from graphveil.graph.messages import Messages, normalised
 from graphveil.methods.base import Facts, Plan, Progress, signal_to_noise
 from graphveil.methods.node import SteppedNodeMethod, rooted_losses
 from graphveil.methods.training import seeded_weights

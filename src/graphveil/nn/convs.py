@@ -16,10 +16,9 @@ from typing import Any, final
 
 from torch import Tensor, nn
 
-from graphveil import _validate
-from graphveil._errors import InvalidInputError
 from graphveil.grads.layers import Affine, HeadDot, SelfWeight
 from graphveil.graph.messages import Neighbourhoods
+from graphveil.nn.descriptions import Convolution
 from graphveil.nn.mlp import MLP
 from graphveil.nn.smooth import leaky_relu
 
@@ -55,7 +54,8 @@ class SAGE(Conv):
 
     def __init__(self, in_channels: int, out_channels: int, aggregation: str = "mean") -> None:
         super().__init__()
-        self.aggregation = _validate.choice("aggregation", aggregation, ("mean", "max"))
+        _check("sage", in_channels, out_channels, aggregation=aggregation)
+        self.aggregation = aggregation
         self.lin_neighbours = nn.Linear(in_channels, out_channels)
         self.lin_self = nn.Linear(in_channels, out_channels, bias=False)
 
@@ -92,7 +92,8 @@ class Sum(Conv):
 
     def __init__(self, in_channels: int, out_channels: int, scale: float = 1.0) -> None:
         super().__init__()
-        self.scale = _validate.number("scale", scale, "(0, inf)")
+        _check("sum", in_channels, out_channels, scale=scale)
+        self.scale = float(scale)
         self.lin = nn.Linear(in_channels, out_channels)
 
     def forward(self, h: Tensor, via: Neighbourhoods) -> Tensor:
@@ -121,14 +122,8 @@ class GAT(Conv):
         concat: bool = True,
     ) -> None:
         super().__init__()
-        self.heads = _validate.integer("heads", heads, "[1, inf)")
-        self.attention = _validate.choice("attention", attention, ("additive", "dot"))
-        if concat and out_channels % heads:
-            raise InvalidInputError(
-                f"The channels of a layer must be a multiple of its {heads} heads. Got "
-                f"{out_channels} instead."
-            )
-        self.concat = concat
+        _check("gat", in_channels, out_channels, heads=heads, attention=attention, concat=concat)
+        self.heads, self.attention, self.concat = int(heads), attention, concat
         self.channels = out_channels // heads if concat else out_channels
         width = heads * self.channels
         if attention == "dot":
@@ -158,8 +153,8 @@ class GAT(Conv):
         return x.unflatten(-1, (self.heads, self.channels))
 
 
-CONVS: dict[str, type[Conv]] = {"gcn": GCN, "sage": SAGE, "gin": GIN, "gat": GAT, "sum": Sum}
-_OPTIONS = {
+CLASSES: dict[str, type[Conv]] = {"gcn": GCN, "sage": SAGE, "gin": GIN, "gat": GAT, "sum": Sum}
+OPTIONS = {
     "gcn": (),
     "sage": ("aggregation",),
     "gin": ("activation",),
@@ -168,8 +163,5 @@ _OPTIONS = {
 }
 
 
-def make_conv(kind: str, in_channels: int, out_channels: int, **options: Any) -> Conv:
-    """A convolution by name, given those of the ``options`` that it has."""
-    _validate.choice("conv", kind, tuple(CONVS))
-    own = {name: options[name] for name in _OPTIONS[kind] if name in options}
-    return CONVS[kind](in_channels, out_channels, **own)
+def _check(kind: str, in_channels: int, out_channels: int, **options: Any) -> None:
+    Convolution(kind=kind, in_channels=in_channels, out_channels=out_channels, **options)

@@ -17,10 +17,9 @@ from torch.nn import functional as F
 
 from graphveil import _validate
 from graphveil.graph.neighbourhoods import Rooted
+from graphveil.nn.descriptions import COMBINATIONS
 from graphveil.nn.mlp import MLP, Activated
 from graphveil.nn.smooth import sigmoid
-
-COMBINATIONS = ("concat", "attention")
 
 
 class SparseRows:

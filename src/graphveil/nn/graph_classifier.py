@@ -12,13 +12,11 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from graphveil import _validate
-from graphveil._errors import InvalidInputError, UnprovenError
+from graphveil._errors import InvalidInputError
 from graphveil.grads.layers import Affine
 from graphveil.grads.rows import ragged
-from graphveil.graph.messages import NORMALISATIONS, normalised
-from graphveil.nn.convs import make_conv
-from graphveil.nn.mlp import MLP, Activated
+from graphveil.graph.messages import normalised
+from graphveil.nn.descriptions import GraphNetwork
 from graphveil.nn.smooth import largest
 
 
@@ -84,33 +82,18 @@ class GraphClassifier(nn.Module):
         scale: float = 1.0,
     ) -> None:
         super().__init__()
-        self.pool = _validate.choice("pool", pool, ("mean", "max", "sum"))
-        self.scale = _validate.number("scale", scale, "(0, inf)")
-        if norm is not None and norm != "instance":
-            raise UnprovenError(
-                "The 'norm' parameter must be 'instance', over the nodes of one graph, or none. "
-                f"Got {norm!r} instead; BatchNorm and its like mix the graphs of a batch, so that "
-                "one graph would move the loss of all others."
-            )
-        how = normalisation or ("none" if conv == "sum" else "symmetric")
-        self.normalisation = _validate.choice("normalisation", how, NORMALISATIONS)
-        _validate.integer("head_layers", head_layers, "[1, inf)")
-        if head_channels is not None:
-            _validate.integer("head_channels", head_channels, "[1, inf)")
-        hidden = _widths(hidden_channels, num_layers)
-        widths = [in_channels, *hidden]
-        self.convs = nn.ModuleList(
-            make_conv(
-                conv, before, after, heads=heads, attention=attention, activation=activation,
-                aggregation=aggregation, scale=scale,
-            )
-            for before, after in zip(widths, hidden, strict=False)
+        description = GraphNetwork(
+            in_channels=in_channels, hidden_channels=hidden_channels, out_channels=out_channels,
+            conv=conv, num_layers=num_layers, pool=pool, norm=norm, head_layers=head_layers,
+            activation=activation, dropout=dropout, head_channels=head_channels,
+            normalisation=normalisation, heads=heads, attention=attention,
+            aggregation=aggregation, scale=scale,
         )  # fmt: skip
-        self.norms = nn.ModuleList(InstanceNorm(width) for width in hidden if norm)
-        self.after = nn.ModuleList(Activated(width, activation, dropout) for width in hidden)
-        self.head = MLP(
-            widths[-1], head_channels or widths[-1], out_channels, head_layers, activation, dropout
-        )
+        self.pool, self.scale, self.normalisation = pool, float(scale), description.weights
+        self.convs = nn.ModuleList(conv.build() for conv in description.convs)
+        self.norms = nn.ModuleList(InstanceNorm(width) for width in description.widths if norm)
+        self.after = nn.ModuleList(part.build() for part in description.after)
+        self.head = description.head.build()
 
     def forward(
         self,
@@ -151,20 +134,3 @@ class GraphClassifier(nn.Module):
                 h = after(h)
         found = pooled(h, batch, num_graphs, self.pool)
         return self.head(found * self.scale if self.pool == "sum" else found)
-
-
-def _widths(hidden_channels: int | Sequence[int], num_layers: int | None) -> list[int]:
-    """The widths of the convolutions, one for each."""
-    if isinstance(hidden_channels, Sequence):
-        widths = list(hidden_channels)
-        if num_layers not in (None, len(widths)):
-            raise InvalidInputError(
-                f"'hidden_channels' must have one width for each of the {num_layers} layers. Got "
-                f"{widths} instead."
-            )
-    else:
-        layers = (
-            2 if num_layers is None else _validate.integer("num_layers", num_layers, "[0, inf)")
-        )
-        widths = [hidden_channels] * layers
-    return [_validate.integer("hidden_channels", width, "[1, inf)") for width in widths]

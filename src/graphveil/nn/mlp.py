@@ -12,12 +12,11 @@ from itertools import pairwise
 import torch
 from torch import Tensor, nn
 
-from graphveil import _validate
-from graphveil._errors import InvalidInputError
 from graphveil.grads.coins import Dropout
+from graphveil.nn.descriptions import Follow, Perceptron
 from graphveil.nn.smooth import elu, gelu, leaky_relu, relu, selu, softplus
 
-ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
+FUNCTIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "tanh": torch.tanh,  # bounded: what clips least in private training
     "relu": relu,
     "elu": elu,
@@ -26,7 +25,6 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "leaky_relu": leaky_relu,
     "softplus": softplus,
 }
-NORMS = ("layer",)
 
 
 class Activated(nn.Module):
@@ -36,11 +34,9 @@ class Activated(nn.Module):
         self, channels: int, activation: str, dropout: float = 0.0, norm: str | None = None
     ) -> None:
         super().__init__()
-        _validate.choice("activation", activation, tuple(ACTIVATIONS))
-        if norm is not None:
-            _validate.choice("norm", norm, NORMS)
+        Follow(channels=channels, activation=activation, dropout=dropout, norm=norm)
         self.norm = nn.LayerNorm(channels) if norm else nn.Identity()
-        self.activation = ACTIVATIONS[activation]
+        self.activation = FUNCTIONS[activation]
         self.dropout = Dropout(dropout)
 
     def forward(self, x: Tensor, ids: Tensor | None = None) -> Tensor:
@@ -68,18 +64,19 @@ class MLP(nn.Module):
         norm: str | None = None,
     ) -> None:
         super().__init__()
-        _validate.integer("num_layers", num_layers, "[0, inf)")
-        if num_layers == 0 and in_channels != out_channels:
-            raise InvalidInputError(
-                f"An MLP of 0 layers is the identity: 'out_channels' must be {in_channels}, as "
-                f"'in_channels' is. Got {out_channels} instead."
-            )
-        inner = [hidden_channels] * (num_layers - 1)
-        widths = [in_channels, *inner, out_channels] if num_layers else [in_channels]
-        for width in widths:
-            _validate.integer("channels", width, "[1, inf)")
+        widths = Perceptron(
+            in_channels=in_channels,
+            hidden_channels=hidden_channels,
+            out_channels=out_channels,
+            num_layers=num_layers,
+            activation=activation,
+            dropout=dropout,
+            norm=norm,
+        ).widths
         self.linears = nn.ModuleList(nn.Linear(*ends) for ends in pairwise(widths))
-        self.between = nn.ModuleList(Activated(width, activation, dropout, norm) for width in inner)
+        self.between = nn.ModuleList(
+            Activated(width, activation, dropout, norm) for width in widths[1:-1]
+        )
 
     def forward(self, x: Tensor, ids: Tensor | None = None) -> Tensor:
         """Rows of any arrangement; the last dimension is the channels. See :class:`Activated`."""

@@ -5,12 +5,11 @@ from __future__ import annotations
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from graphveil import _validate
 from graphveil._errors import InvalidInputError
 from graphveil.graph.messages import Messages
 from graphveil.graph.neighbourhoods import Rooted
-from graphveil.nn.convs import make_conv
-from graphveil.nn.mlp import ACTIVATIONS, MLP, Activated
+from graphveil.nn.descriptions import NodeNetwork
+from graphveil.nn.mlp import Activated
 
 
 class NodeClassifier(nn.Module):
@@ -43,37 +42,17 @@ class NodeClassifier(nn.Module):
         scale: float = 1.0,
     ) -> None:
         super().__init__()
-        _validate.integer("hidden_channels", hidden_channels, "[1, inf)")
-        _validate.choice("activation", activation, tuple(ACTIVATIONS))
-        parts = [
-            _validate.integer("encoder_layers", encoder_layers, "[0, inf)"),
-            *[1] * _validate.integer("num_layers", num_layers, "[0, inf)"),
-            _validate.integer("decoder_layers", decoder_layers, "[0, inf)"),
-        ]
-        if not any(parts):
-            raise InvalidInputError(
-                "A network must have a layer. Got 'encoder_layers', 'num_layers' and "
-                "'decoder_layers' of 0 instead."
-            )
-        # Channels before and after each part: the last part that has layers gives the logits.
-        inner = [any(parts[place + 1 :]) for place in range(len(parts))]
-        widths = [in_channels]
-        for size, more in zip(parts, inner, strict=True):
-            widths.append((hidden_channels if more else out_channels) if size else widths[-1])
-        options = (activation, dropout, norm)
-        self.encoder = MLP(in_channels, hidden_channels, widths[1], encoder_layers, *options)
-        self.convs = nn.ModuleList(
-            make_conv(
-                conv, widths[place], widths[place + 1], activation=activation, heads=heads,
-                attention=attention, concat=inner[place], aggregation=aggregation, scale=scale,
-            )
-            for place in range(1, num_layers + 1)
+        description = NodeNetwork(
+            in_channels=in_channels, hidden_channels=hidden_channels, out_channels=out_channels,
+            conv=conv, num_layers=num_layers, encoder_layers=encoder_layers,
+            decoder_layers=decoder_layers, activation=activation, dropout=dropout, norm=norm,
+            heads=heads, attention=attention, aggregation=aggregation, scale=scale,
         )  # fmt: skip
-        self.decoder = MLP(widths[-2], hidden_channels, out_channels, decoder_layers, *options)
-        # Nothing follows raw features and logits.
+        self.encoder = description.encoder.build()
+        self.convs = nn.ModuleList(conv.build() for conv in description.convs)
+        self.decoder = description.decoder.build()
         self.after = nn.ModuleList(
-            Activated(width, *options) if size and more else nn.Identity()
-            for width, size, more in zip(widths[1:-1], parts, inner, strict=False)
+            nn.Identity() if part is None else part.build() for part in description.after
         )
 
     def forward(self, around: Rooted) -> Tensor:

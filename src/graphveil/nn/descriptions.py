@@ -1,0 +1,555 @@
+"""Networks as data: what they are made of, how many numbers they learn, and what is refused.
+
+Nothing here imports torch, so a plan counts parameters and refuses settings at once. ``build``
+does import it, and returns the module with fresh weights. The modules check their settings here,
+too: what a description refuses, its module refuses in the same words.
+
+============  ==========================================================================
+NodeNetwork   :class:`~graphveil.nn.node_classifier.NodeClassifier`
+GraphNetwork  :class:`~graphveil.nn.graph_classifier.GraphClassifier`
+HopNetwork    :class:`~graphveil.nn.gap.GAPNetwork`
+Perceptron    :class:`~graphveil.nn.mlp.MLP`, a part of all three
+Convolution   a class of :mod:`graphveil.nn.convs`
+Follow        :class:`~graphveil.nn.mlp.Activated`, what follows a hidden layer
+============  ==========================================================================
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, fields
+from functools import cached_property
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, Protocol
+
+from graphveil import _validate
+from graphveil._errors import InvalidInputError, UnprovenError
+from graphveil.graph.choices import NORMALISATIONS
+
+if TYPE_CHECKING:
+    from graphveil.nn.convs import Conv
+    from graphveil.nn.gap import GAPNetwork
+    from graphveil.nn.graph_classifier import GraphClassifier
+    from graphveil.nn.mlp import MLP, Activated
+    from graphveil.nn.node_classifier import NodeClassifier
+
+ACTIVATIONS = ("tanh", "relu", "elu", "selu", "gelu", "leaky_relu", "softplus")
+AGGREGATIONS = ("mean", "max")
+ATTENTIONS = ("additive", "dot")
+COMBINATIONS = ("concat", "attention")
+CONVS = ("gcn", "sage", "gin", "gat", "sum")
+MESSAGES = ("encoding", "label", "evidence")
+NORMS = ("layer",)
+POOLS = ("mean", "max", "sum")
+
+
+class Counted(Protocol):
+    """A part of a network that knows how many numbers it learns."""
+
+    @property
+    def num_parameters(self) -> int:
+        """What ``sum(p.numel() for p in module.parameters())`` gives for the module."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Follow:
+    """What follows a hidden layer: normalisation of each row by itself, activation, dropout."""
+
+    channels: int
+    activation: str
+    dropout: float = 0.0
+    norm: str | None = None
+
+    def __post_init__(self) -> None:
+        _validate.choice("activation", self.activation, ACTIVATIONS)
+        if self.norm is not None:
+            _validate.choice("norm", self.norm, NORMS)
+        _validate.number("dropout", self.dropout, "[0, 1)")
+
+    @property
+    def num_parameters(self) -> int:
+        """Scale and shift of the normalisation."""
+        return 2 * self.channels if self.norm else 0
+
+    def build(self) -> Activated:
+        """The module."""
+        from graphveil.nn.mlp import Activated
+
+        return Activated(**_fields(self))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Perceptron:
+    """``num_layers`` linear layers, all but the last followed by norm, activation and dropout.
+
+    With ``num_layers=0`` it is the identity, and ``in_channels`` must be ``out_channels``.
+    """
+
+    in_channels: int
+    hidden_channels: int
+    out_channels: int
+    num_layers: int
+    activation: str = "tanh"
+    dropout: float = 0.0
+    norm: str | None = None
+
+    def __post_init__(self) -> None:
+        _validate.integer("num_layers", self.num_layers, "[0, inf)")
+        if self.num_layers == 0 and self.in_channels != self.out_channels:
+            raise InvalidInputError(
+                "An MLP of 0 layers is the identity: 'out_channels' must be "
+                f"{self.in_channels}, as 'in_channels' is. Got {self.out_channels} instead."
+            )
+        for width in self.widths:
+            _validate.integer("channels", width, "[1, inf)")
+        if self.num_layers > 1:
+            self.between()
+
+    @property
+    def widths(self) -> list[int]:
+        """Channels before the first layer and after every one."""
+        if not self.num_layers:
+            return [self.in_channels]
+        inner = [self.hidden_channels] * (self.num_layers - 1)
+        return [self.in_channels, *inner, self.out_channels]
+
+    def between(self) -> Follow:
+        """What follows every layer but the last."""
+        return Follow(
+            channels=self.hidden_channels,
+            activation=self.activation,
+            dropout=self.dropout,
+            norm=self.norm,
+        )
+
+    @property
+    def num_parameters(self) -> int:
+        """Weights and biases, and what the norms learn."""
+        inner = self.num_layers - 1
+        norms = inner * self.between().num_parameters if inner > 0 else 0
+        return sum(_linear(*ends) for ends in pairwise(self.widths)) + norms
+
+    def build(self) -> MLP:
+        """The module, with fresh weights."""
+        from graphveil.nn.mlp import MLP
+
+        return MLP(**_fields(self))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Convolution:
+    """A convolution by name; it reads those of the settings that it has.
+
+    ``sage`` reads ``aggregation``, ``gin`` ``activation``, ``sum`` ``scale``, and ``gat`` reads
+    ``heads``, ``attention`` and ``concat``.
+    """
+
+    kind: str
+    in_channels: int
+    out_channels: int
+    activation: str = "tanh"
+    heads: int = 1
+    attention: str = "additive"
+    concat: bool = True
+    aggregation: str = "mean"
+    scale: float = 1.0
+
+    def __post_init__(self) -> None:
+        _validate.choice("conv", self.kind, CONVS)
+        if self.kind == "sage":
+            _validate.choice("aggregation", self.aggregation, AGGREGATIONS)
+        elif self.kind == "gin":
+            _ = self.perceptron
+        elif self.kind == "sum":
+            _validate.number("scale", self.scale, "(0, inf)")
+        elif self.kind == "gat":
+            _validate.integer("heads", self.heads, "[1, inf)")
+            _validate.choice("attention", self.attention, ATTENTIONS)
+            if self.concat and self.out_channels % self.heads:
+                raise InvalidInputError(
+                    f"The channels of a layer must be a multiple of its {self.heads} heads. Got "
+                    f"{self.out_channels} instead."
+                )
+
+    @property
+    def perceptron(self) -> Perceptron:
+        """What ``gin`` gives its sums to."""
+        return Perceptron(
+            in_channels=self.in_channels,
+            hidden_channels=self.out_channels,
+            out_channels=self.out_channels,
+            num_layers=2,
+            activation=self.activation,
+        )
+
+    @property
+    def num_parameters(self) -> int:
+        """Frozen ones included: the scale of GAT's last shift is one."""
+        before, after = self.in_channels, self.out_channels
+        if self.kind == "sage":
+            return _linear(before, after) + _linear(before, after, bias=False)
+        if self.kind == "gin":
+            return 1 + self.perceptron.num_parameters
+        if self.kind == "gat":
+            width = after if self.concat else self.heads * after
+            if self.attention == "dot":
+                return 3 * _linear(before, width)
+            return _linear(before, width, bias=False) + 2 * width + 2 * after
+        return _linear(before, after)
+
+    def build(self) -> Conv:
+        """The module, with fresh weights."""
+        from graphveil.nn.convs import CLASSES, OPTIONS
+
+        options = {name: getattr(self, name) for name in OPTIONS[self.kind]}
+        return CLASSES[self.kind](self.in_channels, self.out_channels, **options)
+
+
+@dataclass(frozen=True, kw_only=True)
+class NodeNetwork:
+    """An encoder of each node by itself, ``num_layers`` convolutions, a decoder of the root.
+
+    Its module is a :class:`~graphveil.nn.node_classifier.NodeClassifier`, and explains itself
+    there. Any of the three parts may have no layers, but not all of them.
+    """
+
+    in_channels: int
+    hidden_channels: int
+    out_channels: int
+    conv: str = "gcn"
+    num_layers: int = 1
+    encoder_layers: int = 1
+    decoder_layers: int = 1
+    activation: str = "tanh"
+    dropout: float = 0.0
+    norm: str | None = None
+    heads: int = 1
+    attention: str = "additive"
+    aggregation: str = "mean"
+    scale: float = 1.0
+
+    def __post_init__(self) -> None:
+        _validate.integer("hidden_channels", self.hidden_channels, "[1, inf)")
+        _validate.choice("activation", self.activation, ACTIVATIONS)
+        _validate.integer("encoder_layers", self.encoder_layers, "[0, inf)")
+        _validate.integer("num_layers", self.num_layers, "[0, inf)")
+        _validate.integer("decoder_layers", self.decoder_layers, "[0, inf)")
+        if not any(self._layers):
+            raise InvalidInputError(
+                "A network must have a layer. Got 'encoder_layers', 'num_layers' and "
+                "'decoder_layers' of 0 instead."
+            )
+        _ = self.encoder, self.convs, self.decoder, self.after  # each checks its own settings
+
+    @property
+    def _layers(self) -> list[int]:
+        """Layers of each part: the encoder, every convolution, the decoder."""
+        return [self.encoder_layers, *[1] * self.num_layers, self.decoder_layers]
+
+    @property
+    def _inner(self) -> list[bool]:
+        """Whether layers follow each part; the last part with layers gives the logits."""
+        layers = self._layers
+        return [any(layers[place + 1 :]) for place in range(len(layers))]
+
+    @property
+    def _widths(self) -> list[int]:
+        """Channels before the first part and after every one."""
+        widths = [self.in_channels]
+        for size, more in zip(self._layers, self._inner, strict=True):
+            after = self.hidden_channels if more else self.out_channels
+            widths.append(after if size else widths[-1])
+        return widths
+
+    def _perceptron(self, in_channels: int, out_channels: int, num_layers: int) -> Perceptron:
+        return Perceptron(
+            in_channels=in_channels,
+            hidden_channels=self.hidden_channels,
+            out_channels=out_channels,
+            num_layers=num_layers,
+            activation=self.activation,
+            dropout=self.dropout,
+            norm=self.norm,
+        )
+
+    @cached_property
+    def encoder(self) -> Perceptron:
+        """What reads a node's own columns."""
+        return self._perceptron(self.in_channels, self._widths[1], self.encoder_layers)
+
+    @cached_property
+    def convs(self) -> tuple[Convolution, ...]:
+        """One for each layer; the last of the network takes the mean of its heads."""
+        ends = zip(pairwise(self._widths), self._inner, strict=True)
+        return tuple(
+            Convolution(
+                kind=self.conv,
+                in_channels=before,
+                out_channels=after,
+                activation=self.activation,
+                heads=self.heads,
+                attention=self.attention,
+                concat=more,
+                aggregation=self.aggregation,
+                scale=self.scale,
+            )
+            for (before, after), more in list(ends)[1:-1]
+        )
+
+    @cached_property
+    def decoder(self) -> Perceptron:
+        """What gives the logits of a root, if it has layers."""
+        return self._perceptron(self._widths[-2], self.out_channels, self.decoder_layers)
+
+    @cached_property
+    def after(self) -> tuple[Follow | None, ...]:
+        """What follows the encoder and each convolution: nothing after columns and logits."""
+        parts = list(zip(self._widths[1:], self._layers, self._inner, strict=True))[:-1]
+        return tuple(
+            Follow(channels=width, activation=self.activation, dropout=self.dropout, norm=self.norm)
+            if size and more
+            else None
+            for width, size, more in parts
+        )
+
+    @property
+    def num_parameters(self) -> int:
+        """Of all parts, frozen ones included."""
+        return _total([self.encoder, *self.convs, self.decoder, *filter(None, self.after)])
+
+    def build(self) -> NodeClassifier:
+        """The module, with fresh weights."""
+        from graphveil.nn.node_classifier import NodeClassifier
+
+        return NodeClassifier(**_fields(self))
+
+
+@dataclass(frozen=True, kw_only=True)
+class GraphNetwork:
+    """Convolutions on the nodes, a pool over each graph, an MLP on what it gives.
+
+    Its module is a :class:`~graphveil.nn.graph_classifier.GraphClassifier`, and explains its
+    settings there.
+    """
+
+    in_channels: int
+    hidden_channels: int | Sequence[int]
+    out_channels: int
+    conv: str = "gcn"
+    num_layers: int | None = None
+    pool: str = "mean"
+    norm: str | None = None
+    head_layers: int = 1
+    activation: str = "tanh"
+    dropout: float = 0.0
+    head_channels: int | None = None
+    normalisation: str | None = None
+    heads: int = 1
+    attention: str = "additive"
+    aggregation: str = "mean"
+    scale: float = 1.0
+
+    def __post_init__(self) -> None:
+        _validate.choice("pool", self.pool, POOLS)
+        _validate.number("scale", self.scale, "(0, inf)")
+        if self.norm is not None and self.norm != "instance":
+            raise UnprovenError(
+                "The 'norm' parameter must be 'instance', over the nodes of one graph, or none. "
+                f"Got {self.norm!r} instead; BatchNorm and its like mix the graphs of a batch, so "
+                "that one graph would move the loss of all others."
+            )
+        _validate.choice("normalisation", self.weights, NORMALISATIONS)
+        _validate.integer("head_layers", self.head_layers, "[1, inf)")
+        if self.head_channels is not None:
+            _validate.integer("head_channels", self.head_channels, "[1, inf)")
+        _ = self.convs, self.after, self.head  # each checks its own settings
+
+    @property
+    def weights(self) -> str:
+        """The normalisation of messages, by default the convolution's own."""
+        return self.normalisation or ("none" if self.conv == "sum" else "symmetric")
+
+    @cached_property
+    def widths(self) -> list[int]:
+        """Channels after each convolution."""
+        if isinstance(self.hidden_channels, Sequence):
+            widths = list(self.hidden_channels)
+            if self.num_layers not in (None, len(widths)):
+                raise InvalidInputError(
+                    f"'hidden_channels' must have one width for each of the {self.num_layers} "
+                    f"layers. Got {widths} instead."
+                )
+        else:
+            layers = 2 if self.num_layers is None else self.num_layers
+            widths = [self.hidden_channels] * _validate.integer("num_layers", layers, "[0, inf)")
+        return [_validate.integer("hidden_channels", width, "[1, inf)") for width in widths]
+
+    @cached_property
+    def convs(self) -> tuple[Convolution, ...]:
+        """One for each layer."""
+        return tuple(
+            Convolution(
+                kind=self.conv,
+                in_channels=before,
+                out_channels=after,
+                activation=self.activation,
+                heads=self.heads,
+                attention=self.attention,
+                aggregation=self.aggregation,
+                scale=self.scale,
+            )
+            for before, after in pairwise([self.in_channels, *self.widths])
+        )
+
+    @cached_property
+    def after(self) -> tuple[Follow, ...]:
+        """What follows each convolution and its norm."""
+        return tuple(
+            Follow(channels=width, activation=self.activation, dropout=self.dropout)
+            for width in self.widths
+        )
+
+    @cached_property
+    def head(self) -> Perceptron:
+        """What reads the pool."""
+        last = [self.in_channels, *self.widths][-1]
+        return Perceptron(
+            in_channels=last,
+            hidden_channels=self.head_channels or last,
+            out_channels=self.out_channels,
+            num_layers=self.head_layers,
+            activation=self.activation,
+            dropout=self.dropout,
+        )
+
+    @property
+    def num_parameters(self) -> int:
+        """Of all parts, frozen ones included."""
+        norms = 2 * sum(self.widths) if self.norm else 0
+        return _total([*self.convs, *self.after, self.head]) + norms
+
+    def build(self) -> GraphClassifier:
+        """The module, with fresh weights."""
+        from graphveil.nn.graph_classifier import GraphClassifier
+
+        return GraphClassifier(**_fields(self))
+
+
+@dataclass(frozen=True, kw_only=True)
+class HopNetwork:
+    """Encoders, a head that reads noisy sums of ``hops`` hops, attention for each hop.
+
+    ``messages`` says what was summed. A head of encodings has a layer for each hop and puts them
+    together as ``combine`` says. A head of labels or evidence corrects what the ``encoders``
+    believe; without encoders (0 of them) it is an MLP of the columns and the sums. Where features
+    are public (``public_features``: the edge units) training is open: there is dropout, and a
+    second head, with few numbers to learn, to choose from. ``attention`` weighs every message by
+    its two ends' rows.
+    """
+
+    in_channels: int
+    hidden_channels: int
+    out_channels: int
+    messages: str = "encoding"
+    hops: int = 1
+    encoders: int = 1
+    encoder_layers: int = 1
+    combine: str = "concat"
+    attention: bool = False
+    public_features: bool = False
+    activation: str = "tanh"
+    dropout: float = 0.0
+
+    def __post_init__(self) -> None:
+        for name in ("in_channels", "hidden_channels", "out_channels"):
+            _validate.integer(name, getattr(self, name), "[1, inf)")
+        _validate.choice("activation", self.activation, ACTIVATIONS)
+        _validate.number("dropout", self.dropout, "[0, 1)")
+        _validate.choice("messages", self.messages, MESSAGES)
+        _validate.choice("combine", self.combine, COMBINATIONS)
+        _validate.integer("hops", self.hops, "[1, 100]")
+        _validate.integer("encoders", self.encoders, "[0, 100]")
+        _validate.integer("encoder_layers", self.encoder_layers, "[1, 10]")
+        if not self.encoders and self.messages != "label":
+            raise InvalidInputError(
+                f"The 'encoders' parameter must be at least 1 for messages {self.messages!r}. Got "
+                "0 instead; labels alone need no encoder."
+            )
+
+    @property
+    def _dropout(self) -> float:
+        return self.dropout if self.public_features else 0.0
+
+    @property
+    def _message_channels(self) -> int:
+        return self.hidden_channels if self.messages == "encoding" else self.out_channels
+
+    @property
+    def num_parameters(self) -> int:
+        """Of all parts, alternative heads included."""
+        hidden, classes = self.hidden_channels, self.out_channels
+        body = self._perceptron(self.in_channels, hidden, self.encoder_layers)
+        encoder = body.num_parameters + _linear(hidden, classes)
+        pair = _linear(2 * self._message_channels, hidden) + _linear(hidden, 1)
+        attention = self.hops * pair if self.attention else 0
+        return self.encoders * encoder + self._head_parameters() + attention
+
+    def _head_parameters(self) -> int:
+        hidden, classes, hops = self.hidden_channels, self.out_channels, self.hops
+        if self.messages == "encoding":
+            layers = (1 + hops) * _linear(hidden, hidden)
+            if self.combine == "attention":
+                return layers + _linear(hidden, 1, bias=False) + _linear(hidden, classes)
+            return layers + _linear(hidden * (1 + hops), classes)
+        own = classes if self.encoders else self.in_channels
+        head = self._perceptron(own + hops * classes, classes, 2).num_parameters
+        sum_head = 1 + hops + classes if self.encoders and self.public_features else 0
+        return head + sum_head
+
+    def _perceptron(self, in_channels: int, out_channels: int, num_layers: int) -> Perceptron:
+        return Perceptron(
+            in_channels=in_channels,
+            hidden_channels=self.hidden_channels,
+            out_channels=out_channels,
+            num_layers=num_layers,
+            activation=self.activation,
+        )
+
+    def build(self) -> GAPNetwork:
+        """The module, with fresh weights."""
+        from graphveil.nn import gap
+        from graphveil.nn.mlp import MLP
+
+        hidden, classes, hops = self.hidden_channels, self.out_channels, self.hops
+        activation, dropout = self.activation, self._dropout
+        encoders = [
+            gap.Encoder(self.in_channels, hidden, classes, self.encoder_layers, activation, dropout)
+            for _ in range(self.encoders)
+        ]
+        heads: list[Any]
+        if self.messages == "encoding":
+            widths = [hidden] * (1 + hops)
+            heads = [gap.HopHead(widths, hidden, classes, self.combine, activation, dropout)]
+        elif not self.encoders:
+            heads = [MLP(self.in_channels + hops * classes, hidden, classes, 2, activation)]
+        else:
+            heads = [gap.ResidualHead(classes, hops, hidden, activation, 0.75 * dropout)]
+            heads += [gap.SumHead(classes, hops)] if self.public_features else []
+        attention = [
+            gap.PairAttention(self._message_channels, hidden, activation)
+            for _ in range(hops if self.attention else 0)
+        ]
+        return gap.GAPNetwork(encoders, attention, heads)
+
+
+def _linear(before: int, after: int, *, bias: bool = True) -> int:
+    """Parameters of a linear layer."""
+    return before * after + (after if bias else 0)
+
+
+def _total(parts: Iterable[Counted]) -> int:
+    return sum(part.num_parameters for part in parts)
+
+
+def _fields(description: Any) -> dict[str, Any]:
+    return {field.name: getattr(description, field.name) for field in fields(description)}
