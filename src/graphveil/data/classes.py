@@ -32,6 +32,7 @@ from torch_geometric.data import Data
 
 from graphveil import _validate
 from graphveil._errors import InvalidInputError
+from graphveil.data._tables import floats, refuse_cell
 from graphveil.graph.checks import NUMBER_READ_OFF, class_names_of
 
 PUBLIC = "public"
@@ -219,42 +220,34 @@ def _notice(path: Path, number: int, labelled: int) -> None:
         )
 
 
-def _floats(labels: pd.Series) -> pd.Series:
-    from graphveil.data.files import floats
-
-    return floats(labels)
-
-
 def _all_whole(labels: pd.Series) -> bool:
     known = labels.dropna()
     if pd.api.types.is_bool_dtype(known):
         return False
-    numbers = _floats(known)
+    numbers = floats(known)
     return bool((np.isfinite(numbers) & (numbers % 1 == 0)).all())
 
 
 def _check_no_numbers(path: Path, labels: pd.Series) -> None:
     """Refuse numbers among names: a slip among class numbers, or measurements."""
-    from graphveil.data.files import _bad_cell
-
     if pd.api.types.is_bool_dtype(labels.dropna()):
         return
-    numbers = _floats(labels)
+    numbers = floats(labels)
     whole = numbers.notna() & np.isfinite(numbers) & (numbers % 1 == 0)
     if whole.any():
-        _bad_cell(path, labels, labels.notna() & ~whole, "a class number, as others are", _WAY_OUT)
+        refuse_cell(
+            path, labels, labels.notna() & ~whole, "a class number, as others are", _WAY_OUT
+        )
     if numbers.notna().any():
-        _bad_cell(path, labels, numbers.notna(), "a class number from 0, or a name", _WAY_OUT)
+        refuse_cell(path, labels, numbers.notna(), "a class number from 0, or a name", _WAY_OUT)
 
 
 def _numbered(
     path: Path, labels: pd.Series, most: int, of: str, *, stated: bool
 ) -> NDArray[np.int64]:
     """Labels that are class numbers below ``most``; negative is unlabelled."""
-    from graphveil.data.files import _bad_cell
-
     known = labels.notna()
-    numbers = _floats(labels)
+    numbers = floats(labels)
     large = known & ((numbers >= most) | (numbers < -(2.0**63)))
     if large.any():
         rule = f"a class number below {most}, as stated"
@@ -262,14 +255,12 @@ def _numbered(
         if not stated:
             rule = f"a class number below the number of {of}, {most}"
             way_out = "number the classes from 0, or write names and state them with --classes"
-        _bad_cell(path, labels, large, rule, way_out)
+        refuse_cell(path, labels, large, rule, way_out)
     return np.where(known, np.maximum(numbers.fillna(-1.0), -1.0), -1.0).astype(np.int64)
 
 
 def _listed(path: Path, labels: pd.Series, names: tuple[str, ...]) -> NDArray[np.int64]:
     """Labels that are among the stated names or, where no name is a number, their numbers."""
-    from graphveil.data.files import _bad_cell
-
     known = labels.notna()
     if pd.api.types.is_float_dtype(labels) and _all_whole(labels):
         labels = labels.astype("Int64")  # a column of whole numbers with a gap
@@ -277,14 +268,14 @@ def _listed(path: Path, labels: pd.Series, names: tuple[str, ...]) -> NDArray[np
     y = np.where(known, y, -1).astype(np.int64)
     missing = known & (y < 0)
     if missing.any() and not any(_WHOLE.fullmatch(name) for name in names):
-        numbers = _floats(labels.where(missing))
+        numbers = floats(labels.where(missing))
         whole = (missing & (numbers % 1 == 0) & (numbers < len(names))).to_numpy(bool)
         y[whole] = np.maximum(numbers[whole], -1.0).astype(np.int64)
         missing = missing & ~whole
     if missing.any():
         listed = ", ".join(names[:8]) + (", ..." if len(names) > 8 else "")
         way_out = "correct it, leave it empty, or state another public list"
-        _bad_cell(path, labels, missing, f"one of the stated classes, {listed}", way_out)
+        refuse_cell(path, labels, missing, f"one of the stated classes, {listed}", way_out)
     return y
 
 

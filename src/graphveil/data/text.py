@@ -27,7 +27,6 @@ import io
 import logging
 import re
 import tempfile
-import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
@@ -43,17 +42,17 @@ from torch_geometric.utils import coalesce
 from graphveil import _validate
 from graphveil._errors import InvalidInputError, UnprovenError
 from graphveil._files import partial_name, write_file
-from graphveil._inputs import TABLE, Unpacked, at_home
-from graphveil.data.classes import put, stated
-from graphveil.data.files import (
-    PUBLIC,
-    _bad_cell,
-    _check_columns,
-    _edge_index,
-    _unreadable,
+from graphveil._inputs import at_home
+from graphveil.data._tables import (
+    edge_ends,
     floats,
-    header,
+    open_table,
+    read_table,
+    refuse_cell,
+    refuse_file,
 )
+from graphveil.data.classes import put, stated
+from graphveil.data.files import PUBLIC
 from graphveil.graph.checks import checked
 from graphveil.privacy.guarantee import DECLARED_PUBLIC
 
@@ -126,7 +125,7 @@ def build(
     known = None if vocabulary is None else read_vocabulary(vocabulary)
     table = read_documents(documents, id=id, text=text, label=label)
     ends = _read_table(links, ("source", "target"))
-    edge_index = _edge_index(Path(documents), table["id"], Path(links), ends)
+    edge_index = torch.from_numpy(edge_ends(Path(documents), table["id"], Path(links), ends))
     if known is not None:
         _refuse_own_counts(table["text"], known)
     if min_class:
@@ -207,10 +206,10 @@ def read_documents(
     if table.empty:
         raise InvalidInputError(f"{path} has no rows; give each document one.")
     if (missing := table[id].isna()).any():
-        _bad_cell(Path(path), table[id], missing, "filled in", "every row needs one")
+        refuse_cell(Path(path), table[id], missing, "filled in", "every row needs one")
     if (twice := table[id].duplicated()).any():
         way_out = "keep one row for each document"
-        _bad_cell(Path(path), table[id], twice, "unlike all other ids", way_out)
+        refuse_cell(Path(path), table[id], twice, "unlike all other ids", way_out)
     if "label" in table and "label" not in named.values():
         named.setdefault("label", "label")
     found = pd.DataFrame({name: table[column] for name, column in named.items()})
@@ -222,35 +221,8 @@ def _read_table(path: str | Path, required: tuple[str, ...]) -> pd.DataFrame:
     path = at_home(path)
     if not path.is_file():
         raise InvalidInputError(f"There is no file {path}; check the path.")
-    try:
-        with _opened(path) as file:
-            _check_columns(path, header(path, file), required)
-        with _opened(path) as file, warnings.catch_warnings():
-            # Otherwise a text with a comma and without quotes loses its end.
-            warnings.simplefilter("error", pd.errors.ParserWarning)
-            table = pd.read_csv(
-                file,
-                dtype="str",
-                index_col=False,
-                encoding="utf-8-sig",
-                keep_default_na=False,
-                na_values=[""],
-            )
-    except InvalidInputError:
-        raise
-    except Exception as error:  # gzip, zlib, csv, unicode and parser errors
-        _unreadable(path, error)
-    for name in ("source", "target"):
-        if name in required and (missing := table[name].isna()).any():
-            _bad_cell(path, table[name], missing, "filled in", "every row needs one")
-    return table
-
-
-def _opened(path: Path) -> io.BufferedReader:
-    """A table as bytes; one that unpacks to too much is refused on the way."""
-    if path.suffix != ".gz":
-        return path.open("rb")
-    return io.BufferedReader(Unpacked(path, TABLE, "unpack it, and name the table"))
+    filled = tuple(name for name in ("source", "target") if name in required)
+    return read_table(path, required, text=None, filled=filled)
 
 
 def _large_classes(path: Path, table: pd.DataFrame, min_class: int) -> NDArray[np.bool_]:
@@ -408,9 +380,9 @@ def read_vocabulary(path: str | Path) -> Vocabulary:
     wrong = ~((numbers >= 1) & (numbers <= most) & (numbers % 1 == 0))
     if wrong.any():
         rule = "a whole number from 1 to the number of documents"
-        _bad_cell(path, table["documents"], wrong, rule, "count again")
+        refuse_cell(path, table["documents"], wrong, rule, "count again")
     if (twice := table["word"].duplicated()).any():
-        _bad_cell(path, table["word"], twice, "unlike all others", "keep one row for each word")
+        refuse_cell(path, table["word"], twice, "unlike all others", "keep one row for each word")
     counts = numbers[~total].to_numpy(np.int64)
     return Vocabulary(table["word"][~total].tolist(), counts, int(most))
 
@@ -432,7 +404,7 @@ def _read_vectors(path: Path, wanted: set[str]) -> tuple[list[str], NDArray[np.f
     rows: list[NDArray[np.float64]] = []
     width = 0
     try:
-        with _opened(path) as file:
+        with open_table(path) as file:
             for number, line in enumerate(file, start=1):
                 if not width:
                     cells = line.split()
@@ -453,7 +425,7 @@ def _read_vectors(path: Path, wanted: set[str]) -> tuple[list[str], NDArray[np.f
     except InvalidInputError:
         raise
     except Exception as error:  # gzip and zlib errors
-        _unreadable(path, error)
+        refuse_file(path, error)
     if not width:
         _no_vector(path, 1)
     return found, np.array(rows)
