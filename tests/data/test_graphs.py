@@ -5,10 +5,7 @@ import io
 import math
 import os
 import shutil
-import urllib.error
-import urllib.request
 import zipfile
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -31,33 +28,6 @@ from graphveil.data.graphs import (
 )
 from graphveil.graph.checks import MASKS, checked
 from graphveil.graph.splits import split
-
-_GIVEN = os.environ.get("GRAPHVEIL_DATA")
-REAL = Path(_GIVEN) if _GIVEN else Path(__file__).resolve().parents[2].parent / "shared" / "data"
-
-
-def no_network(*args, **options):
-    raise urllib.error.URLError("no network in this test")
-
-
-@pytest.fixture(autouse=True)
-def alone(tmp_path, monkeypatch):
-    """A cache of the test's own, and no network."""
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.delenv("GRAPHVEIL_DATA", raising=False)
-    monkeypatch.setattr(urllib.request, "urlopen", no_network)
-
-
-@pytest.fixture
-def root(tmp_path):
-    (tmp_path / "root").mkdir()
-    return tmp_path / "root"
-
-
-def real(folder):
-    if not (REAL / folder).is_dir():
-        pytest.skip(f"no {REAL / folder}; set GRAPHVEIL_DATA to a folder with the raw files")
-    return REAL
 
 
 def refused(call, *args, **options):
@@ -344,7 +314,7 @@ def test_damaged_tu_files_are_one_line(root, fault):
     assert "tu:TINY" in refused(load, "tu:TINY", root=root)
 
 
-def test_tu_names_classes_and_downloads(root, tmp_path, monkeypatch):
+def test_tu_names_classes_and_downloads(root, tmp_path, serve):
     for bad in ("tu", "tu:", "tu:../x", "tu:a/b", "tu:.."):
         assert "tu:MUTAG" in refused(load, bad, root=root)
     assert "could not be downloaded" in refused(load, "tu:TINY", root=root)
@@ -353,13 +323,7 @@ def test_tu_names_classes_and_downloads(root, tmp_path, monkeypatch):
     with zipfile.ZipFile(archive, "w") as file:
         for path in (tmp_path / "TINY" / "raw").iterdir():
             file.write(path, f"TINY/{path.name}")
-    asked = []
-
-    def urlopen(url, **options):
-        asked.append(url)
-        return io.BytesIO(archive.getvalue())
-
-    monkeypatch.setattr(urllib.request, "urlopen", urlopen)
+    asked = serve(lambda url: archive.getvalue())
     for _ in range(2):
         assert load("tu:TINY", root=root).num_graphs == 4
     assert asked == ["https://www.chrsmrrs.com/graphkerneldatasets/TINY.zip"]
@@ -368,12 +332,13 @@ def test_tu_names_classes_and_downloads(root, tmp_path, monkeypatch):
     assert "classes" in refused(load, "tu:REAL", root=root)
 
 
-def test_real_mutag_is_what_pyg_reads(tmp_path):
+def test_real_mutag_is_what_pyg_reads(tmp_path, real):
     from torch_geometric.datasets import TUDataset
 
-    shutil.copytree(real("MUTAG") / "MUTAG" / "raw", tmp_path / "MUTAG" / "raw")
+    folder = real("MUTAG")
+    shutil.copytree(folder / "raw", tmp_path / "MUTAG" / "raw")
     theirs = TUDataset(str(tmp_path), "MUTAG")
-    mine, joined = load("tu:MUTAG", root=REAL), collated(theirs)
+    mine, joined = load("tu:MUTAG", root=folder.parent), collated(theirs)
     for name in ("x", "edge_index", "edge_attr", "batch", "y"):
         assert torch.equal(mine[name], joined[name])
     assert (mine.num_graphs, mine.num_classes) == (188, 2)
@@ -399,8 +364,8 @@ def test_fingerprint_merges_classes_and_leaves_out_the_rest(root):
     assert "not x and y" in refused(load, "fingerprint", root=root)
 
 
-def test_real_fingerprint_has_the_papers_counts():
-    root = real("Fingerprint")
+def test_real_fingerprint_has_the_papers_counts(real):
+    root = real("Fingerprint").parent
     before = {path: path.lstat().st_mtime_ns for path in (root / "Fingerprint").rglob("*")}
     data = load("fingerprint", root=root)
     assert {path: path.lstat().st_mtime_ns for path in (root / "Fingerprint").rglob("*")} == before
@@ -477,14 +442,8 @@ def test_damaged_molecules_are_one_line(root, changes, message):
     assert message in refused(load, "molbace", root=root)
 
 
-def test_absent_molecules_are_asked_for_where_ogb_has_them(root, monkeypatch):
-    asked = []
-
-    def urlopen(url, **options):
-        asked.append(url)
-        raise urllib.error.URLError("no network")
-
-    monkeypatch.setattr(urllib.request, "urlopen", urlopen)
+def test_absent_molecules_are_asked_for_where_ogb_has_them(root, serve):
+    asked = serve(lambda url: b"no zip")
     assert "could not be downloaded" in refused(load, "molbace", root=root)
     assert asked == ["https://snap.stanford.edu/ogb/data/graphproppred/csv_mol_download/bace.zip"]
 
@@ -495,8 +454,8 @@ def test_the_lists_are_ogbs():
     assert list(BOND.values()) == features.get_bond_feature_dims()
 
 
-def test_real_molecules_have_ogbs_counts():
-    data = checked(load("molbace", root=real("ogbg_molbace")))
+def test_real_molecules_have_ogbs_counts(real):
+    data = checked(load("molbace", root=real("ogbg_molbace").parent))
     assert (data.num_graphs, data.x.shape) == (1513, (51_577, 174))
     assert data.edge_index.shape[1] == 2 * 55_768
     assert data.is_undirected()

@@ -1,8 +1,6 @@
 """Electrocardiograms: WFDB read by hand, twelve leads wired as the paper has them."""
 
 import math
-import os
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -24,21 +22,6 @@ from graphveil.data.signals import (
 )
 from graphveil.graph.checks import checked
 from graphveil.graph.splits import split
-
-_GIVEN = os.environ.get("GRAPHVEIL_DATA")
-REAL = Path(_GIVEN) if _GIVEN else Path(__file__).resolve().parents[2].parent / "shared" / "data"
-
-
-@pytest.fixture(autouse=True)
-def alone(tmp_path, monkeypatch):
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.delenv("GRAPHVEIL_DATA", raising=False)
-
-
-def real(folder):
-    if not (REAL / folder).is_dir():
-        pytest.skip(f"no {REAL / folder}; set GRAPHVEIL_DATA to a folder with the raw files")
-    return REAL / folder
 
 
 def refused(call, *args, **options):
@@ -279,7 +262,7 @@ def test_spectra_by_name(tmp_path):
     assert "':spectrum'" in refused(load, "ecg:ptbxl:x", root=tmp_path)
 
 
-def test_the_real_recordings_of_ptbxl():
+def test_the_real_recordings_of_ptbxl(real):
     data = load("ecg", root=real("PTBXL").parent)
     assert (data.num_graphs, data.x.shape) == (1987, (23_844, 250))
     assert torch.bincount(data.y).tolist() == [1051, 936]
@@ -290,7 +273,7 @@ def test_the_real_recordings_of_ptbxl():
     checked(split(data))
 
 
-def test_the_ten_real_records_of_cpsc():
+def test_the_ten_real_records_of_cpsc(real):
     folder = real("CPSC2018") / "raw"
     kinds = []
     for header in sorted(folder.glob("*.hea")):

@@ -517,7 +517,7 @@ def test_pokec_is_the_people_with_a_cat_or_a_dog(root, end):
 
 
 def test_pokec_takes_the_fullest_profiles_of_each_class(root, monkeypatch):
-    monkeypatch.setattr("graphveil.data.raw._POKEC_EACH", 1)
+    monkeypatch.setattr("graphveil.data.pokec._PER_PET", 1)
     write_pokec(root)
     data = load("pokec", root=root)  # users 1 (fuller than 4) and 9 (more columns than 5)
     assert data.y.tolist() == [0, 1]

@@ -181,6 +181,13 @@ def _read_parquet(path: Path, required: tuple[str, ...], text: tuple[str, ...]) 
     return table.to_pandas(ignore_metadata=True)
 
 
+def read_numbers(path: Path, dtype: Any) -> NDArray[Any]:
+    """The numbers of a csv without a header, perhaps ``.gz``, as data sets are published."""
+    table = pd.read_csv(path, header=None, skipinitialspace=True, dtype=dtype)
+    # A copy, row by row: what pandas hands out is read-only and lies column by column.
+    return np.array(table.to_numpy(), order="C")
+
+
 def comparable(columns: list[pd.Series]) -> list[pd.Series]:
     """All as whole numbers if all are written plainly, which is faster to look up; else as text."""
     plain = r"0|[1-9][0-9]{0,17}"  # "01" and "+1" are not 1, and 18 digits fit

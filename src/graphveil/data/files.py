@@ -55,6 +55,7 @@ from graphveil.data._tables import (
     refuse_file,
     table_path,
 )
+from graphveil.data.class_list import Stated, parse_classes
 from graphveil.graph.checks import MASKS, OF_ALL, check_layout, checked, directed_of
 
 _PARTS = ("train", "val", "test")
@@ -82,7 +83,7 @@ def read(path: str | Path, *, classes: Any = None, directed: bool | None = None)
     path = at_home(path)
     if not os.path.exists(path):  # unlike path.exists(), False for a name that is too long
         raise InvalidInputError(f"There is no file or directory {path}; check the path.")
-    statement = _classes.stated(classes)
+    statement = parse_classes(classes)
     if path.is_dir() and any((path / f"graphs.{end}").exists() for end in ("csv", "parquet")):
         from graphveil.data.graph_tables import read_graphs
 
@@ -132,7 +133,7 @@ def node_ids(folder: str | Path) -> list[str]:
     return [str(name) for name in table["id"]]
 
 
-def _read_tables(folder: Path, classes: _classes.Stated, directed: bool) -> Data:
+def _read_tables(folder: Path, classes: Stated, directed: bool) -> Data:
     nodes_path, edges_path = table_path(folder, "nodes"), table_path(folder, "edges")
     nodes, ends = read_table(nodes_path, ("id",)), ("source", "target")
     edges = read_table(edges_path, ends, only=ends)

@@ -38,13 +38,14 @@ from graphveil.data._tables import (
     table_path,
     unique_index,
 )
+from graphveil.data.class_list import Stated
 from graphveil.data.files import put_masks, put_public
 from graphveil.data.graphs import both_ways
 
 _TEXT = (*TEXT, "graph")
 
 
-def read_graphs(folder: Path, *, classes: _classes.Stated = None, directed: bool = False) -> Data:
+def read_graphs(folder: Path, *, classes: Stated = None, directed: bool = False) -> Data:
     """The graphs in the three tables at ``folder``, in the order of ``graphs``.
 
     Refused, in one line: what :func:`graphveil.data.files.read` refuses, ids of a graph or node

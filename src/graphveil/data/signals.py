@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from graphveil._errors import InvalidInputError
 from graphveil._inputs import at_home
-from graphveil.data.raw import _find, _reason, _unreadable, cache
+from graphveil.data._cache import cache, find, reason, refuse_files
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -135,7 +135,7 @@ def _ptbxl(name: str, root: Path) -> Data:
     import torch
 
     folder, file = "PTBXL", "ptbxl_2s5_1987.npz"
-    place = _find(root, Path(folder), [file])
+    place = find(root, Path(folder), [file])
     if place is None:
         _not_here(name, root, f"{folder}/{file}", "https://physionet.org/content/ptb-xl")
     try:
@@ -146,7 +146,7 @@ def _ptbxl(name: str, root: Path) -> Data:
         signals = torch.from_numpy(microvolts.astype(np.float32) / np.float32(1000))
         data = as_graphs(signals, torch.from_numpy(y.astype(np.int64)))
     except Exception as error:  # zip, header, key and value errors
-        _unreadable(name, place, error)
+        refuse_files(name, place, error)
     data.class_names = ["normal", "abnormal"]
     return data
 
@@ -350,7 +350,7 @@ def _read_file(header: _Header, line: _Line, group: int) -> NDArray[np.float64]:
             values = flat[: len(flat) // group * group].reshape(-1, group).T
     except Exception as error:  # scipy and odd contents raise many kinds
         raise InvalidInputError(
-            f"{path} cannot be read ({_reason(error)}); it may be cut short: get it again."
+            f"{path} cannot be read ({reason(error)}); it may be cut short: get it again."
         ) from None
     if header.samples is not None and values.shape[1] < header.samples:
         raise InvalidInputError(

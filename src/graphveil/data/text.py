@@ -51,7 +51,8 @@ from graphveil.data._tables import (
     refuse_cell,
     refuse_file,
 )
-from graphveil.data.classes import put, stated
+from graphveil.data.class_list import parse_classes
+from graphveil.data.classes import put
 from graphveil.data.files import PUBLIC
 from graphveil.graph.checks import checked
 from graphveil.privacy.guarantee import DECLARED_PUBLIC
@@ -117,7 +118,7 @@ def build(
     what is stated of classes, who is unlabelled, and with ``min_class`` which classes are that
     large and who is in the others, read off the labels; and every file besides the two tables.
     """
-    said = stated(classes)
+    statement = parse_classes(classes)
     _check_options(
         features, dimension=dimension, vocabulary=vocabulary, vectors=vectors, model=model
     )
@@ -148,7 +149,7 @@ def build(
     data = Data(x=torch.from_numpy(x), edge_index=edge_index, ids=table["id"].tolist())
     data.directed, data.public = directed, _public(features, min_class)
     if "label" in table and table["label"].notna().any():
-        put(data, Path(documents), table["label"], said, "documents", numbers=False)
+        put(data, Path(documents), table["label"], statement, "documents", numbers=False)
     return checked(data, labels=False, masks=False)
 
 
