@@ -375,7 +375,7 @@ def test_every_entry_says_what_it_is_and_on_what_terms():
 
 def test_listing_the_catalog_loads_no_library():
     code = (
-        "import sys, graphveil.data, graphveil.graph.shares\n"
+        "import sys, graphveil.data, graphveil.graph.shares, graphveil.graph.transforms\n"
         "from graphveil.data.class_list import parse_classes\n"
         "graphveil.data.sizes_of('pubmed'), parse_classes('a,b')\n"
         "heavy = ('torch', 'torch_geometric', 'pandas', 'sklearn', 'numpy', 'scipy', 'pooch')\n"

@@ -24,7 +24,7 @@ may be a ``public.txt``: a line for each thing that they rest on and that counts
 
 **Many graphs**, each a record: a directory with ``graphs.csv`` besides, see
 :mod:`graphveil.data.graph_tables`; a ``.npz`` or ``.pt`` with ``batch`` and ``num_graphs``; or a
-``.pt`` with a list of ``Data``, joined by :func:`graphveil.data.graphs.collated`.
+``.pt`` with a list of ``Data``, joined by :func:`graphveil.graph.collate.collate`.
 """
 
 from __future__ import annotations
@@ -57,6 +57,7 @@ from graphveil.data._tables import (
 )
 from graphveil.data.class_list import Stated, parse_classes
 from graphveil.graph.checks import MASKS, OF_ALL, check_layout, checked, directed_of
+from graphveil.graph.collate import collate
 
 _PARTS = ("train", "val", "test")
 _OF_GRAPHS = ("batch", "num_graphs", "pos")
@@ -270,10 +271,8 @@ def _check_tensors(path: Path, saved: Any) -> None:
 
 
 def _join(path: Path, graphs: list[Data]) -> Data:
-    from graphveil.data.graphs import collated
-
     try:
-        return collated([Data.from_dict(graph.to_dict()) for graph in graphs])
+        return collate([Data.from_dict(graph.to_dict()) for graph in graphs])
     except InvalidInputError as error:
         raise InvalidInputError(f"{path}: {error}") from None
 

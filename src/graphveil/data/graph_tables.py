@@ -24,7 +24,6 @@ import pandas as pd
 import torch
 from numpy.typing import NDArray
 from torch_geometric.data import Data
-from torch_geometric.utils import coalesce
 
 from graphveil._errors import InvalidInputError
 from graphveil._inputs import at_home
@@ -40,7 +39,7 @@ from graphveil.data._tables import (
 )
 from graphveil.data.class_list import Stated
 from graphveil.data.files import put_masks, put_public
-from graphveil.data.graphs import both_ways
+from graphveil.graph.collate import merge_edges
 
 _TEXT = (*TEXT, "graph")
 
@@ -80,7 +79,7 @@ def read_graphs(folder: Path, *, classes: Stated = None, directed: bool = False)
     if columns:
         data.edge_attr = torch.from_numpy(numbers(edges_path, edges, columns))
     data.batch, data.num_graphs = torch.from_numpy(batch), len(graphs)
-    data = _once(data) if directed else both_ways(data)
+    data = merge_edges(data, mirror=not directed)
     data.directed = directed
     put_public(data, folder)
     if "label" in graphs:
@@ -118,13 +117,3 @@ def _edge_index(
         keys = pd.Series(edge_batch * width + part)
         ends.append(places(index, edges_path, edges[name], rule, way_out, keys=keys))
     return torch.from_numpy(np.stack(ends))
-
-
-def _once(data: Data) -> Data:
-    if "edge_attr" in data:
-        data.edge_index, data.edge_attr = coalesce(
-            data.edge_index, data.edge_attr, num_nodes=len(data.x), reduce="mean"
-        )
-    else:
-        data.edge_index = coalesce(data.edge_index, num_nodes=len(data.x))
-    return data
