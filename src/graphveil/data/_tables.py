@@ -7,11 +7,13 @@ the header. Only an empty cell is missing: a class may be called "NA" or "None".
 from __future__ import annotations
 
 import codecs
+import contextlib
 import csv
 import io
 import math
 import re
 import warnings
+from collections.abc import Iterator
 from datetime import date
 from pathlib import Path
 from typing import Any, NoReturn
@@ -22,7 +24,7 @@ from numpy.typing import NDArray
 
 from graphveil import _validate
 from graphveil._errors import InvalidInputError
-from graphveil._inputs import TABLE, Unpacked, check_unpacked
+from graphveil._inputs import TABLE, Unpacked, at_home, check_unpacked
 
 TEXT = ("id", "label", "split", "source", "target")  # read as written: "01" is not "1"
 _NAMELESS = re.compile(r"__index_level_\d+__$")  # pandas' own numbers of rows
@@ -84,6 +86,27 @@ def read_table(
         if name in table and (missing := table[name].isna()).any():
             refuse_cell(path, table[name], missing, "filled in", "every row needs one")
     return table
+
+
+def read_texts(
+    path: str | Path, required: tuple[str, ...], filled: tuple[str, ...] = ()
+) -> pd.DataFrame:
+    """A csv, perhaps ``.gz``, with every cell as text, and none empty in ``filled`` columns."""
+    path = at_home(path)
+    if not path.is_file():
+        raise InvalidInputError(f"There is no file {path}; check the path.")
+    return read_table(path, required, text=None, filled=filled)
+
+
+@contextlib.contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Say in one line that ``path`` cannot be written."""
+    try:
+        yield
+    except OSError as error:
+        raise InvalidInputError(
+            f"{path} cannot be written ({error.strerror}); choose another place."
+        ) from None
 
 
 def open_table(path: Path) -> io.BufferedReader:

@@ -13,7 +13,7 @@ import torch
 from torch_geometric.data import Data
 
 from graphveil._errors import InvalidInputError, UnprovenError
-from graphveil.data import text
+from graphveil.data import text_features
 from graphveil.data._cache import find, refuse_files
 from graphveil.privacy.guarantee import DECLARED_PUBLIC
 
@@ -135,15 +135,17 @@ def _friendships(path: Path, ids: np.ndarray) -> np.ndarray:
 
 def _features(texts: list[str], variant: str, raw: Path) -> np.ndarray:
     if variant == "vectors":
-        return text.mean_vectors(texts, raw / "cc.sk.300.vec")
+        return text_features.mean_vectors(texts, raw / "cc.sk.300.vec")
     if variant == "sentence":
         model = "bert-base-multilingual-cased"
-        return text.sentences(texts, raw / model if (raw / model).is_dir() else model)
+        return text_features.sentences(texts, raw / model if (raw / model).is_dir() else model)
     if variant == "bow-public":
         from sklearn.feature_extraction.text import CountVectorizer
 
-        counts = CountVectorizer(analyzer=text.words, dtype=np.float32).fit_transform(texts)
+        counts = CountVectorizer(analyzer=text_features.words, dtype=np.float32).fit_transform(
+            texts
+        )
         total = np.asarray(counts.sum(axis=0, dtype=np.float64)).ravel()
         band = counts[:, (total >= 15) & (total <= 15_000)]
         return (band > 0).astype(np.float32).toarray()
-    return text.hashed(texts)
+    return text_features.hash_counts(texts)
