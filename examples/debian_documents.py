@@ -65,11 +65,10 @@ for kind, settings in kinds.items():
         data = text.build(
             documents,
             links,
-            kind,
+            text.Features(kind, **settings),
             label="section",
             classes="public",  # Debian's sections are known to everybody
             min_class=LEAST,
-            **settings,
         )
         text.write(f"{kind}.npz", data)
 

@@ -3,11 +3,8 @@
 import dataclasses
 import gzip
 import io
-import os
 import subprocess
 import sys
-import urllib.error
-import urllib.request
 import zipfile
 from pathlib import Path
 
@@ -19,12 +16,10 @@ import scipy.sparse as sp
 import torch
 
 from graphveil._errors import InvalidInputError
-from graphveil.data import CATALOG, Entry, load, names
+from graphveil.data import CATALOG, Entry, Sizes, load, names, sizes_of
+from graphveil.data._cache import SHA256
 from graphveil.graph.checks import MASKS, checked
 from graphveil.graph.splits import split
-
-_GIVEN = os.environ.get("GRAPHVEIL_DATA")
-REAL = Path(_GIVEN) if _GIVEN else Path(__file__).resolve().parents[2].parent / "shared" / "data"
 
 # name: nodes, undirected edges, features, classes
 KNOWN = {
@@ -49,24 +44,6 @@ FOLDERS = {
 }
 
 
-def no_network(*args, **options):
-    raise urllib.error.URLError("no network in this test")
-
-
-@pytest.fixture(autouse=True)
-def alone(tmp_path, monkeypatch):
-    """A cache of the test's own, and no network."""
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.delenv("GRAPHVEIL_DATA", raising=False)
-    monkeypatch.setattr(urllib.request, "urlopen", no_network)
-
-
-@pytest.fixture
-def root(tmp_path):
-    (tmp_path / "root").mkdir()
-    return tmp_path / "root"
-
-
 def snapshot(folder):
     return {path: path.lstat().st_mtime_ns for path in [folder, *folder.rglob("*")]}
 
@@ -79,12 +56,10 @@ def refusal(*args, **options):
 
 
 @pytest.mark.parametrize("name", KNOWN)
-def test_real_data_loads_with_the_known_counts_and_is_only_read(name):
-    folder = REAL / FOLDERS[name]
-    if not folder.is_dir():
-        pytest.skip(f"no {folder}; set GRAPHVEIL_DATA to a folder with the raw files")
+def test_real_data_loads_with_the_known_counts_and_is_only_read(name, real):
+    folder = real(FOLDERS[name])
     before = snapshot(folder)
-    data = load(name, root=REAL)
+    data = load(name, root=folder.parent)
     assert snapshot(folder) == before
     nodes, edges, features, classes = KNOWN[name]
     assert data.x.shape == (nodes, features)
@@ -168,27 +143,58 @@ def test_reddit_brings_its_own_split(root):
     assert data.edge_index.tolist() == [[0, 1], [1, 0]]
 
 
-def test_a_download_is_kept_in_the_cache_and_not_in_the_root(root, tmp_path, monkeypatch):
+def test_a_download_is_kept_in_the_cache_and_not_in_the_root(root, tmp_path, serve):
     write_reddit(tmp_path / "server")
     archive = tmp_path / "reddit.zip"
     with zipfile.ZipFile(archive, "w") as file:
         for path in (tmp_path / "server").iterdir():
             file.write(path, path.name)
-    monkeypatch.setattr(urllib.request, "urlopen", lambda *a, **k: io.BytesIO(archive.read_bytes()))
+    serve(lambda url: archive.read_bytes())
     assert load("reddit", root=root).num_nodes == 4
     assert not list(root.iterdir())
     cached = tmp_path / "cache" / "graphveil"
     kept = sorted(path.name for path in cached.rglob("*") if path.is_file())
     assert kept == ["reddit_data.npz", "reddit_graph.npz"]
-    monkeypatch.setattr(urllib.request, "urlopen", no_network)
+    asked = serve(lambda url: b"")
     assert load("reddit", root=root).num_nodes == 4
+    assert not asked
 
 
-def test_a_broken_download_leaves_nothing_behind(root, tmp_path, monkeypatch):
-    monkeypatch.setattr(urllib.request, "urlopen", lambda *a, **k: io.BytesIO(b"PK half a zip"))
+def test_a_broken_download_leaves_nothing_behind(root, tmp_path, serve):
+    serve(lambda url: b"PK half a zip")
     for name in ("reddit", "ogbn-arxiv"):
         assert "could not be downloaded" in refusal(name, root=root)
         assert not list((tmp_path / "cache" / "graphveil").iterdir())
+
+
+def test_planetoid_is_downloaded_by_its_checksums(root, real, serve):
+    folder = real("Cora")
+    files = {path.name: path.read_bytes() for path in (folder / "raw").iterdir()}
+    asked = serve(lambda url: files[url.rpartition("/")[2]])
+    data = load("cora", root=root)
+    assert torch.equal(data.x, load("cora", root=folder.parent).x)
+    assert set(asked) == {url for url in SHA256 if ".cora." in url}
+    assert len(load("cora", root=root).y) == 2708
+    assert len(asked) == 8  # not twice
+
+
+def test_other_files_than_those_known_are_not_kept(root, tmp_path, serve):
+    asked = serve(lambda url: b"a pickle that runs code")
+    message = refusal("citeseer", root=root)
+    assert "SHA-256" in message
+    assert asked[0] in message
+    assert SHA256[asked[0]] in message
+    assert not list((tmp_path / "cache" / "graphveil").iterdir())
+
+
+def test_an_entry_says_whether_its_download_is_checked(root, serve):
+    known = {"social", "synthetic-er", "facebook100", "pokec", "ecg"}
+    for name, entry in CATALOG.items():
+        assert (entry.download == "none") == (name in known)
+        if name not in known:
+            asked = serve(lambda url: b"")
+            refusal(f"{name}:MUTAG" if name == "tu" else name, root=root)
+            assert (asked[0] in SHA256) == (entry.download == "checked")
 
 
 def write_csv(path, rows):
@@ -250,19 +256,13 @@ def test_ogbs_own_reader_sees_the_same_graph(root):
         assert sorted(ours.edge_index.t().tolist()) == sorted(theirs["edge_index"].T.tolist())
 
 
-def test_ogb_downloads_from_its_zip(root, tmp_path, monkeypatch):
+def test_ogb_downloads_from_its_zip(root, tmp_path, serve):
     write_ogb(tmp_path / "server" / "arxiv", "time")
     archive = io.BytesIO()
     with zipfile.ZipFile(archive, "w") as file:
         for path in (tmp_path / "server").rglob("*.gz"):
             file.write(path, path.relative_to(tmp_path / "server"))
-    asked = []
-
-    def urlopen(url, **options):
-        asked.append(url)
-        return io.BytesIO(archive.getvalue())
-
-    monkeypatch.setattr(urllib.request, "urlopen", urlopen)
+    asked = serve(lambda url: archive.getvalue())
     assert load("ogbn-arxiv", root=root).num_nodes == 5
     assert load("ogbn-arxiv", root=root).num_nodes == 5
     assert asked == ["https://snap.stanford.edu/ogb/data/nodeproppred/arxiv.zip"]
@@ -373,9 +373,26 @@ def test_every_entry_says_what_it_is_and_on_what_terms():
     assert isinstance(CATALOG["cora"], Entry)
 
 
-def test_listing_the_catalog_does_not_load_torch():
-    code = "import sys, graphveil.data; sys.exit('torch' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+def test_listing_the_catalog_loads_no_library():
+    code = (
+        "import sys, graphveil.data, graphveil.graph.shares, graphveil.graph.transforms\n"
+        "from graphveil.data.class_list import parse_classes\n"
+        "graphveil.data.sizes_of('pubmed'), parse_classes('a,b')\n"
+        "heavy = ('torch', 'torch_geometric', 'pandas', 'sklearn', 'numpy', 'scipy', 'pooch')\n"
+        "sys.exit([name for name in heavy if name in sys.modules] or 0)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_sizes_are_known_without_loading():
+    known = {"num_features": 500, "num_classes": 3, "directed": False, "record": "node"}
+    assert sizes_of("pubmed:full") == Sizes(num_records=19717, **known)
+    molecules = sizes_of("molbace")
+    assert (molecules.num_records, molecules.record) == (1513, "graph")
+    assert sizes_of("ogbn-arxiv").directed
+    assert sizes_of("tu:MUTAG").num_classes is None
+    assert sizes_of("./pubmed") is None
 
 
 def test_the_page_lists_every_entry_with_its_terms():

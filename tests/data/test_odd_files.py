@@ -166,7 +166,7 @@ def test_a_small_parquet_with_many_equal_rows_is_refused_before_it_is_read(tmp_p
 
 
 def test_a_text_told_once_for_many_rows_is_counted_in_every_row(tmp_path, monkeypatch):
-    monkeypatch.setattr("graphveil.data.files.TABLE", 10_000_000, raising=False)
+    monkeypatch.setattr("graphveil.data._tables.TABLE", 10_000_000)
     folder = parquet(tmp_path, *frames())
     many = pd.DataFrame({"id": ["n" * 50_000] * 3000, "a": 1.0})
     many.to_parquet(folder / "nodes.parquet")
@@ -181,7 +181,7 @@ def test_an_archive_that_unpacks_to_too_much_is_refused(tmp_path, monkeypatch):
     np.savez_compressed(tmp_path / "g.npz", **arrays)
     assert read(tmp_path / "g.npz").num_nodes == 1000
     np.savez(tmp_path / "plain.npz", **arrays)
-    monkeypatch.setattr("graphveil.data.files.ARRAYS", 1_000_000, raising=False)
+    monkeypatch.setattr("graphveil.data.files.ARRAYS", 1_000_000)
     assert "must unpack to at most 1 MB" in refusal(tmp_path / "g.npz")
     assert read(tmp_path / "plain.npz").num_nodes == 1000  # the way out
 
@@ -250,7 +250,7 @@ def test_a_packed_table_of_texts_is_read_up_to_its_limit(tmp_path, monkeypatch):
     documents = tmp_path / "docs.csv.gz"
     documents.write_bytes(gzip.compress(b"id,text\nd0," + b"a" * 3_000_000))
     assert len(text.read_documents(documents)["text"][0]) == 3_000_000
-    monkeypatch.setattr("graphveil.data.text.TABLE", 1_000_000, raising=False)
+    monkeypatch.setattr("graphveil.data._tables.TABLE", 1_000_000)
     assert "must unpack to at most 1 MB" in refusal(documents, text.read_documents)
 
 

@@ -1,8 +1,8 @@
-"""Electrocardiograms: WFDB read by hand, twelve leads wired as the paper has them."""
+"""Electrocardiograms: WFDB records, and twelve leads wired as the paper has them."""
 
+import importlib.util
 import math
-import os
-from pathlib import Path
+import sys
 
 import numpy as np
 import pytest
@@ -25,21 +25,6 @@ from graphveil.data.signals import (
 from graphveil.graph.checks import checked
 from graphveil.graph.splits import split
 
-_GIVEN = os.environ.get("GRAPHVEIL_DATA")
-REAL = Path(_GIVEN) if _GIVEN else Path(__file__).resolve().parents[2].parent / "shared" / "data"
-
-
-@pytest.fixture(autouse=True)
-def alone(tmp_path, monkeypatch):
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.delenv("GRAPHVEIL_DATA", raising=False)
-
-
-def real(folder):
-    if not (REAL / folder).is_dir():
-        pytest.skip(f"no {REAL / folder}; set GRAPHVEIL_DATA to a folder with the raw files")
-    return REAL / folder
-
 
 def refused(call, *args, **options):
     with pytest.raises(InvalidInputError) as caught:
@@ -56,6 +41,11 @@ def pack_212(samples):
         one, other = one & 0xFFF, other & 0xFFF
         stored += bytes([one & 0xFF, (one >> 8) | ((other >> 8) << 4), other & 0xFF])
     return bytes(stored)
+
+
+needs_wfdb = pytest.mark.skipif(
+    importlib.util.find_spec("wfdb") is None, reason="wfdb is not installed (extra 'data')"
+)
 
 
 def write(folder, name, values, form="16", gain="1000/mV", leads=None, end="dat", dx="LBBB", **kw):
@@ -85,6 +75,7 @@ def write(folder, name, values, form="16", gain="1000/mV", leads=None, end="dat"
 VALUES = np.random.default_rng(0).integers(-2047, 2048, size=(12, 600))
 
 
+@needs_wfdb
 @pytest.mark.parametrize("form", ["16", "212"])
 @pytest.mark.parametrize("shape", [(12, 600), (3, 7), (1, 1), (1, 3), (2, 5)])
 def test_samples_come_back_in_millivolts(tmp_path, form, shape):
@@ -97,6 +88,7 @@ def test_samples_come_back_in_millivolts(tmp_path, form, shape):
     assert np.array_equal(read_record(tmp_path / "r").signals, record.signals)
 
 
+@needs_wfdb
 def test_format_212_by_hand(tmp_path):
     # 0x123 and -1 (0xFFF): the low byte, then the two high halves, then the other low byte.
     assert pack_212([0x123, -1]) == bytes([0x23, 0xF1, 0xFF])
@@ -104,12 +96,14 @@ def test_format_212_by_hand(tmp_path):
     assert read_record(header).signals.tolist() == [[291], [-1]]
 
 
+@needs_wfdb
 @pytest.mark.parametrize("old", [True, False])
 def test_matlab_files_of_both_kinds(tmp_path, old):
     record = read_record(write(tmp_path, "r", VALUES, end="mat", old=old))
     np.testing.assert_allclose(record.signals, VALUES / 1000, rtol=1e-6)
 
 
+@needs_wfdb
 def test_offsets_units_gains_and_baselines(tmp_path):
     values = [[100, -100, 0]]
     for gain, expected in (
@@ -124,6 +118,7 @@ def test_offsets_units_gains_and_baselines(tmp_path):
         np.testing.assert_allclose(read_record(header).signals, [expected], rtol=1e-6)
 
 
+@needs_wfdb
 def test_missing_samples_are_0_and_a_length_may_be_left_out(tmp_path):
     for form, missing in (("16", -32768), ("212", -2048)):
         header = write(tmp_path, "r", [[5, missing, 7]], form, gain="1(2)/mV")
@@ -133,6 +128,7 @@ def test_missing_samples_are_0_and_a_length_may_be_left_out(tmp_path):
     assert read_record(header).signals.shape == (2, 5)
 
 
+@needs_wfdb
 def test_one_file_for_each_signal(tmp_path):
     for n in range(2):
         (tmp_path / f"r{n}.dat").write_bytes(VALUES[n, :4].astype("<i2").tobytes())
@@ -149,17 +145,23 @@ HEADER_FAULTS = {
     "lines": ("r 2 500 4\nr.dat 16 1/mV\n", "a line for each of 2"),
     "format": ("r 1 500 4\nr.dat 80 1/mV\n", "format 16 or 212.*'80'"),
     "frames": ("r 1 500 4\nr.dat 16x2 1/mV\n", "format 16 or 212"),
-    "no format": ("r 1 500 4\nr.dat\n", "format 16 or 212"),
+    "no format": ("r 1 500 4\nr.dat\n", "a line for each signal"),
     "elsewhere": ("r 1 500 4\n../r.dat 16 1/mV\n", "beside the header"),
     "unit": ("r 1 500 4\nr.dat 16 1/bpm\n", "a gain"),
     "gain": ("r 1 500 4\nr.dat 16 x/mV\n", "a gain"),
     "absent": ("r 1 500 4\nother.dat 16 1/mV\n", "cannot be read"),
-    "short": ("r 1 500 99\nr.dat 16 1/mV\n", "99 samples.*Got 4"),
+    "short": ("r 1 500 99\nr.dat 16 1/mV\n", "r.dat cannot be read.*99 samples"),
     "mixed": ("r 2 500 4\nr.dat 16 1/mV\nr.dat 212 1/mV\n", "one format"),
+    "skew": ("r 1 500 4\nr.dat 16:3 1/mV\n", "format 16 or 212"),
+    "infinite": ("r 1 500 4\nr.dat 16 1e400/mV\n", "a gain"),
+    "no signal": ("r 0 500 4\n", "a line for each of 0"),
+    "web": ("r 1 500 4\nhttps://a.org/r.dat 16 1/mV\n", "beside the header"),
+    "more lines": ("r 1 500 4\nr.dat 16 1/mV\nr.dat 16 1/mV\n", "a line for each of 1"),
     "garbled": ("\x00\x01\x02", "a first line"),
 }
 
 
+@needs_wfdb
 @pytest.mark.parametrize("fault", HEADER_FAULTS)
 def test_bad_records_are_one_line(tmp_path, fault):
     text, message = HEADER_FAULTS[fault]
@@ -170,6 +172,7 @@ def test_bad_records_are_one_line(tmp_path, fault):
     assert str(tmp_path) in refused(read_record, tmp_path / "r.hea")
 
 
+@needs_wfdb
 def test_absent_and_damaged_files_are_one_line(tmp_path):
     assert "absent.hea" in refused(read_record, tmp_path / "absent")
     header = write(tmp_path, "r", VALUES, end="mat")
@@ -179,6 +182,7 @@ def test_absent_and_damaged_files_are_one_line(tmp_path):
         assert "r.mat" in refused(read_record, header)
 
 
+@needs_wfdb
 def test_leads_are_put_in_order_whatever_their_capitals(tmp_path):
     mixed = [lead.upper() for lead in LEADS[::-1]]
     record = read_record(write(tmp_path, "r", VALUES, leads=mixed))
@@ -188,6 +192,12 @@ def test_leads_are_put_in_order_whatever_their_capitals(tmp_path):
     assert "twelve leads" in refused(twelve_leads, few, 5)
     twice = read_record(write(tmp_path, "twice", VALUES, leads=["I", "i", *LEADS[2:]]))
     assert "twelve leads" in refused(twelve_leads, twice, 5)
+
+
+def test_without_wfdb_the_extra_is_named(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "wfdb", None)
+    (tmp_path / "r.hea").write_text("r 1 500 4\nr.dat 16 1/mV\n")
+    assert "graphveil[data]" in refused(read_record, tmp_path / "r")
 
 
 def test_the_wiring_is_the_papers():
@@ -209,6 +219,7 @@ def test_recordings_become_graphs_of_their_own():
     assert "(2, 11, 5)" in refused(as_graphs, signals[:, :11], torch.tensor([0, 1]))
 
 
+@needs_wfdb
 def test_cpsc_takes_lbbb_and_sinus_rhythm_and_leaves_out_the_rest(tmp_path):
     folder = tmp_path / "CPSC2018" / "raw"
     for name, dx, end in (
@@ -228,6 +239,7 @@ def test_cpsc_takes_lbbb_and_sinus_rhythm_and_leaves_out_the_rest(tmp_path):
     assert "A6" in refused(load, "ecg:cpsc", root=tmp_path)
 
 
+@needs_wfdb
 def test_absent_or_other_recordings_are_one_line(tmp_path):
     for name in ("ecg", "ecg:ptbxl", "ecg:cpsc"):
         message = refused(load, name, root=tmp_path)
@@ -279,7 +291,7 @@ def test_spectra_by_name(tmp_path):
     assert "':spectrum'" in refused(load, "ecg:ptbxl:x", root=tmp_path)
 
 
-def test_the_real_recordings_of_ptbxl():
+def test_the_real_recordings_of_ptbxl(real):
     data = load("ecg", root=real("PTBXL").parent)
     assert (data.num_graphs, data.x.shape) == (1987, (23_844, 250))
     assert torch.bincount(data.y).tolist() == [1051, 936]
@@ -290,7 +302,8 @@ def test_the_real_recordings_of_ptbxl():
     checked(split(data))
 
 
-def test_the_ten_real_records_of_cpsc():
+@needs_wfdb
+def test_the_ten_real_records_of_cpsc(real):
     folder = real("CPSC2018") / "raw"
     kinds = []
     for header in sorted(folder.glob("*.hea")):

@@ -47,13 +47,18 @@ def put(tmp_path):
     return call
 
 
+OPTIONS = ("dimension", "vocabulary", "vectors", "model")
+
+
 @pytest.fixture
 def built(put):
     """Build the small graph; the tables may be given."""
 
     def call(documents=DOCUMENTS, links=LINKS, **options):
         paths = put("docs.csv", documents), put("links.csv", links)
-        return text.build(*paths, **{"label": "topic", "classes": "public", **options})
+        kind = {name: options.pop(name) for name in OPTIONS if name in options}
+        features = text.Features(options.pop("features", "hash"), **kind)
+        return text.build(*paths, features, **{"label": "topic", "classes": "public", **options})
 
     return call
 
@@ -255,7 +260,7 @@ def test_words():
 
 
 def test_hashed_counts_have_norm_one_and_know_no_order():
-    x = text.hashed(["one two two", "two one two", "one", ""], 512)
+    x = text.hash_counts(["one two two", "two one two", "one", ""], 512)
     assert np.array_equal(x[0], x[1])
     assert np.linalg.norm(x, axis=1) == pytest.approx([1, 1, 1, 0])
     assert sorted(np.abs(x[0][x[0] != 0])) == pytest.approx([5**-0.5, 2 * 5**-0.5])
@@ -511,17 +516,17 @@ def test_pokec_is_the_people_with_a_cat_or_a_dog(root, end):
     assert data.y.tolist() == [0, 0, 1, 1]  # users 1, 4, 5, 9
     assert pairs(data) == [(0, 2), (2, 0), (3, 1)]
     said = ["Lekar hudba tanec", "tanec", "lekar v meste", "hudba"]
-    assert np.array_equal(data.x, text.hashed(said))  # neither pets nor the last column
+    assert np.array_equal(data.x, text.hash_counts(said))  # neither pets nor the last column
     assert torch.equal(load("pokec:hash", root=root).x, data.x)
     assert "read off everybody's profile: DECLARED PUBLIC" in data.public[0]
 
 
 def test_pokec_takes_the_fullest_profiles_of_each_class(root, monkeypatch):
-    monkeypatch.setattr("graphveil.data.raw._POKEC_EACH", 1)
+    monkeypatch.setattr("graphveil.data.pokec._PER_PET", 1)
     write_pokec(root)
     data = load("pokec", root=root)  # users 1 (fuller than 4) and 9 (more columns than 5)
     assert data.y.tolist() == [0, 1]
-    assert np.array_equal(data.x, text.hashed(["Lekar hudba tanec", "hudba"]))
+    assert np.array_equal(data.x, text.hash_counts(["Lekar hudba tanec", "hudba"]))
 
 
 def test_pokec_words_of_private_profiles_need_a_declaration(root):

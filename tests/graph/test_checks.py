@@ -246,5 +246,5 @@ def test_the_wanted_kind_of_record_is_checked():
         checked(graph(), record="graph")
     with pytest.raises(InvalidInputError, match=r"one graph.*Got many graphs"):
         checked(graphs(), record="node")
-    with pytest.raises(InvalidInputError, match=r"Got list.*graphs\.collated"):
+    with pytest.raises(InvalidInputError, match=r"Got list.*graph\.collate"):
         checked([graph()])

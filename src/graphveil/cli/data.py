@@ -150,16 +150,12 @@ def build_text(
     built = text.build(
         documents,
         links,
-        features,
+        text.Features(features, dimension, vocabulary, vectors, model),
         id=id_,
         text=text_,
         label=label,
         classes=classes,
         min_class=min_class,
-        dimension=dimension,
-        vocabulary=vocabulary,
-        vectors=vectors,
-        model=model,
         directed=directed,
         track=bar("reading documents"),
     )

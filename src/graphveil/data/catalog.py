@@ -1,6 +1,6 @@
 """The data sets graphveil knows by name: what they are, how they load, on what terms.
 
-    data = load("pubmed", root="/data")     # raw files as PyG lays them out; only read, see raw.py
+    data = load("pubmed", root="/data")     # raw files as PyG lays them out; they are only read
     data = load("facebook100:Berkeley13")   # one school of many: what follows is a variant
     data = load("molbace")                  # many graphs, each a record: see graphs.py
     data = load("my-graph/")                # a graph of your own, see files.py
@@ -10,17 +10,17 @@
 
 from __future__ import annotations
 
+import importlib
 import os
-import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from graphveil._errors import InvalidInputError
 from graphveil._inputs import at_home
-from graphveil.data import raw
+from graphveil.data._cache import cache
 
 if TYPE_CHECKING:
     from torch_geometric.data import Data
@@ -35,7 +35,9 @@ class Entry:
     ``record`` is what is labelled and split, a ``node`` of one graph or a ``graph`` of many;
     ``unit`` is what such a record is in the world, hence what a guarantee for one protects.
     ``num_nodes`` counts the nodes of all graphs, of the name without a variant. ``variants``: the
-    name may be followed by a colon and more, as the note says.
+    name may be followed by a colon and more, as the note says. ``download`` says what becomes of
+    files that are not here: they are downloaded and ``checked`` by a known SHA-256, downloaded
+    ``unchecked`` because no checksum of them is known, or there is ``none``.
     """
 
     name: str
@@ -50,10 +52,46 @@ class Entry:
     directed: bool = False
     own_split: bool = False
     variants: bool = False
+    download: Literal["checked", "unchecked", "none"] = "unchecked"
     licence: str
     citation: str
     url: str
     note: str = ""
+
+    @property
+    def sizes(self) -> Sizes:
+        """What of this data set is public, of the name without a variant."""
+        of_graphs = self.record == "graph"
+        return Sizes(
+            num_records=self.num_graphs if of_graphs else self.num_nodes,
+            num_features=self.num_features,
+            num_classes=self.num_classes or None,
+            directed=self.directed and not of_graphs,
+            record=self.record,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sizes:
+    """The public sizes of a data set, which a plan needs; None where they depend on the files.
+
+    ``record`` is ``"node"`` or ``"graph"``; ``directed`` is False where the records are graphs.
+    """
+
+    num_records: int | None
+    num_features: int | None
+    num_classes: int | None
+    directed: bool
+    record: str
+
+
+def sizes_of(source: str) -> Sizes | None:
+    """The public sizes of the data set ``source``, a name perhaps with a variant.
+
+    None for any other name or path. Nothing is loaded: neither data nor a library to read it.
+    """
+    entry = CATALOG.get(source.partition(":")[0])
+    return None if entry is None else entry.sizes
 
 
 def names() -> list[str]:
@@ -117,7 +155,7 @@ def _load_path(source: str | Path, classes: Any, directed: bool | None) -> Data:
 
 def _root(root: str | Path | None) -> Path:
     if root is None:
-        return at_home(os.environ.get("GRAPHVEIL_DATA") or raw.cache())
+        return at_home(os.environ.get("GRAPHVEIL_DATA") or cache())
     path = at_home(root)
     if not path.is_dir():
         raise InvalidInputError(
@@ -127,54 +165,22 @@ def _root(root: str | Path | None) -> Path:
     return path
 
 
-def _pyg(kind: str, member: str | None, folder: str, *files: str) -> Loader:
-    return lambda name, root, variant: raw.pyg(name, root, kind, member, folder, list(files))
+def _loader(path: str, *args: Any, **options: Any) -> Loader:
+    """The function ``module:function`` of this package, imported when it is first called."""
+
+    def load_raw(name: str, root: Path, variant: str) -> Data:
+        module, _, function = path.partition(":")
+        loader = getattr(importlib.import_module(f"graphveil.data.{module}"), function)
+        return loader(name, root, variant, *args, **options)
+
+    return load_raw
 
 
-def _planetoid(folder: str) -> Loader:
-    return lambda name, root, variant: raw.planetoid(name, root, folder, variant)
+_pyg = partial(_loader, "node_sets:pyg")
 
-
-def _ogb(split: str, **options: bool) -> Loader:
-    return lambda name, root, variant: raw.ogb(name, root, split, **options)
-
-
-def _social(name: str, root: Path, variant: str) -> Data:
-    from graphveil.data.synthetic import social_network
-
-    return social_network()
-
-
-def _synthetic_er(name: str, root: Path, variant: str) -> Data:
-    from graphveil.data.synthetic import erdos_renyi
-
-    nodes, _, seed = (variant or "20").partition(":")
-    if not re.fullmatch(r"[1-9][0-9]{1,2}", nodes) or not re.fullmatch(r"[0-9]{0,18}", seed):
-        nodes = "0"
-    if not 10 <= int(nodes) <= 500:
-        raise InvalidInputError(
-            "The data set 'synthetic-er' may be followed by ':NODES' from 10 to 500, and that by "
-            f"':SEED'. Got {name!r} instead; write 'synthetic-er:50' or 'synthetic-er:20:7'."
-        )
-    return erdos_renyi(int(nodes), seed=int(seed or 0))
-
-
-def _graph_set(which: str) -> Loader:
-    def load_it(name: str, root: Path, variant: str) -> Data:
-        from graphveil.data import graph_sets
-
-        loader: Loader = getattr(graph_sets, which)
-        return loader(name, root, variant)
-
-    return load_it
-
-
-def _ecg(name: str, root: Path, variant: str) -> Data:
-    from graphveil.data import signals
-
-    return signals.ecg(name, root, variant)
-
-
+_GRAPH2GAUSS = "https://github.com/abojchevski/graph2gauss/raw/master/data"
+_GNN_BENCHMARK = "https://github.com/shchur/gnn-benchmark/raw/master/data/npz"
+_GRAPHMINING = "https://graphmining.ai/datasets/ptg"
 _YANG = (
     "Yang, Cohen, Salakhutdinov (2016), Revisiting semi-supervised learning with graph embeddings"
 )
@@ -190,6 +196,7 @@ _planetoid_entry = partial(
     unit="a paper",
     own_split=True,
     variants=True,
+    download="checked",
     licence=_NOT_STATED,
     citation=_YANG,
     url="https://github.com/kimiyoung/planetoid",
@@ -209,11 +216,12 @@ _ENTRIES = (
     Entry(
         name="social",
         title="Synthetic social network",
-        load=_social,
+        load=_loader("synthetic:social"),
         unit="a person",
         num_nodes=20_000,
         num_features=64,
         num_classes=6,
+        download="none",
         licence="Apache-2.0 (generated by graphveil)",
         citation="none",
         url="",
@@ -222,7 +230,7 @@ _ENTRIES = (
     _planetoid_entry(
         name="cora",
         title="Cora citations",
-        load=_planetoid("Cora"),
+        load=_loader("node_sets:planetoid", "Cora"),
         num_nodes=2708,
         num_features=1433,
         num_classes=7,
@@ -230,7 +238,7 @@ _ENTRIES = (
     _planetoid_entry(
         name="citeseer",
         title="CiteSeer citations",
-        load=_planetoid("CiteSeer"),
+        load=_loader("node_sets:planetoid", "CiteSeer"),
         num_nodes=3327,
         num_features=3703,
         num_classes=6,
@@ -238,7 +246,7 @@ _ENTRIES = (
     _planetoid_entry(
         name="pubmed",
         title="PubMed diabetes citations",
-        load=_planetoid("PubMed"),
+        load=_loader("node_sets:planetoid", "PubMed"),
         num_nodes=19717,
         num_features=500,
         num_classes=3,
@@ -246,7 +254,7 @@ _ENTRIES = (
     Entry(
         name="cora-ml",
         title="Cora, machine learning papers",
-        load=_pyg("CitationFull", "Cora_ML", "cora_ml", "cora_ml.npz"),
+        load=_pyg("CitationFull", "cora_ml", f"{_GRAPH2GAUSS}/cora_ml.npz", member="Cora_ML"),
         unit="a paper",
         num_nodes=2995,
         num_features=2879,
@@ -259,7 +267,7 @@ _ENTRIES = (
     _shchur_entry(
         name="cs",
         title="Coauthor CS",
-        load=_pyg("Coauthor", "CS", "CS", "ms_academic_cs.npz"),
+        load=_pyg("Coauthor", "CS", f"{_GNN_BENCHMARK}/ms_academic_cs.npz", member="CS"),
         unit="an author",
         num_nodes=18333,
         num_features=6805,
@@ -268,7 +276,7 @@ _ENTRIES = (
     _shchur_entry(
         name="physics",
         title="Coauthor Physics",
-        load=_pyg("Coauthor", "Physics", "Physics", "ms_academic_phy.npz"),
+        load=_pyg("Coauthor", "Physics", f"{_GNN_BENCHMARK}/ms_academic_phy.npz", member="Physics"),
         unit="an author",
         num_nodes=34493,
         num_features=8415,
@@ -277,7 +285,12 @@ _ENTRIES = (
     _shchur_entry(
         name="computers",
         title="Amazon Computers, bought together",
-        load=_pyg("Amazon", "Computers", "Computers", "amazon_electronics_computers.npz"),
+        load=_pyg(
+            "Amazon",
+            "Computers",
+            f"{_GNN_BENCHMARK}/amazon_electronics_computers.npz",
+            member="Computers",
+        ),
         unit="a product",
         num_nodes=13752,
         num_features=767,
@@ -286,7 +299,9 @@ _ENTRIES = (
     _shchur_entry(
         name="photo",
         title="Amazon Photo, bought together",
-        load=_pyg("Amazon", "Photo", "Photo", "amazon_electronics_photo.npz"),
+        load=_pyg(
+            "Amazon", "Photo", f"{_GNN_BENCHMARK}/amazon_electronics_photo.npz", member="Photo"
+        ),
         unit="a product",
         num_nodes=7650,
         num_features=745,
@@ -295,7 +310,7 @@ _ENTRIES = (
     Entry(
         name="facebook-pages",
         title="Facebook page-page likes (MUSAE)",
-        load=_pyg("FacebookPagePage", None, "FacebookPagePage", "facebook.npz"),
+        load=_pyg("FacebookPagePage", "FacebookPagePage", f"{_GRAPHMINING}/facebook.npz"),
         unit="a page",
         num_nodes=22470,
         num_features=None,
@@ -308,12 +323,13 @@ _ENTRIES = (
     Entry(
         name="facebook100",
         title="Facebook100, one school of 2005",
-        load=lambda name, root, variant: raw.facebook100(name, root, variant),
+        load=_loader("node_sets:facebook100"),
         unit="a person",
         num_nodes=None,
         num_features=522,
         num_classes=6,
         variants=True,
+        download="none",
         licence="none; research use, real people",
         citation="Traud, Mucha, Porter (2012), Social structure of Facebook networks",
         url="https://archive.org/details/oxford-2005-facebook-matrix",
@@ -325,7 +341,7 @@ _ENTRIES = (
     Entry(
         name="reddit",
         title="Reddit posts with common commenters",
-        load=_pyg("Reddit", None, "Reddit", "reddit_data.npz", "reddit_graph.npz"),
+        load=_loader("node_sets:reddit"),
         unit="a post",
         num_nodes=232_965,
         num_features=602,
@@ -338,7 +354,7 @@ _ENTRIES = (
     Entry(
         name="reddit-sample",
         title="Reddit posts, a tenth of them",
-        load=lambda name, root, variant: raw.reddit_sample(name, root, variant),
+        load=_loader("node_sets:reddit_sample"),
         unit="a post",
         num_nodes=23_297,
         num_features=602,
@@ -354,13 +370,14 @@ _ENTRIES = (
     Entry(
         name="pokec",
         title="Pokec users with a cat or a dog",
-        load=lambda name, root, variant: raw.pokec(name, root, variant),
+        load=_loader("pokec:pokec"),
         unit="a person",
         num_nodes=20_000,
         num_features=None,
         num_classes=2,
         directed=True,
         variants=True,
+        download="none",
         licence="none; research use, real people",
         citation="Takac, Zabovsky (2012), Data analysis in public social networks",
         url="https://snap.stanford.edu/data/soc-Pokec.html",
@@ -371,7 +388,7 @@ _ENTRIES = (
     _ogb_entry(
         name="ogbn-arxiv",
         title="arXiv computer science citations",
-        load=_ogb("time"),
+        load=_loader("node_sets:ogb", "time"),
         unit="a paper",
         num_nodes=169_343,
         num_features=128,
@@ -382,7 +399,7 @@ _ENTRIES = (
     _ogb_entry(
         name="ogbn-products",
         title="Amazon products, bought together",
-        load=_ogb("sales_ranking", mirror=True),
+        load=_loader("node_sets:ogb", "sales_ranking", mirror=True),
         unit="a product",
         num_nodes=2_449_029,
         num_features=100,
@@ -392,7 +409,7 @@ _ENTRIES = (
     _ogb_entry(
         name="ogbn-mag",
         title="Microsoft Academic Graph, papers only",
-        load=_ogb("time", papers=True),
+        load=_loader("node_sets:ogb", "time", papers=True),
         unit="a paper",
         num_nodes=736_389,
         num_features=128,
@@ -404,7 +421,7 @@ _ENTRIES = (
     _graphs_entry(
         name="synthetic-er",
         title="Synthetic Erdos-Renyi graphs",
-        load=_synthetic_er,
+        load=_loader("synthetic:synthetic_er"),
         unit="a graph",
         num_graphs=1000,
         num_nodes=20_000,
@@ -412,6 +429,7 @@ _ENTRIES = (
         num_classes=2,
         own_split=True,
         variants=True,
+        download="none",
         licence="Apache-2.0 (generated by graphveil)",
         citation=_MUELLER,
         url="https://arxiv.org/abs/2202.02575",
@@ -421,7 +439,7 @@ _ENTRIES = (
     _graphs_entry(
         name="fingerprint",
         title="Fingerprint, four merged classes",
-        load=_graph_set("fingerprint"),
+        load=_loader("graph_sets:fingerprint"),
         unit="a fingerprint",
         num_graphs=1900,
         num_nodes=14_387,
@@ -435,7 +453,7 @@ _ENTRIES = (
     _graphs_entry(
         name="molbace",
         title="ogbg-molbace, inhibitors of beta-secretase 1",
-        load=_graph_set("molbace"),
+        load=_loader("graph_sets:molbace"),
         unit="a molecule",
         num_graphs=1513,
         num_nodes=51_577,
@@ -450,13 +468,14 @@ _ENTRIES = (
     _graphs_entry(
         name="ecg",
         title="Electrocardiograms, twelve leads each",
-        load=_ecg,
+        load=_loader("signals:ecg"),
         unit="a recording",
         num_graphs=1987,
         num_nodes=23_844,
         num_features=250,
         num_classes=2,
         variants=True,
+        download="none",
         licence="CC BY 4.0",
         citation="Wagner et al. (2020), PTB-XL; Liu et al. (2018), CPSC 2018",
         url="https://physionet.org/content/ptb-xl",
@@ -468,7 +487,7 @@ _ENTRIES = (
     _graphs_entry(
         name="tu",
         title="Any TU data set",
-        load=_graph_set("tu"),
+        load=_loader("graph_sets:tu"),
         unit="a graph",
         num_nodes=None,
         num_features=None,

@@ -18,11 +18,10 @@ go no further than this module. What is read off labels must look like classes: 
 
 from __future__ import annotations
 
-import csv
 import re
 import warnings
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import NoReturn
 
 import numpy as np
 import pandas as pd
@@ -32,63 +31,19 @@ from torch_geometric.data import Data
 
 from graphveil import _validate
 from graphveil._errors import InvalidInputError
+from graphveil.data._tables import floats, refuse_cell
+from graphveil.data.class_list import PUBLIC, Notice, Stated, parse_classes
 from graphveil.graph.checks import NUMBER_READ_OFF, class_names_of
 
-PUBLIC = "public"
 UNNAMED = (
     "which classes there are, read off the labels: they are numbered in the order of their names, "
     "which are not published"
 )
 DECLARED = "which classes there are, read off the labels: the owner says that they are public"
 MOST, EACH = 1000, 10  # classes that may be read off labels, and labelled records for each
+stated = parse_classes  # the older name
 _WHOLE = re.compile(r"[+-]?[0-9]+")
 _WAY_OUT = "correct it, leave it empty, or state the public list of names with --classes a,b,c"
-
-
-class Notice(UserWarning):
-    """What the owner of data should know, and what is no error."""
-
-
-Stated = int | str | tuple[str, ...] | None
-
-
-def stated(classes: Any) -> Stated:
-    """What the owner states, checked: a number, a tuple of names, "public", or None.
-
-    Text is read as on the command line: a number, names with commas between them, or the word.
-    """
-    if isinstance(classes, str):
-        text = classes.strip()
-        if text == PUBLIC:
-            return PUBLIC
-        classes = int(text) if re.fullmatch(r"[0-9]{1,9}", text) else _between_commas(text)
-    if classes is None:
-        return None
-    if isinstance(classes, (list, tuple)):
-        names = tuple(name.strip() if isinstance(name, str) else name for name in classes)
-        if len(names) < 2 or not all(isinstance(name, str) and name for name in names):
-            _bad_statement(classes)
-        twice = sorted({name for name in names if names.count(name) > 1})
-        if twice:
-            raise InvalidInputError(f"The 'classes' parameter names {twice[0]!r} more than once.")
-        return names
-    if isinstance(classes, bool) or not isinstance(classes, int):
-        _bad_statement(classes)
-    return _validate.integer("classes", classes, "[2, 1e6]")
-
-
-def _between_commas(text: str) -> list[str]:
-    try:
-        return next(csv.reader([text]), [])
-    except csv.Error:
-        _bad_statement(f"{text[:40]}...")
-
-
-def _bad_statement(classes: Any) -> NoReturn:
-    raise InvalidInputError(
-        "The 'classes' parameter must be the number of classes, two names or more with commas "
-        f"between them, or the word 'public'. Got {classes!r} instead."
-    )
 
 
 def put(
@@ -106,16 +61,16 @@ def put(
     """
     whole = numbers and _all_whole(labels)
     if isinstance(classes, tuple):
-        y = _listed(path, labels, classes)
+        y = _look_up(path, labels, classes)
         data.class_names, data.num_classes = list(classes), len(classes)
     elif not whole:
         if numbers and classes != PUBLIC:
             _check_no_numbers(path, labels)
-        y, names = _sorted(labels)
+        y, names = _sort_names(labels)
         if isinstance(classes, int):
             if len(names) != classes:
-                _contradiction(path, f"{len(names)} names where --classes states {classes}")
-            _notice(path, classes, int(labels.notna().sum()))
+                _refuse_contradiction(path, f"{len(names)} names where --classes states {classes}")
+            _warn_if_few(path, classes, int(labels.notna().sum()))
         else:
             _check_number(path, len(names), int(labels.notna().sum()))
         data.num_classes = len(names)
@@ -124,10 +79,10 @@ def put(
         declare(data, DECLARED if classes == PUBLIC else UNNAMED)
     else:
         most = classes if isinstance(classes, int) else len(labels)
-        y = _numbered(path, labels, most, of, stated=isinstance(classes, int))
+        y = _take_numbers(path, labels, most, of, stated=isinstance(classes, int))
         if isinstance(classes, int):
             data.num_classes = classes
-            _notice(path, classes, int((y >= 0).sum()))
+            _warn_if_few(path, classes, int((y >= 0).sum()))
         else:
             _read_off(data, path, y, classes)
     data.y = torch.from_numpy(y)
@@ -142,34 +97,34 @@ def settle(data: Data, path: Path, classes: Stated) -> None:
     if number is not None:
         number = _validate.integer("num_classes", number, "[1, 1e6]")
     if names is not None and number is not None and len(names) != number:
-        _contradiction(path, f"{len(names)} names for num_classes={number}")
+        _refuse_contradiction(path, f"{len(names)} names for num_classes={number}")
     y = getattr(data, "y", None)
     if not isinstance(y, torch.Tensor) or y.dtype != torch.long or y.dim() != 1:
         y = None  # there are none, or the checks say what is wrong
     if isinstance(classes, tuple):
         if names is not None and list(names) != list(classes):
-            _contradiction(path, "class_names that are not those stated by --classes")
+            _refuse_contradiction(path, "class_names that are not those stated by --classes")
         names, classes = classes, len(classes)
         data.class_names = list(names)
     if isinstance(classes, int):
-        found = len(names) if names is not None else number
-        if found is not None and found != classes:
-            _contradiction(path, f"{found} classes where --classes states {classes}")
+        in_file = len(names) if names is not None else number
+        if in_file is not None and in_file != classes:
+            _refuse_contradiction(path, f"{in_file} classes where --classes states {classes}")
         data.num_classes = classes
         if y is not None:
-            _notice(path, classes, int((y >= 0).sum()))
+            _warn_if_few(path, classes, int((y >= 0).sum()))
     elif y is None:
         return
     elif names is not None:
         _check_number(path, len(names), int((y >= 0).sum()))
         data.num_classes = len(names)
     elif number is not None:
-        _notice(path, number, int((y >= 0).sum()))
+        _warn_if_few(path, number, int((y >= 0).sum()))
     else:
         _read_off(data, path, y.numpy(), classes)
 
 
-def _sorted(labels: pd.Series) -> tuple[NDArray[np.int64], list[str]]:
+def _sort_names(labels: pd.Series) -> tuple[NDArray[np.int64], list[str]]:
     """The names that occur, sorted (as numbers if all are), and their places; -1 for none."""
     texts = labels.astype("str").where(labels.notna())
     names = sorted(texts.dropna().unique())
@@ -209,7 +164,7 @@ def _check_number(path: Path, number: int, labelled: int) -> None:
         )
 
 
-def _notice(path: Path, number: int, labelled: int) -> None:
+def _warn_if_few(path: Path, number: int, labelled: int) -> None:
     """Ask whoever states a number of classes whether labels are what they should be."""
     if labelled and number > max(2, labelled // EACH):
         warnings.warn(
@@ -219,42 +174,34 @@ def _notice(path: Path, number: int, labelled: int) -> None:
         )
 
 
-def _floats(labels: pd.Series) -> pd.Series:
-    from graphveil.data.files import floats
-
-    return floats(labels)
-
-
 def _all_whole(labels: pd.Series) -> bool:
     known = labels.dropna()
     if pd.api.types.is_bool_dtype(known):
         return False
-    numbers = _floats(known)
+    numbers = floats(known)
     return bool((np.isfinite(numbers) & (numbers % 1 == 0)).all())
 
 
 def _check_no_numbers(path: Path, labels: pd.Series) -> None:
     """Refuse numbers among names: a slip among class numbers, or measurements."""
-    from graphveil.data.files import _bad_cell
-
     if pd.api.types.is_bool_dtype(labels.dropna()):
         return
-    numbers = _floats(labels)
+    numbers = floats(labels)
     whole = numbers.notna() & np.isfinite(numbers) & (numbers % 1 == 0)
     if whole.any():
-        _bad_cell(path, labels, labels.notna() & ~whole, "a class number, as others are", _WAY_OUT)
+        refuse_cell(
+            path, labels, labels.notna() & ~whole, "a class number, as others are", _WAY_OUT
+        )
     if numbers.notna().any():
-        _bad_cell(path, labels, numbers.notna(), "a class number from 0, or a name", _WAY_OUT)
+        refuse_cell(path, labels, numbers.notna(), "a class number from 0, or a name", _WAY_OUT)
 
 
-def _numbered(
+def _take_numbers(
     path: Path, labels: pd.Series, most: int, of: str, *, stated: bool
 ) -> NDArray[np.int64]:
     """Labels that are class numbers below ``most``; negative is unlabelled."""
-    from graphveil.data.files import _bad_cell
-
     known = labels.notna()
-    numbers = _floats(labels)
+    numbers = floats(labels)
     large = known & ((numbers >= most) | (numbers < -(2.0**63)))
     if large.any():
         rule = f"a class number below {most}, as stated"
@@ -262,14 +209,12 @@ def _numbered(
         if not stated:
             rule = f"a class number below the number of {of}, {most}"
             way_out = "number the classes from 0, or write names and state them with --classes"
-        _bad_cell(path, labels, large, rule, way_out)
+        refuse_cell(path, labels, large, rule, way_out)
     return np.where(known, np.maximum(numbers.fillna(-1.0), -1.0), -1.0).astype(np.int64)
 
 
-def _listed(path: Path, labels: pd.Series, names: tuple[str, ...]) -> NDArray[np.int64]:
+def _look_up(path: Path, labels: pd.Series, names: tuple[str, ...]) -> NDArray[np.int64]:
     """Labels that are among the stated names or, where no name is a number, their numbers."""
-    from graphveil.data.files import _bad_cell
-
     known = labels.notna()
     if pd.api.types.is_float_dtype(labels) and _all_whole(labels):
         labels = labels.astype("Int64")  # a column of whole numbers with a gap
@@ -277,18 +222,18 @@ def _listed(path: Path, labels: pd.Series, names: tuple[str, ...]) -> NDArray[np
     y = np.where(known, y, -1).astype(np.int64)
     missing = known & (y < 0)
     if missing.any() and not any(_WHOLE.fullmatch(name) for name in names):
-        numbers = _floats(labels.where(missing))
+        numbers = floats(labels.where(missing))
         whole = (missing & (numbers % 1 == 0) & (numbers < len(names))).to_numpy(bool)
         y[whole] = np.maximum(numbers[whole], -1.0).astype(np.int64)
         missing = missing & ~whole
     if missing.any():
         listed = ", ".join(names[:8]) + (", ..." if len(names) > 8 else "")
         way_out = "correct it, leave it empty, or state another public list"
-        _bad_cell(path, labels, missing, f"one of the stated classes, {listed}", way_out)
+        refuse_cell(path, labels, missing, f"one of the stated classes, {listed}", way_out)
     return y
 
 
-def _contradiction(path: Path, got: str) -> NoReturn:
+def _refuse_contradiction(path: Path, got: str) -> NoReturn:
     raise InvalidInputError(
         f"{path}: what is stated of its classes must agree. Got {got} instead; correct either, "
         "or leave the labels out to predict."

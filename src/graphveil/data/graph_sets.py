@@ -1,7 +1,7 @@
 """From the original files of sets of graphs to one ``Data``: TU data sets, Fingerprint, molbace.
 
 Each graph is a record; the layout is that of :mod:`graphveil.data.graphs`. Where files are looked
-for, and that nothing is written below ``root``, is as in :mod:`graphveil.data.raw`.
+for, and that nothing is written below ``root``, is said in :mod:`graphveil.data._cache`.
 
 **TU files** are text, NAME_A.txt and so on, one line for each node, edge or graph. They are read
 here and not by PyG, which loses graphs without nodes or edges at the end of a file.
@@ -11,13 +11,13 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
-import pandas as pd
 
 from graphveil._errors import InvalidInputError
-from graphveil.data.raw import _csv, _download, _find, _unreadable
+from graphveil.data._cache import locate, refuse_files
+from graphveil.data._tables import read_numbers
 
 if TYPE_CHECKING:
     from torch_geometric.data import Data
@@ -63,10 +63,7 @@ def tu(name: str, root: Path, variant: str) -> Data:
             "write 'tu:MUTAG', or see https://chrsmrrs.github.io/datasets."
         )
     needed = [f"{variant}_{part}.txt" for part in ("A", "graph_indicator")]
-    folder = Path(variant, "raw")
-    place = _find(root, folder, needed)
-    if place is None:
-        place = _download(name, root, folder, _TU.format(variant), needed[0])
+    place = locate(name, root, Path(variant, "raw"), needed, [_TU.format(variant)])
     labels = place / f"{variant}_graph_labels.txt"
     if not labels.is_file():
         raise InvalidInputError(
@@ -74,11 +71,11 @@ def tu(name: str, root: Path, variant: str) -> Data:
             "sets for regression are not for this."
         )
     try:
-        table = {"graph_labels": _numbers(labels, np.int64)}
+        table = {"graph_labels": read_numbers(labels, np.int64)}
         for part, dtype in _TU_PARTS.items():
             path = place / f"{variant}_{part}.txt"
             if path.is_file():
-                table[part] = _numbers(path, dtype)
+                table[part] = read_numbers(path, dtype)
         y, batch = table["graph_labels"][:, 0], table["graph_indicator"][:, 0] - 1
         ends = table["A"].T - 1
         if table["graph_labels"].shape[1] != 1 or len(ends) != 2:
@@ -86,7 +83,7 @@ def tu(name: str, root: Path, variant: str) -> Data:
         x = _columns(table, "node", len(batch))
         of_edges = _columns(table, "edge", ends.shape[1])
     except Exception as error:  # parser, value and key errors
-        _unreadable(name, place, error)
+        refuse_files(name, place, error)
 
     known, classes = np.unique(y, return_inverse=True)
     data = Data(x=torch.from_numpy(np.ones((len(batch), 1), np.float32) if x is None else x))
@@ -113,11 +110,6 @@ _TU_PARTS = {
     "node_attributes": np.float32,
     "edge_attributes": np.float32,
 }
-
-
-def _numbers(path: Path, dtype: Any) -> np.ndarray:
-    table = pd.read_csv(path, header=None, skipinitialspace=True, dtype=dtype)
-    return np.array(table.to_numpy(), order="C")
 
 
 def _columns(table: dict[str, np.ndarray], of: str, rows: int) -> np.ndarray | None:
@@ -157,7 +149,7 @@ def fingerprint(name: str, root: Path, variant: str) -> Data:
         if data.x.shape[1] != 2:
             raise ValueError(f"{data.x.shape[1]} attributes of nodes, not x and y")
     except Exception as error:
-        _unreadable(name, root, error)
+        refuse_files(name, root, error)
     merged = {label: c for c, labels in enumerate(FINGERPRINT.values()) for label in labels}
     data.y = torch.tensor([merged.get(int(data.class_names[c]), -1) for c in data.y.tolist()])
     data.pos, data.x = data.x, (data.x - _CENTRE) / _SPREAD
@@ -179,7 +171,6 @@ def molbace(name: str, root: Path, variant: str) -> Data:
     import torch
     from torch_geometric.data import Data
 
-    folder = Path("ogbg_molbace")
     parts = ("node-feat", "edge-feat", "edge", "num-node-list", "num-edge-list", "graph-label")
     files = {part: f"raw/{part}.csv.gz" for part in parts}
     split = {
@@ -187,12 +178,10 @@ def molbace(name: str, root: Path, variant: str) -> Data:
         for mask, part in (("train_mask", "train"), ("val_mask", "valid"), ("test_mask", "test"))
     }
     wanted = [*files.values(), *split.values()]
-    base = _find(root, folder, wanted)
-    if base is None:
-        base = _download(name, root, folder, _OGB.format("bace"), wanted[0])
+    base = locate(name, root, "ogbg_molbace", wanted, [_OGB.format("bace")])
     try:
-        y = _csv(base / files.pop("graph-label"), np.float64)[:, 0]
-        read = {part: _csv(base / file, np.int64) for part, file in files.items()}
+        y = read_numbers(base / files.pop("graph-label"), np.float64)[:, 0]
+        read = {part: read_numbers(base / file, np.int64) for part, file in files.items()}
         sizes, bonds = read["num-node-list"][:, 0], read["num-edge-list"][:, 0]
         ends, kinds = read["edge"], read["edge-feat"]
         if len(sizes) != len(y) or len(bonds) != len(y) or ends.shape != (bonds.sum(), 2):
@@ -205,10 +194,10 @@ def molbace(name: str, root: Path, variant: str) -> Data:
         data = Data(x=torch.from_numpy(x), y=torch.from_numpy(np.nan_to_num(y, nan=-1.0)).long())
         for mask, file in split.items():
             data[mask] = torch.zeros(len(y), dtype=torch.bool)
-            data[mask][torch.from_numpy(_csv(base / file, np.int64)[:, 0])] = True
+            data[mask][torch.from_numpy(read_numbers(base / file, np.int64)[:, 0])] = True
             data[mask] &= data.y >= 0
     except Exception as error:  # gzip, parser, index errors
-        _unreadable(name, base, error)
+        refuse_files(name, base, error)
     edges = torch.from_numpy(np.ascontiguousarray((ends + starts[:, None]).T))
     data.edge_index = torch.cat([edges, edges.flip(0)], dim=1)
     data.edge_attr = torch.from_numpy(np.concatenate([attributes, attributes]))

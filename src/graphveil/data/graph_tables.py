@@ -24,26 +24,27 @@ import pandas as pd
 import torch
 from numpy.typing import NDArray
 from torch_geometric.data import Data
-from torch_geometric.utils import coalesce
 
 from graphveil._errors import InvalidInputError
 from graphveil._inputs import at_home
 from graphveil.data import classes as _classes
-from graphveil.data.files import (
-    _bad_cell,
-    _comparable,
-    _numbers,
-    _put_masks,
-    _put_public,
-    _read_table,
-    _table_path,
+from graphveil.data._tables import (
+    TEXT,
+    comparable,
+    numbers,
+    places,
+    read_table,
+    table_path,
+    unique_index,
 )
-from graphveil.data.graphs import both_ways
+from graphveil.data.class_list import Stated
+from graphveil.data.files import put_masks, put_public
+from graphveil.graph.collate import merge_edges
 
-_TEXT = ("id", "label", "split", "graph", "source", "target")
+_TEXT = (*TEXT, "graph")
 
 
-def read_graphs(folder: Path, *, classes: _classes.Stated = None, directed: bool = False) -> Data:
+def read_graphs(folder: Path, *, classes: Stated = None, directed: bool = False) -> Data:
     """The graphs in the three tables at ``folder``, in the order of ``graphs``.
 
     Refused, in one line: what :func:`graphveil.data.files.read` refuses, ids of a graph or node
@@ -53,48 +54,46 @@ def read_graphs(folder: Path, *, classes: _classes.Stated = None, directed: bool
     of classes count as public.
     """
     graphs_path, nodes_path, edges_path = (
-        _table_path(folder, stem) for stem in ("graphs", "nodes", "edges")
+        table_path(folder, stem) for stem in ("graphs", "nodes", "edges")
     )
-    graphs = _read_table(graphs_path, ("id",), _TEXT, only=None)
-    nodes = _read_table(nodes_path, ("graph", "id"), _TEXT, only=None)
-    edges = _read_table(edges_path, ("graph", "source", "target"), _TEXT, only=None)
+    graphs = read_table(graphs_path, ("id",), text=_TEXT)
+    nodes = read_table(nodes_path, ("graph", "id"), text=_TEXT)
+    edges = read_table(edges_path, ("graph", "source", "target"), text=_TEXT)
     for path, table in ((graphs_path, graphs), (nodes_path, nodes)):
         if len(table) == 0:
             raise InvalidInputError(f"{path} has no rows; give each {path.stem[:-1]} one.")
 
-    known, of_nodes, of_edges = _comparable([graphs["id"], nodes["graph"], edges["graph"]])
-    if (twice := known.duplicated()).any():
-        _bad_cell(graphs_path, graphs["id"], twice, "unlike all others", "keep one row for each")
-    index = pd.Index(known)
-    batch = _places(index, nodes_path, of_nodes, f"an id in {graphs_path.name}", "add the graph")
-    edge_batch = _places(
-        index, edges_path, of_edges, f"an id in {graphs_path.name}", "add the graph"
-    )
+    known, of_nodes, of_edges = comparable([graphs["id"], nodes["graph"], edges["graph"]])
+    rule, way_out = "unlike all others", "keep one row for each"
+    index = unique_index(graphs_path, graphs["id"], rule, way_out, keys=known)
+    rule, way_out = f"an id in {graphs_path.name}", "add the graph"
+    batch = places(index, nodes_path, of_nodes, rule, way_out)
+    edge_batch = places(index, edges_path, of_edges, rule, way_out)
     features = [name for name in nodes.columns if name not in ("graph", "id")]
     data = Data(x=torch.ones(len(nodes), 1))
     if features:
-        data.x = torch.from_numpy(_numbers(nodes_path, nodes, features))
+        data.x = torch.from_numpy(numbers(nodes_path, nodes, features))
         data.columns = features
     data.edge_index = _edge_index(nodes_path, nodes, batch, edges_path, edges, edge_batch)
     columns = [name for name in edges.columns if name not in ("graph", "source", "target")]
     if columns:
-        data.edge_attr = torch.from_numpy(_numbers(edges_path, edges, columns))
+        data.edge_attr = torch.from_numpy(numbers(edges_path, edges, columns))
     data.batch, data.num_graphs = torch.from_numpy(batch), len(graphs)
-    data = _once(data) if directed else both_ways(data)
+    data = merge_edges(data, mirror=not directed)
     data.directed = directed
-    _put_public(data, folder)
+    put_public(data, folder)
     if "label" in graphs:
         _classes.put(data, graphs_path, graphs["label"], classes, "graphs")
     if "split" in graphs:
-        _put_masks(data, graphs_path, graphs["split"])
+        put_masks(data, graphs_path, graphs["split"])
     return data
 
 
 def graph_ids(folder: str | Path) -> list[str]:
     """The ids of the graphs in the tables at ``folder``, as written there, in their order."""
-    path = _table_path(at_home(folder), "graphs")
-    table = _read_table(path, ("id",), _TEXT, only=None)
-    return [str(each) for each in table["id"]]
+    path = table_path(at_home(folder), "graphs")
+    table = read_table(path, ("id",), text=_TEXT)
+    return [str(name) for name in table["id"]]
 
 
 def _edge_index(
@@ -106,44 +105,15 @@ def _edge_index(
     edge_batch: NDArray[np.int64],
 ) -> torch.Tensor:
     """Ends as places in ``nodes``: a node is known by its graph and its id together."""
-    columns = _comparable([nodes["id"], edges["source"], edges["target"]])
+    columns = comparable([nodes["id"], edges["source"], edges["target"]])
     codes, different = pd.factorize(pd.concat(columns, ignore_index=True))
     width = len(different)
-    keys = batch * width + codes[: len(nodes)]
-    index = pd.Index(keys)
-    if (twice := pd.Series(index.duplicated())).any():
-        rule, way_out = "unlike all others of its graph", "keep one row for each node"
-        _bad_cell(nodes_path, nodes["id"], twice, rule, way_out)
+    keys = pd.Series(batch * width + codes[: len(nodes)])
+    rule, way_out = "unlike all others of its graph", "keep one row for each node"
+    index = unique_index(nodes_path, nodes["id"], rule, way_out, keys=keys)
+    rule, way_out = f"an id of that graph in {nodes_path.name}", "add the node or drop the edge"
     ends = []
     for name, part in zip(("source", "target"), np.split(codes[len(nodes) :], 2), strict=True):
-        column = pd.Series(edge_batch * width + part)
-        rule = f"an id of that graph in {nodes_path.name}"
-        way_out = "add the node or drop the edge"
-        ends.append(_places(index, edges_path, edges[name], rule, way_out, keys=column))
+        keys = pd.Series(edge_batch * width + part)
+        ends.append(places(index, edges_path, edges[name], rule, way_out, keys=keys))
     return torch.from_numpy(np.stack(ends))
-
-
-def _places(
-    index: pd.Index,
-    path: Path,
-    column: pd.Series,
-    rule: str,
-    way_out: str,
-    keys: pd.Series | None = None,
-) -> NDArray[np.int64]:
-    """Where in ``index`` each cell of ``column``, or what stands for it in ``keys``, is."""
-    places = index.get_indexer(pd.Index(column if keys is None else keys))
-    absent = pd.Series(places < 0)
-    if absent.any():
-        _bad_cell(path, column, absent, rule, way_out)
-    return places.astype(np.int64)
-
-
-def _once(data: Data) -> Data:
-    if "edge_attr" in data:
-        data.edge_index, data.edge_attr = coalesce(
-            data.edge_index, data.edge_attr, num_nodes=len(data.x), reduce="mean"
-        )
-    else:
-        data.edge_index = coalesce(data.edge_index, num_nodes=len(data.x))
-    return data

@@ -1,8 +1,8 @@
 """Electrocardiograms as graphs: a record is a graph, a lead a node, its samples the features.
 
 **WFDB** is PhysioNet's format: a header ``A0001.hea`` in text, and the samples in ``.dat`` or
-``.mat``. :func:`read_record` reads both, in the formats 16 and 212, with several signals in a file
-or one in each. Segmented records and other formats are refused.
+``.mat``. :func:`read_record` reads both with the package wfdb (``pip install 'graphveil[data]'``),
+in the formats 16 and 212. Segmented records and other formats are refused.
 
 **Wiring**, as Mueller et al.: the six limb leads are all joined with each other, so are the six
 chest leads, and so are I, aVR, V5 and V6. That is 34 edges, each in both directions.
@@ -13,18 +13,19 @@ centred: a record's rows depend on that record alone.
 
 from __future__ import annotations
 
-import re
+import importlib
+import warnings
 from dataclasses import dataclass
 from itertools import combinations
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
 
 from graphveil._errors import InvalidInputError
 from graphveil._inputs import at_home
-from graphveil.data.raw import _find, _reason, _unreadable, cache
+from graphveil.data._cache import cache, find, reason, refuse_files
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -135,9 +136,9 @@ def _ptbxl(name: str, root: Path) -> Data:
     import torch
 
     folder, file = "PTBXL", "ptbxl_2s5_1987.npz"
-    place = _find(root, Path(folder), [file])
+    place = find(root, Path(folder), [file])
     if place is None:
-        _not_here(name, root, f"{folder}/{file}", "https://physionet.org/content/ptb-xl")
+        _refuse_absent(name, root, f"{folder}/{file}", "https://physionet.org/content/ptb-xl")
     try:
         with np.load(place / file, allow_pickle=False) as arrays:
             microvolts, y = arrays["signal_uV"], arrays["abnormal"]
@@ -146,7 +147,7 @@ def _ptbxl(name: str, root: Path) -> Data:
         signals = torch.from_numpy(microvolts.astype(np.float32) / np.float32(1000))
         data = as_graphs(signals, torch.from_numpy(y.astype(np.int64)))
     except Exception as error:  # zip, header, key and value errors
-        _unreadable(name, place, error)
+        refuse_files(name, place, error)
     data.class_names = ["normal", "abnormal"]
     return data
 
@@ -158,15 +159,17 @@ def _cpsc(name: str, root: Path) -> Data:
     """
     import torch
 
-    headers = next((found for place in (root, cache()) if (found := _headers(place))), [])
+    headers = _headers(root) or _headers(cache())
     if not headers:
-        _not_here(name, root, "CPSC2018/raw/*.hea", "https://physionet.org/content/challenge-2020")
+        _refuse_absent(
+            name, root, "CPSC2018/raw/*.hea", "https://physionet.org/content/challenge-2020"
+        )
     signals, y = [], []
     for path in headers:
         header = _read_header(path)
-        diagnoses = _diagnoses(header.notes)
+        diagnoses = _diagnoses(_notes(header))
         if diagnoses & (LBBB | SINUS):
-            signals.append(twelve_leads(_record(header), CPSC_SAMPLES))
+            signals.append(twelve_leads(_read_signals(path, header), CPSC_SAMPLES))
             y.append(1 if diagnoses & LBBB else 0)
     if not y:
         raise InvalidInputError(
@@ -183,7 +186,7 @@ def _headers(place: Path) -> list[Path]:
     return sorted((place / "CPSC2018").rglob("*.hea"), key=lambda path: path.stem)
 
 
-def _not_here(name: str, root: Path, file: str, url: str) -> NoReturn:
+def _refuse_absent(name: str, root: Path, file: str, url: str) -> NoReturn:
     raise InvalidInputError(
         f"The data set {name!r} is not in {root} (looked for {file}) and not downloaded; get it "
         f"from {url}, and pass the root folder that holds it."
@@ -202,21 +205,8 @@ def read_record(path: str | Path) -> Record:
     *Guarantee*: none; reading is not releasing.
     """
     path = at_home(path)
-    return _record(_read_header(path if path.suffix == ".hea" else Path(f"{path}.hea")))
-
-
-def _record(header: _Header) -> Record:
-    stored = _stored(header)
-    for row, line in zip(stored, header.lines, strict=True):
-        missing = np.isnan(row) | (row == _MISSING[line.format])
-        row[:] = np.where(missing, 0.0, (row - line.baseline) * line.millivolts)
-    leads = tuple(line.lead for line in header.lines)
-    name = header.path.stem
-    return Record(name, header.frequency, leads, stored.astype(np.float32), header.notes)
-
-
-def _diagnoses(notes: dict[str, str]) -> set[str]:
-    return {word.strip() for word in notes.get("Dx", "").split(",") if word.strip()}
+    path = path if path.suffix == ".hea" else Path(f"{path}.hea")
+    return _read_signals(path, _read_header(path))
 
 
 def twelve_leads(record: Record, samples: int) -> NDArray[np.float32]:
@@ -236,142 +226,88 @@ def twelve_leads(record: Record, samples: int) -> NDArray[np.float32]:
     return record.signals[[places[lead.lower()] for lead in LEADS], :samples]
 
 
-@dataclass(frozen=True)
-class _Line:
-    """What a header says of one signal."""
-
-    file: str
-    format: str
-    offset: int  # bytes before the first sample
-    baseline: float
-    millivolts: float  # of one step
-    lead: str
-
-
-@dataclass(frozen=True)
-class _Header:
-    path: Path
-    frequency: float
-    samples: int | None
-    lines: list[_Line]
-    notes: dict[str, str]
-
-
-_GAIN = re.compile(r"(?P<gain>[-+0-9.eE]+)(\((?P<baseline>[-+0-9]+)\))?(/(?P<unit>\S+))?")
-_FORMAT = re.compile(r"(?P<format>[0-9]+)(?P<other>[x:][^+]*)?(\+(?P<offset>[0-9]+))?")
-
-
-def _read_header(path: Path) -> _Header:
+def _wfdb() -> Any:
     try:
-        text = path.read_text(encoding="utf-8", errors="replace")
-    except OSError as error:
-        raise InvalidInputError(f"{path} cannot be read ({error.strerror}).") from None
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    notes = [line.lstrip("#").partition(":") for line in lines if line.startswith("#")]
-    content = [line for line in lines if not line.startswith("#")]
-    if not content:
-        _bad_header(path, "a first line with name, number of signals and frequency", "none")
-    fields = content[0].split()
-    if "/" in fields[0]:
-        _bad_header(path, "one segment", fields[0])
+        with warnings.catch_warnings():  # of what it uses of pandas
+            warnings.simplefilter("ignore", DeprecationWarning)
+            return importlib.import_module("wfdb")
+    except ImportError:
+        raise InvalidInputError(
+            "Reading WFDB records needs wfdb; pip install 'graphveil[data]'."
+        ) from None
+
+
+def _read_header(path: Path) -> Any:
+    """The header as a ``wfdb.Record``: one segment, of formats that are read here."""
+    wfdb = _wfdb()
+    if not path.is_file():
+        raise InvalidInputError(f"{path} cannot be read (no such file); check the path.")
     try:
-        count = int(fields[1])
-        frequency = float(re.split("[/(]", fields[2])[0]) if len(fields) > 2 else 250.0
-        samples = int(fields[3]) if len(fields) > 3 else 0
-    except (ValueError, IndexError):
-        _bad_header(path, "a first line with name, number of signals and frequency", content[0])
-    if not 1 <= count <= 1000 or len(content) != count + 1 or samples < 0:
-        _bad_header(path, f"a line for each of {count} signals", f"{len(content) - 1} lines")
-    found = [_signal_line(path, line) for line in content[1:]]
-    told = {key.strip(): value.strip() for key, _, value in notes}
-    return _Header(path, frequency, samples or None, found, told)
+        header = wfdb.rdheader(str(path.with_suffix("")))
+    except Exception as error:  # also of keys and places, where a line is missing
+        rule = (
+            "a first line with name, number of signals and frequency, and a line for each signal, "
+            "of one segment and files beside the header"
+        )
+        _refuse_header(path, rule, reason(error))
+    lines = len(header.file_name or ()) if getattr(header, "n_seg", None) is None else 0
+    if not 1 <= header.n_sig == lines:
+        _refuse_header(path, f"a line for each of {header.n_sig} signals", f"{lines} lines")
+    for n, file in enumerate(header.file_name):
+        form, unit, gain = header.fmt[n], header.units[n], header.adc_gain[n]
+        if form not in _MISSING or header.samps_per_frame[n] != 1 or header.skew[n]:
+            _refuse_header(path, "signals of format 16 or 212, one sample at a time", form)
+        if Path(file).name != file or file in (".", ".."):
+            _refuse_header(path, "files beside the header", file)
+        if form != header.fmt[header.file_name.index(file)]:
+            _refuse_header(path, "one format in each file", file)
+        if unit not in _MILLIVOLTS or not 0 < abs(gain) < np.inf:
+            _refuse_header(path, "signals with a gain such as 1000/mV", f"{gain:g}/{unit}")
+    return header
 
 
-def _signal_line(path: Path, line: str) -> _Line:
-    fields = line.split(maxsplit=8)
-    form = _FORMAT.fullmatch(fields[1]) if len(fields) > 1 else None
-    if form is None or form["format"] not in _MISSING or form["other"]:
-        got = fields[1] if len(fields) > 1 else line
-        _bad_header(path, "signals of format 16 or 212, one sample at a time", got)
-    if Path(fields[0]).name != fields[0] or fields[0] in (".", ".."):
-        _bad_header(path, "files beside the header", fields[0])
-    gain = _GAIN.fullmatch(fields[2] if len(fields) > 2 else "200")
-    try:
-        if gain is None:
-            raise ValueError
-        # The standard's own defaults: 200 steps to a millivolt, and the ADC's zero as baseline.
-        step = float(gain["gain"]) or 200.0
-        zero = int(fields[4]) if len(fields) > 4 else 0
-        baseline = float(gain["baseline"]) if gain["baseline"] else float(zero)
-        millivolts = _MILLIVOLTS[gain["unit"] or "mV"] / step
-        if not np.isfinite(millivolts):
-            raise ValueError
-    except (ValueError, KeyError):
-        _bad_header(path, "signals with a gain such as 1000/mV", line)
-    lead = fields[8].strip() if len(fields) > 8 else ""
-    offset = int(form["offset"] or 0)
-    return _Line(fields[0], form["format"], offset, baseline, millivolts, lead)
-
-
-def _bad_header(path: Path, rule: str, got: str) -> NoReturn:
+def _refuse_header(path: Path, rule: str, got: str) -> NoReturn:
     raise InvalidInputError(f"The header {path} must have {rule}. Got {got!r} instead.")
 
 
-def _stored(header: _Header) -> NDArray[np.float64]:
-    """(signals, samples): the numbers as they are stored, file by file."""
-    blocks, at = [], 0
-    while at < len(header.lines):
-        line = header.lines[at]
-        group = 1
-        while at + group < len(header.lines) and header.lines[at + group].file == line.file:
-            group += 1
-        if {each.format for each in header.lines[at : at + group]} != {line.format}:
-            _bad_header(header.path, "one format in each file", line.file)
-        blocks.append(_read_file(header, line, group))
-        at += group
-    if len({block.shape[1] for block in blocks}) > 1:
-        raise InvalidInputError(f"The signals of {header.path} must be equally long.")
-    return np.concatenate(blocks)
+def _notes(header: Any) -> dict[str, str]:
+    parts = [line.partition(":") for line in header.comments or ()]
+    return {key.strip(): value.strip() for key, _, value in parts}
 
 
-def _read_file(header: _Header, line: _Line, group: int) -> NDArray[np.float64]:
-    path = header.path.with_name(line.file)
+def _diagnoses(notes: dict[str, str]) -> set[str]:
+    return {word.strip() for word in notes.get("Dx", "").split(",") if word.strip()}
+
+
+def _read_signals(path: Path, header: Any) -> Record:
+    stored = _read_samples(path, header)
+    for n, row in enumerate(stored):
+        missing = np.isnan(row) | (row == _MISSING[header.fmt[n]])
+        millivolts = _MILLIVOLTS[header.units[n]] / header.adc_gain[n]
+        row[:] = np.where(missing, 0.0, (row - header.baseline[n]) * millivolts)
+    leads = tuple(name or "" for name in header.sig_name)
+    signals = stored.astype(np.float32)
+    return Record(path.stem, float(header.fs), leads, signals, _notes(header))
+
+
+def _read_samples(path: Path, header: Any) -> NDArray[np.float64]:
+    """(signals, samples): the numbers as they are stored."""
+    files = list(dict.fromkeys(header.file_name))
     try:
-        if path.suffix == ".mat":
-            from scipy.io import loadmat
+        if all(file.endswith(".mat") for file in files):
+            from scipy.io import loadmat  # wfdb takes Matlab's newer files for samples
 
-            values = np.asarray(loadmat(path)["val"])
-            if values.ndim != 2 or len(values) != group or values.dtype.kind not in "iuf":
-                raise ValueError(f"val is {values.dtype} {values.shape}, not ({group}, samples)")
+            values = np.concatenate([loadmat(path.with_name(file))["val"] for file in files])
+            if values.shape[0] != header.n_sig or values.dtype.kind not in "iuf":
+                raise ValueError(f"val is {values.dtype} {values.shape}, not {header.n_sig} rows")
         else:
-            stored = path.read_bytes()[line.offset :]
-            flat = _format_16(stored) if line.format == "16" else _format_212(stored)
-            # A file of format 212 may end in half a pair.
-            values = flat[: len(flat) // group * group].reshape(-1, group).T
-    except Exception as error:  # scipy and odd contents raise many kinds
+            values = _wfdb().rdrecord(str(path.with_suffix("")), physical=False).d_signal.T
+        if header.sig_len and values.shape[1] < header.sig_len:
+            raise ValueError(f"{values.shape[1]} samples of each signal")
+    except Exception as error:  # scipy, wfdb and odd contents raise many kinds
+        length = f"{header.sig_len} samples of each signal, " if header.sig_len else ""
         raise InvalidInputError(
-            f"{path} cannot be read ({_reason(error)}); it may be cut short: get it again."
+            f"{path.with_name(files[0])} cannot be read ({reason(error)}): {path.name} must have "
+            f"{length}in files beside it; they may be cut short: get them again."
         ) from None
-    if header.samples is not None and values.shape[1] < header.samples:
-        raise InvalidInputError(
-            f"{path} must have {header.samples} samples of each signal, as its header says. Got "
-            f"{values.shape[1]} instead; it may be cut short: get it again."
-        )
-    return values[:, : header.samples].astype(np.float64)
-
-
-def _format_16(stored: bytes) -> NDArray[np.int16]:
-    """Two bytes for each sample, the low one first."""
-    return np.frombuffer(stored[: len(stored) // 2 * 2], dtype="<i2")
-
-
-def _format_212(stored: bytes) -> NDArray[np.int16]:
-    """Three bytes for two samples of 12 bits, whose high bits share the middle byte."""
-    whole = len(stored) // 3 * 3
-    tail = stored[whole:]
-    rest = tail + b"\0" if len(tail) == 2 else b""
-    low, middle, high = np.frombuffer(stored[:whole] + rest, np.uint8).reshape(-1, 3).T.astype(int)
-    pairs = np.stack([low + (middle % 16) * 256, high + (middle // 16) * 256], axis=1).reshape(-1)
-    if rest:
-        pairs = pairs[:-1]
-    return np.where(pairs >= 2048, pairs - 4096, pairs).astype(np.int16)
+    return values[:, : header.sig_len].astype(np.float64)

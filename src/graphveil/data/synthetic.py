@@ -9,12 +9,16 @@ that one node's own answers say little and those of its neighbours together say 
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch_geometric.data import Data
 
 from graphveil import _validate
+from graphveil._errors import InvalidInputError
 from graphveil.graph.checks import MASKS
 from graphveil.rng import seeded
 
@@ -125,6 +129,24 @@ def erdos_renyi(num_nodes: int = 20, *, num_graphs: int = 1000, seed: int = 0) -
 
 
 _ER_FEATURES = 9
+
+
+def social(name: str, root: Path, variant: str) -> Data:
+    """The data set ``social`` of the catalog."""
+    return social_network()
+
+
+def synthetic_er(name: str, root: Path, variant: str) -> Data:
+    """The data set ``synthetic-er`` of the catalog; ``variant`` is NODES or NODES:SEED."""
+    nodes, _, seed = (variant or "20").partition(":")
+    if not re.fullmatch(r"[1-9][0-9]{1,2}", nodes) or not re.fullmatch(r"[0-9]{0,18}", seed):
+        nodes = "0"
+    if not 10 <= int(nodes) <= 500:
+        raise InvalidInputError(
+            "The data set 'synthetic-er' may be followed by ':NODES' from 10 to 500, and that by "
+            f"':SEED'. Got {name!r} instead; write 'synthetic-er:50' or 'synthetic-er:20:7'."
+        )
+    return erdos_renyi(int(nodes), seed=int(seed or 0))
 
 
 def _graph(

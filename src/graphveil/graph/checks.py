@@ -44,7 +44,7 @@ def public_of(data: Data) -> tuple[str, ...]:
     lines = _lines(data, "public")
     known = {"classes": class_names_of(data), "feature columns": columns_of(data)}
     named = [f"the names of the {of}: {shortened(each)}" for of, each in known.items() if each]
-    unstated = _has(data, "y") and not _has(data, "num_classes")
+    unstated = has(data, "y") and not has(data, "num_classes")
     return (*named, *((NUMBER_READ_OFF,) if unstated else ()), *lines)
 
 
@@ -62,7 +62,7 @@ def directed_of(data: Data) -> bool | None:
 
     It is never measured: whether every edge has its reverse is read off private edges.
     """
-    found = data["directed"] if _has(data, "directed") else None
+    found = data["directed"] if has(data, "directed") else None
     if found is not None and not isinstance(found, bool):
         raise _refusal("directed", "True, False or None", repr(found), "state it, or leave it out")
     return found
@@ -97,7 +97,7 @@ def shortened(names: Sequence[str], most: int = 20) -> str:
 
 
 def _names(data: Data, name: str) -> tuple[str, ...] | None:
-    names = data[name] if _has(data, name) else None
+    names = data[name] if has(data, name) else None
     if names is None:
         return None
     way_out = "correct it, or leave it out"
@@ -150,7 +150,7 @@ def checked(
             "a torch_geometric.data.Data",
             type(data).__name__,
             "reduce a heterogeneous graph to one type of node, join a list of graphs with "
-            "graphveil.data.graphs.collated, or load with graphveil.data.load",
+            "graphveil.graph.collate.collate, or load with graphveil.data.load",
         )
     kind = record_of(data)
     if record is not None and kind != _validate.choice("record", record, ("node", "graph")):
@@ -161,9 +161,9 @@ def checked(
     _edges(data, num_nodes)
     if kind == "graph":
         _graphs(data, num_nodes)
-    if masks or any(_has(data, name) for name in MASKS):
+    if masks or any(has(data, name) for name in MASKS):
         _masks(data, num_records(data), kind, required=masks)
-    if labels or _has(data, "y"):
+    if labels or has(data, "y"):
         _labels(data, num_records(data), num_classes, kind, required=labels)
     return data
 
@@ -173,7 +173,7 @@ def record_of(data: Data) -> str:
 
     The word is also the unit of a guarantee for one record.
     """
-    return "graph" if _has(data, "batch") else "node"
+    return "graph" if has(data, "batch") else "node"
 
 
 def num_records(data: Data) -> int:
@@ -194,7 +194,7 @@ def num_classes_of(data: Data) -> int:
     Set ``data.num_classes`` where the number is known: it counts as public, and the largest label
     is a function of the labels.
     """
-    if _has(data, "num_classes"):
+    if has(data, "num_classes"):
         return _validate.integer("num_classes", data["num_classes"], _CLASSES)
     y = data["y"]
     return max(int(y.max()) + 1, 0) if y.numel() else 0
@@ -202,7 +202,7 @@ def num_classes_of(data: Data) -> int:
 
 def _place_of(data: Data, node: int) -> str:
     """A node as its owner numbers it: in its own graph, where there are many."""
-    batch = data["batch"] if _has(data, "batch") else None
+    batch = data["batch"] if has(data, "batch") else None
     if not isinstance(batch, Tensor) or batch.shape != (len(data["x"]),):
         return f"node {node}"
     return f"node {int((batch[:node] == batch[node]).sum())} of graph {int(batch[node])}"
@@ -255,7 +255,7 @@ def _edges(data: Data, num_nodes: int) -> None:
             f"the edge {source} -> {target} at position {first}",
             f"drop the {len(outside)} edge(s) to absent nodes or add the nodes",
         )
-    if _has(data, "edge_attr"):
+    if has(data, "edge_attr"):
         rows, way_out = edge_index.size(1), "give every edge a row, or leave it out"
         value = _tensor(data, "edge_attr", "a tensor (edges, columns)", way_out)
         if value.dim() == 0 or len(value) != rows:
@@ -286,7 +286,7 @@ def _graphs(data: Data, num_nodes: int) -> None:
         way_out = "add the number of earlier nodes to each graph's edges"
         raise _refusal("edge_index", "inside one graph everywhere", got, way_out)
     for name, rows, of in (("edge_attr", len(graph_of[0]), "edge"), ("pos", num_nodes, "node")):
-        if _has(data, name):
+        if has(data, name):
             _rows(data, name, rows, of)
 
 
@@ -306,14 +306,14 @@ def _rows(data: Data, name: str, rows: int, of: str) -> None:
 
 def _wrong_kind(kind: str) -> InvalidInputError:
     if kind == "graph":
-        way_out = "take a method for whole graphs, or one graph of them (graphs.separated)"
+        way_out = "take a method for whole graphs, or one of graphveil.graph.collate.uncollate"
         return _refusal("data", "one graph, whose nodes are the records", "many graphs", way_out)
-    way_out = "take a method for nodes, or join graphs with graphveil.data.graphs.collated"
+    way_out = "take a method for nodes, or join graphs with graphveil.graph.collate.collate"
     return _refusal("data", "many graphs, each a record", "one graph (no 'batch')", way_out)
 
 
 def _masks(data: Data, count: int, kind: str, *, required: bool) -> None:
-    present = [name for name in MASKS if _has(data, name)]
+    present = [name for name in MASKS if has(data, name)]
     for name in MASKS if required else present:
         way_out = "graphveil.graph.splits.split(data) draws the three masks"
         mask = _tensor(data, name, f"a bool tensor ({kind}s,)", way_out)
@@ -348,7 +348,7 @@ def _labels(data: Data, count: int, num_classes: int | None, kind: str, *, requi
         way_out = f"one label a {kind}: squeeze a column, take argmax of a one-hot"
         raise _refusal("y", f"of shape ({count},)", _shape(y), way_out)
     if num_classes is None:
-        if not _has(data, "num_classes") and len(y) and int(y.max()) >= max(count, _ODD):
+        if not has(data, "num_classes") and len(y) and int(y.max()) >= max(count, _ODD):
             got = f"{int(y.max())} at {kind} {int(y.argmax())}"
             way_out = "correct it, number the classes from 0, or set num_classes"
             raise _refusal("y", f"a class number below the number of {kind}s", got, way_out)
@@ -362,7 +362,7 @@ def _labels(data: Data, count: int, num_classes: int | None, kind: str, *, requi
         way_out = "correct the label or raise num_classes"
         raise _refusal("y", f"at most {num_classes - 1} (num_classes - 1)", got, way_out)
 
-    trained = y[data["train_mask"]] if _has(data, "train_mask") else y[y >= 0]
+    trained = y[data["train_mask"]] if has(data, "train_mask") else y[y >= 0]
     if len(trained) and trained.min() < 0:
         place = int((data["train_mask"] & (y < 0)).nonzero()[0])
         got = f"{int(y[place])} at {kind} {place}"
@@ -375,7 +375,7 @@ def _labels(data: Data, count: int, num_classes: int | None, kind: str, *, requi
 
 
 def _tensor(data: Data, name: str, rule: str, way_out: str) -> Tensor:
-    if not _has(data, name):
+    if not has(data, name):
         raise _refusal(name, rule, "nothing", way_out)
     value = data[name]
     if not isinstance(value, Tensor):
@@ -393,7 +393,8 @@ def check_layout(name: str, value: Tensor) -> None:
         raise _refusal(name, "a dense tensor", got, f"convert it with {name}.to_dense()")
 
 
-def _has(data: Data, name: str) -> bool:
+def has(data: Data, name: str) -> bool:
+    """Whether ``data`` has a value called ``name``."""
     return name in data and data[name] is not None
 
 

@@ -22,7 +22,6 @@ import copy
 import math
 from collections.abc import Sequence
 
-import numpy as np
 import torch
 from torch import Tensor
 from torch_geometric.data import Data
@@ -30,11 +29,12 @@ from torch_geometric.data import Data
 from graphveil import _validate
 from graphveil._errors import InvalidInputError
 from graphveil.graph.checks import MASKS, OF_ALL, checked, num_records, record_of
+from graphveil.graph.shares import SHARES, part_ends
 from graphveil.graph.subsets import chosen
 from graphveil.rng import seeded
 
 
-def split(data: Data, fractions: Sequence[float] = (0.75, 0.1, 0.15), seed: int = 0) -> Data:
+def split(data: Data, fractions: Sequence[float] = SHARES, seed: int = 0) -> Data:
     """A copy of ``data`` with random ``train_mask``, ``val_mask`` and ``test_mask``.
 
     ``fractions`` are the three parts' shares of the nodes; what they leave of 1 is in no part. The
@@ -45,14 +45,13 @@ def split(data: Data, fractions: Sequence[float] = (0.75, 0.1, 0.15), seed: int 
     *Guarantee*: no cost. The split is a function of public values; *who is unlabelled* counts as
     public too where there are such nodes.
     """
-    train, val, test = _checked_fractions(fractions)
+    shares = _check_fractions(fractions)
     count = num_records(checked(data, labels=False, masks=False))
     order = torch.from_numpy(seeded(seed, "split").generator().permutation(count))
-    ends = [math.floor(share * count + 0.5) for share in np.cumsum([train, val, test])]
 
     result = copy.copy(data)
     start = 0
-    for name, end in zip(MASKS, ends, strict=True):
+    for name, end in zip(MASKS, part_ends(count, shares), strict=True):
         mask = torch.zeros(count, dtype=torch.bool)
         mask[order[start:end]] = True
         result[name] = mask if data.y is None else mask & (data.y >= 0)
@@ -116,7 +115,7 @@ def _induced(data: Data, subset: Tensor) -> Data:
     return part
 
 
-def _checked_fractions(fractions: Sequence[float]) -> list[float]:
+def _check_fractions(fractions: Sequence[float]) -> list[float]:
     if len(fractions) != 3:
         raise InvalidInputError(
             "The 'fractions' parameter must be three numbers: train, val, test. "

@@ -53,7 +53,7 @@ def _checked_ids(data: Data, which: Tensor) -> Tensor:
     if record_of(data) != "graph":
         raise InvalidInputError(
             "The 'data' parameter must be many graphs. Got one graph (no 'batch') instead; join a "
-            "list with graphveil.data.graphs.collated."
+            "list with graphveil.graph.collate.collate."
         )
     number = num_records(data)
     if which.dtype == torch.bool and which.shape == (number,):

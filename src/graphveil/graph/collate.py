@@ -1,0 +1,236 @@
+"""Many graphs as one ``Data``, and back again.
+
+Whole graphs as records are one PyG ``Data``, laid out as PyG's batches are:
+
+========== =============================================================================
+x          (nodes, features), float32: the nodes of all graphs
+edge_index (2, edges): edges inside a graph only
+batch      (nodes,): the graph of each node, in any order
+num_graphs how many graphs; one may have no node
+y          (graphs,): a class from 0, negative for unlabelled
+perhaps    edge_attr (edges, columns), pos (nodes, 2), num_classes, class_names, the masks (graphs,)
+========== =============================================================================
+
+    data = collate(TUDataset("data", "MUTAG"))     # or any list of Data
+    graphs = uncollate(data)
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch_geometric.data import Data
+from torch_geometric.utils import coalesce, to_undirected
+
+from graphveil import _validate
+from graphveil._errors import InvalidInputError
+from graphveil.graph.checks import OF_ALL, checked, has, record_of
+from graphveil.graph.subsets import OF_EDGES, OF_NODES
+
+
+def collate(
+    graphs: Iterable[Data], *, num_classes: int | None = None, undirected: bool = False
+) -> Data:
+    """A list of graphs, or a PyG data set of them, as one ``Data``.
+
+    Taken from each: ``x``, ``edge_index``, ``edge_attr``, ``pos`` and ``y``; the rest is left
+    behind. ``x``, ``edge_attr`` and ``pos`` are in all graphs or in none. Where no graph has ``x``,
+    each node gets a 1. ``y`` is one whole number, or absent: unlabelled. Edges are taken as they
+    are unless ``undirected``, which adds the other direction where it is missing. A ``Data`` that
+    is many graphs already comes back as it is.
+
+    *Guarantee*: none needed; each graph's rows are its own.
+    """
+    if isinstance(graphs, Data):
+        return checked(graphs, labels=False, masks=False, record="graph")
+    listed = _as_list(graphs)
+    parts = []
+    for number, graph in enumerate(listed):
+        try:
+            parts.append(_take(graph, listed[0]))
+        except InvalidInputError as error:
+            raise InvalidInputError(f"In graph {number}: {error}") from None
+
+    sizes = torch.tensor([part["num_nodes"] for part in parts])
+    starts = torch.cumsum(sizes, dim=0) - sizes
+    data = Data()
+    for name in (*OF_NODES, *OF_EDGES):
+        if name in parts[0]:
+            data[name] = torch.cat([part[name] for part in parts])
+    edges = [part["edge_index"] + start for part, start in zip(parts, starts.tolist(), strict=True)]
+    data.edge_index = torch.cat(edges, dim=1)
+    data.batch = torch.repeat_interleave(torch.arange(len(parts)), sizes)
+    data.num_graphs = len(parts)
+    labels = [part["y"] for part in parts]
+    if any(label is not None for label in labels):
+        data.y = torch.tensor([-1 if label is None else label for label in labels])
+    if num_classes is not None:
+        data.num_classes = _validate.integer("num_classes", num_classes, "[1, 1e6]")
+    return checked(
+        merge_edges(data, mirror=undirected) if undirected else data, labels=False, masks=False
+    )
+
+
+def merge_edges(data: Data, *, mirror: bool) -> Data:
+    """A copy of ``data`` with each edge once; attributes of doubles are averaged.
+
+    ``mirror`` adds the other direction of each edge first.
+
+    *Guarantee*: none needed; an edge is doubled for itself.
+    """
+    result, count = copy.copy(data), len(data.x)
+    merge = to_undirected if mirror else coalesce
+    if "edge_attr" in data:
+        result.edge_index, result.edge_attr = merge(
+            data.edge_index, data.edge_attr, num_nodes=count, reduce="mean"
+        )
+    else:
+        result.edge_index = merge(data.edge_index, num_nodes=count)
+    return result
+
+
+def uncollate(data: Data) -> list[Data]:
+    """The graphs of ``data``, each a ``Data`` with nodes from 0; what :func:`collate` takes.
+
+    ``y`` is a tensor of one label. Nodes and edges stay in order within a graph.
+
+    *Guarantee*: none needed.
+    """
+    checked(data, labels=False, masks=False, record="graph")
+    sizes = torch.bincount(data.batch, minlength=data.num_graphs)
+    by_graph = torch.argsort(data.batch, stable=True)
+    place = torch.empty_like(by_graph)
+    place[by_graph] = torch.arange(len(by_graph)) - torch.repeat_interleave(
+        torch.cumsum(sizes, dim=0) - sizes, sizes
+    )
+    graph_of = data.batch[data.edge_index[1]]
+    edge_sizes = torch.bincount(graph_of, minlength=data.num_graphs)
+    edges_by_graph = torch.argsort(graph_of, stable=True)
+
+    columns: dict[str, tuple[Tensor, ...]] = {
+        "edge_index": place[data.edge_index[:, edges_by_graph]].split(edge_sizes.tolist(), dim=1)
+    }
+    for names, order, counts in (
+        (OF_NODES, by_graph, sizes),
+        (OF_EDGES, edges_by_graph, edge_sizes),
+    ):
+        for name in names:
+            if name in data:
+                columns[name] = data[name][order].split(counts.tolist())
+    if "y" in data:
+        columns["y"] = data.y.split(1)
+    graphs = [
+        Data.from_dict({name: values[number] for name, values in columns.items()})
+        for number in range(data.num_graphs)
+    ]
+    for graph in graphs:
+        for name in OF_ALL:
+            if name in data:
+                graph[name] = data[name]
+    return graphs
+
+
+def _as_list(graphs: Any) -> list[Data]:
+    try:
+        listed = list(graphs)
+    except TypeError:
+        raise InvalidInputError(
+            "The 'graphs' parameter must be a list of torch_geometric.data.Data. Got "
+            f"{type(graphs).__name__} instead; put each graph into a Data."
+        ) from None
+    if not listed:
+        raise InvalidInputError("The 'graphs' parameter must have a graph. Got none instead.")
+    for number, graph in enumerate(listed):
+        if not isinstance(graph, Data) or record_of(graph) == "graph":
+            got = "many graphs in one" if isinstance(graph, Data) else type(graph).__name__
+            raise InvalidInputError(
+                "The 'graphs' parameter must be a list of torch_geometric.data.Data, each one "
+                f"graph. Got {got} at {number} instead; convert it, or leave it out."
+            )
+    return listed
+
+
+def _take(graph: Data, first: Data) -> dict[str, Any]:
+    """What is taken from one graph, of the kinds that the ``first`` has."""
+    size = _num_nodes(graph)
+    part: dict[str, Any] = {"num_nodes": size, "y": _label(graph)}
+    for name in (*OF_NODES, *OF_EDGES):
+        if has(graph, name) != has(first, name):
+            got = "it in graph 0 alone" if has(first, name) else "it here, but not in graph 0"
+            raise _bad(name, "in all graphs or in none", got, "fill it in or leave it out")
+    edges = graph.edge_index if has(graph, "edge_index") else torch.empty(2, 0, dtype=torch.long)
+    _check_edges(edges, size)
+    part["edge_index"] = edges.cpu()
+    part["x"] = _rows(graph.x, "x", size) if has(graph, "x") else torch.ones(size, 1)
+    for name, rows in (("pos", size), ("edge_attr", edges.shape[1])):
+        if has(graph, name):
+            part[name] = _rows(graph[name], name, rows)
+    for name in (*OF_NODES, *OF_EDGES):
+        if has(first, name) and part[name].shape[1] != (wide := _width(first[name])):
+            got = f"{part[name].shape[1]} columns"
+            raise _bad(name, f"as wide as in graph 0, {wide} columns", got, "make them alike")
+    return part
+
+
+def _num_nodes(graph: Data) -> int:
+    for name in OF_NODES:
+        if has(graph, name) and isinstance(graph[name], Tensor) and graph[name].dim():
+            return len(graph[name])
+    if "num_nodes" in graph and graph["num_nodes"] is not None:
+        return _validate.integer("num_nodes", graph["num_nodes"], "[0, 1e9]")
+    way_out = "without features, set num_nodes: edges do not tell of nodes that have none"
+    raise _bad("x", "there, a float tensor (nodes, features)", "nothing", way_out)
+
+
+def _check_edges(edges: Any, size: int) -> None:
+    shaped = isinstance(edges, Tensor) and edges.dim() == 2 and len(edges) == 2
+    if not shaped or edges.dtype != torch.long:
+        got = f"{edges.dtype} of shape {tuple(edges.shape)}" if isinstance(edges, Tensor) else edges
+        raise _bad("edge_index", "a long tensor (2, edges)", got, "transpose or convert it")
+    outside = ((edges < 0) | (edges >= size)).any(dim=0).nonzero()
+    if len(outside):
+        source, target = edges[:, int(outside[0])].tolist()
+        rule, got = f"made of this graph's {size} nodes, from 0", f"the edge {source} -> {target}"
+        raise _bad("edge_index", rule, got, "drop the edge or add the node")
+
+
+def _rows(value: Any, name: str, rows: int) -> Tensor:
+    """One float32 row for each node or edge; edge attributes may be whole numbers, or one each."""
+    if not isinstance(value, Tensor):
+        raise _bad(name, "a tensor", type(value).__name__, "convert it with torch.as_tensor")
+    if name != "x":
+        value = value.float()
+    if not value.is_floating_point():
+        way_out = "convert it with x.float(), or make columns of 0 and 1 by a public list of codes"
+        raise _bad(name, "a float tensor", str(value.dtype), way_out)
+    if name == "edge_attr" and value.dim() == 1:
+        value = value.unsqueeze(1)
+    if value.dim() != 2 or len(value) != rows:
+        got = f"shape {tuple(value.shape)}"
+        raise _bad(name, f"of shape ({rows}, columns)", got, "give each its row")
+    return value.detach().cpu().float()
+
+
+def _width(value: Tensor) -> int:
+    return value.shape[1] if value.dim() > 1 else 1
+
+
+def _label(graph: Data) -> int | None:
+    if not has(graph, "y"):
+        return None
+    y = torch.tensor(graph["y"]) if isinstance(graph["y"], int) else graph["y"]
+    if not isinstance(y, Tensor) or y.numel() != 1 or y.is_floating_point() or y.is_complex():
+        got = f"{y.dtype} of shape {tuple(y.shape)}" if isinstance(y, Tensor) else repr(y)
+        way_out = "a graph has one class, from 0; leave y out where it is unknown"
+        raise _bad("y", "one whole number", got, way_out)
+    return int(y)
+
+
+def _bad(name: str, rule: str, got: Any, way_out: str) -> InvalidInputError:
+    return InvalidInputError(
+        f"the '{name}' parameter must be {rule}. Got {got} instead; {way_out}."
+    )
