@@ -25,7 +25,7 @@ from functools import cached_property, lru_cache
 import attr
 import dp_accounting as dpa
 import numpy as np
-from dp_accounting.pld import common, pld_pmf
+from dp_accounting.pld import pld_pmf
 from dp_accounting.pld.pld_privacy_accountant import PLDAccountant
 from scipy import fft, signal, special
 
@@ -39,6 +39,7 @@ MAX_POINTS = 1 << 16
 _ALLOWANCES = (1e-8, 1e-6, 1e-4, 1e-2, 0.05, 0.3)  # shares of delta for rounding: least that does
 _EPS = float(np.finfo(float).eps)
 _TRUNCATION = 1e-15  # of the tilted mass, at every convolution
+_CHERNOFF: Array = np.geomspace(0.01, 30, 20)  # orders, over the spread, that bound a window
 
 
 @dataclass(frozen=True)
@@ -50,7 +51,7 @@ class Losses:
     probs: Array
     infinite: float
 
-    @property
+    @cached_property
     def values(self) -> Array:
         """The losses themselves."""
         return np.asarray((self.lower + np.arange(len(self.probs))) * self.interval, np.float64)
@@ -67,11 +68,17 @@ class Losses:
         with np.errstate(divide="ignore"):
             return np.asarray(np.log(self.probs))
 
+    @cached_property
+    def _log_moments(self) -> dict[float, float]:
+        return {}
+
     def log_moment(self, tilt: float) -> float:
         """log E[exp(tilt * loss)] over the finite losses."""
-        exponents = tilt * self.values + self.log_probs
-        top = exponents.max()
-        return float(top + math.log(np.exp(exponents - top).sum()))
+        if tilt not in self._log_moments:  # searches for a tilt ask for the same ones again
+            exponents = tilt * self.values + self.log_probs
+            top = exponents.max()
+            self._log_moments[tilt] = float(top + math.log(np.exp(exponents - top).sum()))
+        return self._log_moments[tilt]
 
     def tilted(self, tilt: float) -> pld_pmf.DensePLDPmf:
         """The finite losses with probabilities times exp(tilt * loss), normalised."""
@@ -452,11 +459,8 @@ def _power(pmf: pld_pmf.DensePLDPmf, count: int) -> tuple[pld_pmf.DensePLDPmf, f
     index = np.arange(pmf.size)
     mean = float(index @ pmf._probs)
     spread = math.sqrt(max(float((index - mean) ** 2 @ pmf._probs), 1e-12) * count)
-    orders = np.geomspace(0.01, 30, 20) / spread
-    with np.errstate(over="ignore"):  # orders whose moment overflows are passed over
-        low, high = common.compute_self_convolve_bounds(
-            pmf._probs, count, _TRUNCATION, np.concatenate([-orders, orders])
-        )
+    high = math.ceil(min(_reach(pmf._probs, count, spread, 1), (pmf.size - 1) * count))
+    low = math.floor(max(-_reach(pmf._probs, count, spread, -1), 0))
     size = fft.next_fast_len(max(high - low + 1, pmf.size), real=True)
     spectrum = fft.rfft(pmf._probs, size)
     probs = np.roll(fft.irfft(spectrum**count, size), -low)[: high - low + 1]
@@ -465,6 +469,32 @@ def _power(pmf: pld_pmf.DensePLDPmf, count: int) -> tuple[pld_pmf.DensePLDPmf, f
     return pld_pmf.DensePLDPmf(
         pmf._discretization, pmf._lower_loss * count + low, probs, 0.0, True
     ), error
+
+
+def _reach(probs: Array, count: int, spread: float, sign: int) -> float:
+    """The index beyond which the sum of ``count`` ones has half the truncation, by Chernoff.
+
+    ``(count log E[exp(order index)] + log(2 / truncation)) / order`` falls and then rises with the
+    order, and is least near ``8.4 / spread``: a walk downhill from there finds what a search of all
+    orders would. An order whose moment overflows tells nothing; then all are searched.
+    """
+    index = np.arange(len(probs))
+
+    @lru_cache
+    def bound(k: int) -> float:
+        order = sign * float(_CHERNOFF[k] / spread)
+        log_moment = special.logsumexp(index * order, b=probs)
+        value = sign * (count * log_moment + math.log(2 / _TRUNCATION)) / order
+        return float(value) if math.isfinite(value) else math.inf
+
+    best, last = len(_CHERNOFF) - 4, len(_CHERNOFF) - 1
+    for step in (-1, 1):
+        while 0 <= best + step <= last and bound(best + step) < bound(best):
+            best += step
+    near = [bound(k) for k in range(max(best - 1, 0), min(best + 1, last) + 1)]
+    if math.inf in near:
+        near = [bound(k) for k in range(last + 1)]
+    return min(near)
 
 
 def _least(objective: Callable[[float], float]) -> tuple[float, float]:

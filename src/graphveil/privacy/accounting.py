@@ -15,10 +15,10 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 
 import attr
 import dp_accounting as dpa
-import numpy as np
 from dp_accounting import dp_event
 from dp_accounting.pld.pld_privacy_accountant import PLDAccountant
 
@@ -30,7 +30,7 @@ from graphveil._errors import (
     UnsupportedEventError,
 )
 from graphveil.privacy import _pld
-from graphveil.privacy._rdp import RdpAccountant
+from graphveil.privacy._rdp import RdpAccountant, SparseRdpAccountant
 from graphveil.privacy.events import (
     GumbelTopKDpEvent,
     OneOfDpEvent,
@@ -132,15 +132,20 @@ def calibrate(
     epsilon = _validate.number("epsilon", epsilon, "(0, inf)")
     delta = _validate.number("delta", delta, "(0, 1)")
 
-    def spends(value: float, price: Callable[[dpa.DpEvent, float], float] = _price) -> float:
-        return price(make_event(round(value) if integer else value), delta)
+    @lru_cache
+    def spends(value: float) -> float:
+        return _price(make_event(round(value) if integer else value), delta)
 
-    if (least := spends(safe)) > epsilon:
+    @lru_cache
+    def spends_at_most(value: float) -> float:
+        return _cheap_price(make_event(round(value) if integer else value), delta)
+
+    if spends_at_most(safe) > epsilon and (least := spends(safe)) > epsilon:
         raise BudgetError(
             f"Even {safe:g} spends epsilon {least:.4g} at delta {delta:g}, above the target "
             f"{epsilon:g}. Raise epsilon, or change what the event keeps fixed."
         )
-    if spends(risky, _cheap_price) <= epsilon or spends(risky) <= epsilon:
+    if spends_at_most(risky) <= epsilon or spends(risky) <= epsilon:
         return risky
     # First by RDP alone, which takes milliseconds and is never below the best bound; from there
     # step towards the risky end until the best bound is exceeded too, and search in between.
@@ -150,7 +155,7 @@ def calibrate(
         middle = round(middle) if integer else middle
         if middle in (fits, exceeds):
             break
-        if spends(middle, _cheap_price) <= epsilon:
+        if spends_at_most(middle) <= epsilon:
             fits = middle
         else:
             exceeds = middle
@@ -163,8 +168,8 @@ def calibrate(
             break
         fits, towards = exceeds, towards**2
     answer = dpa.calibrate_dp_mechanism(
-        BestAccountant,
-        make_event,
+        lambda: _Priced(spends),
+        lambda value: value,
         epsilon,
         delta,
         dpa.ExplicitBracketInterval(min(fits, exceeds), max(fits, exceeds)),
@@ -176,6 +181,22 @@ def calibrate(
         while answer + towards != exceeds and spends(answer + towards) <= epsilon:
             answer += towards
     return float(answer) if not integer else int(answer)
+
+
+class _Priced:
+    """What dp_accounting's search asks of an accountant; an event is a value, priced once."""
+
+    ledger = dpa.NoOpDpEvent()
+
+    def __init__(self, price: Callable[[float], float]) -> None:
+        self._price = price
+
+    def compose(self, value: float) -> _Priced:
+        self._value = value
+        return self
+
+    def get_epsilon(self, _: float) -> float:
+        return self._price(self._value)
 
 
 class BestAccountant(dpa.PrivacyAccountant):
@@ -470,13 +491,11 @@ def _composed(
 
 
 def _by_rdp(event: dpa.DpEvent, delta: float) -> tuple[float | None, str | None]:
-    accountant = RdpAccountant()
     try:
-        accountant.compose(event)
+        value = SparseRdpAccountant().compose(event).get_epsilon(delta)
     except dpa.UnsupportedEventError as error:
         return None, f"RDP: {error}"
-    value = float(accountant.get_epsilon(delta))
-    if np.isnan(accountant.rdp).any() or math.isnan(value):
+    if math.isnan(value):
         raise UnprovenError(f"RDP: the divergences of {event} could not be computed.")
     return (value, None) if math.isfinite(value) else (None, "RDP: no order gives a finite bound.")
 
