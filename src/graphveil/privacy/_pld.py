@@ -25,10 +25,9 @@ from functools import cached_property, lru_cache
 import attr
 import dp_accounting as dpa
 import numpy as np
-from dp_accounting.pld import pld_pmf
-from dp_accounting.pld.pld_privacy_accountant import PLDAccountant
 from scipy import fft, signal, special
 
+from graphveil.privacy._dp_accounting import Grid, convolve, loss_grids
 from graphveil.privacy._mixture import Array, BinomialGaussian
 from graphveil.privacy._rdp import revealed_shifts
 from graphveil.privacy.events import RevealedCountGaussianDpEvent, SampledGaussianDpEvent
@@ -80,10 +79,15 @@ class Losses:
             self._log_moments[tilt] = float(top + math.log(np.exp(exponents - top).sum()))
         return self._log_moments[tilt]
 
-    def tilted(self, tilt: float) -> pld_pmf.DensePLDPmf:
+    @property
+    def grid(self) -> Grid:
+        """As dp_accounting's adapter takes it."""
+        return Grid(self.interval, self.lower, self.probs, self.infinite)
+
+    def tilted(self, tilt: float) -> Losses:
         """The finite losses with probabilities times exp(tilt * loss), normalised."""
         probs = np.exp(tilt * self.values + self.log_probs - self.log_moment(tilt))
-        return pld_pmf.DensePLDPmf(self.interval, self.lower, probs, 0.0, True)
+        return Losses(self.interval, self.lower, probs, 0.0)
 
     def untilted(self, tilt: float, log_scale: float, floor: float, delta: float) -> Losses:
         """Undo :meth:`tilted` above ``floor``; a last 1e-9 of delta at the top goes to infinity."""
@@ -160,15 +164,8 @@ def discretise(event: dpa.DpEvent, interval: float) -> Directions:
         return _revealed_count(event, interval)
     if isinstance(event, CurveDpEvent):
         return _curve(event, interval)
-    accountant = PLDAccountant(dpa.NeighboringRelation.REPLACE_SPECIAL, interval)
-    accountant.compose(event)
-    remove, add = (
-        pmf.to_dense_pmf() for pmf in (accountant._pld._pmf_remove, accountant._pld._pmf_add)
-    )
-    return tuple(
-        Losses(interval, pmf._lower_loss, np.maximum(pmf._probs, 0.0), pmf._infinity_mass)
-        for pmf in ((remove,) if accountant._pld._symmetric else (remove, add))
-    )
+    grids = loss_grids(event, interval)
+    return tuple(Losses(*grid._replace(probs=np.maximum(grid.probs, 0.0))) for grid in grids)
 
 
 _GAUSSIAN_REACH = -float(special.ndtri(TAIL / 2))
@@ -404,10 +401,10 @@ class Composition:
                 continue
             final = pmf.untilted(tilt, log_scale, floor, delta)
             charged = final.infinite + self.infinite + allowance * delta
-            found = replace(final, infinite=charged).epsilon(delta)
-            if found > floor or floor <= 0:
+            value = replace(final, infinite=charged).epsilon(delta)
+            if value > floor or floor <= 0:
                 break
-        return max(0.0, floor, found)
+        return max(0.0, floor, value)
 
     def delta(self, epsilon: float) -> float:
         """The hockey-stick divergence at epsilon."""
@@ -428,8 +425,8 @@ class Composition:
         positive = pmf.values > 0
         values = pmf.values[positive][::-1]
         above = np.exp(log_scale - tilt * values) * np.maximum(pmf.probs[positive][::-1], 0.0)
-        beyond, kept = np.cumsum(above), np.cumsum(above * np.exp(-values))
-        beyond, kept = (np.concatenate([[0.0], each]) for each in (beyond, kept))
+        beyond = np.concatenate([[0.0], np.cumsum(above)])
+        kept = np.concatenate([[0.0], np.cumsum(above * np.exp(-values))])
         larger = np.searchsorted(-values, -epsilons)  # how many losses are
         inside = beyond[larger] * (1 + 1e-12) - np.exp(epsilons) * kept[larger]
         misplaced = error * np.exp(np.minimum(log_scale - tilt * epsilons, 50.0))
@@ -440,35 +437,36 @@ class Composition:
         """The tilted total loss, and a bound on how much of its mass rounding may misplace."""
         total, error = None, 0.0
         for part, count in self.parts:
-            pmf, rounding = _power(part.tilted(tilt), count)
-            total = pmf if total is None else total.compose(pmf, _TRUNCATION)
-            error += rounding + _EPS * math.log2(total.size + 2) ** 2 + 2 * _TRUNCATION
+            power, rounding = _power(part.tilted(tilt), count)
+            if total is not None:
+                power = Losses(*convolve(total.grid, power.grid, _TRUNCATION))
+            total = power
+            error += rounding + _EPS * math.log2(len(total.probs) + 2) ** 2 + 2 * _TRUNCATION
         assert total is not None
-        return Losses(total._discretization, total._lower_loss, total._probs, 0.0), error
+        return replace(total, infinite=0.0), error
 
 
-def _power(pmf: pld_pmf.DensePLDPmf, count: int) -> tuple[pld_pmf.DensePLDPmf, float]:
-    """``pmf`` convolved with itself, and a bound on the rounding error in total mass.
+def _power(losses: Losses, count: int) -> tuple[Losses, float]:
+    """``losses`` added up ``count`` times, and a bound on the rounding error in total mass.
 
     As dp_accounting's own self-composition, but with the window's moment orders fitted to the
     count (the fixed ones make it hundreds of times too wide for a million steps) and with the error
     of the power read off the spectrum: one of size e in z becomes at most n |z|^(n-1) e in z^n.
     """
     if count == 1:
-        return pmf, 0.0
-    index = np.arange(pmf.size)
-    mean = float(index @ pmf._probs)
-    spread = math.sqrt(max(float((index - mean) ** 2 @ pmf._probs), 1e-12) * count)
-    high = math.ceil(min(_reach(pmf._probs, count, spread, 1), (pmf.size - 1) * count))
-    low = math.floor(max(-_reach(pmf._probs, count, spread, -1), 0))
-    size = fft.next_fast_len(max(high - low + 1, pmf.size), real=True)
-    spectrum = fft.rfft(pmf._probs, size)
-    probs = np.roll(fft.irfft(spectrum**count, size), -low)[: high - low + 1]
+        return losses, 0.0
+    probs, points = losses.probs, len(losses.probs)
+    index = np.arange(points)
+    mean = float(index @ probs)
+    spread = math.sqrt(max(float((index - mean) ** 2 @ probs), 1e-12) * count)
+    high = math.ceil(min(_reach(probs, count, spread, 1), (points - 1) * count))
+    low = math.floor(max(-_reach(probs, count, spread, -1), 0))
+    size = fft.next_fast_len(max(high - low + 1, points), real=True)
+    spectrum = fft.rfft(probs, size)
+    power = np.roll(fft.irfft(spectrum**count, size), -low)[: high - low + 1]
     strength = math.sqrt(2 * float((np.abs(spectrum) ** (2 * (count - 1))).sum()))
     error = _EPS * math.log2(size) * count * strength + _TRUNCATION
-    return pld_pmf.DensePLDPmf(
-        pmf._discretization, pmf._lower_loss * count + low, probs, 0.0, True
-    ), error
+    return Losses(losses.interval, losses.lower * count + low, power, 0.0), error
 
 
 def _reach(probs: Array, count: int, spread: float, sign: int) -> float:

@@ -94,7 +94,7 @@ class SparseRdpAccountant(RdpAccountant):
         else:
             alone = RdpAccountant()
             alone._maybe_compose(event, count, True)
-            self._terms.append((1, alone._rdp))
+            self._terms.append((1, alone.rdp))
         return None
 
     def get_epsilon(self, target_delta: float) -> float:
@@ -104,7 +104,7 @@ class SparseRdpAccountant(RdpAccountant):
         except _UndecidedError:
             whole = RdpAccountant().compose(self.ledger)
             value = float(whole.get_epsilon(target_delta))
-            return math.nan if np.isnan(whole._rdp).any() else value
+            return math.nan if np.isnan(whole.rdp).any() else value
 
     def _search(self, delta: float) -> float:
         curves = [curve for _, curve in self._terms if isinstance(curve, _Curve)]
