@@ -38,6 +38,7 @@ def best_of_three(work):
     for _ in range(3):
         for cached in (
             _rdp.sampled_gaussian,
+            _rdp._curve,
             _rdp.revealed_count,
             _rdp.revealed_shifts,
             _pld.loss_range,

@@ -288,9 +288,9 @@ def test_amplification_is_the_formula_also_where_exp_overflows(rate):
     for epsilon in (0.0, 1e-12, 0.5, 49.999, 50.001, 700.0):
         expected = math.log1p(rate * math.expm1(epsilon))
         assert accounting.amplify(epsilon, rate) == pytest.approx(expected, rel=1e-12)
-        assert accounting._undo_amplify(expected, rate) == pytest.approx(epsilon, rel=1e-9)
+        assert accounting.undo_amplify(expected, rate) == pytest.approx(epsilon, rel=1e-9)
     assert accounting.amplify(1e4, rate) == pytest.approx(1e4 + math.log(rate))
-    assert accounting._undo_amplify(1e4, rate) == pytest.approx(1e4 - math.log(rate))
+    assert accounting.undo_amplify(1e4, rate) == pytest.approx(1e4 - math.log(rate))
 
 
 def test_outer_sampling_is_amplified_at_delta_over_rate():

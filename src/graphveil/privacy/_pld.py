@@ -25,10 +25,9 @@ from functools import cached_property, lru_cache
 import attr
 import dp_accounting as dpa
 import numpy as np
-from dp_accounting.pld import common, pld_pmf
-from dp_accounting.pld.pld_privacy_accountant import PLDAccountant
 from scipy import fft, signal, special
 
+from graphveil.privacy._dp_accounting import Grid, convolve, loss_grids
 from graphveil.privacy._mixture import Array, BinomialGaussian
 from graphveil.privacy._rdp import revealed_shifts
 from graphveil.privacy.events import RevealedCountGaussianDpEvent, SampledGaussianDpEvent
@@ -39,6 +38,7 @@ MAX_POINTS = 1 << 16
 _ALLOWANCES = (1e-8, 1e-6, 1e-4, 1e-2, 0.05, 0.3)  # shares of delta for rounding: least that does
 _EPS = float(np.finfo(float).eps)
 _TRUNCATION = 1e-15  # of the tilted mass, at every convolution
+_CHERNOFF: Array = np.geomspace(0.01, 30, 20)  # orders, over the spread, that bound a window
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class Losses:
     probs: Array
     infinite: float
 
-    @property
+    @cached_property
     def values(self) -> Array:
         """The losses themselves."""
         return np.asarray((self.lower + np.arange(len(self.probs))) * self.interval, np.float64)
@@ -67,16 +67,27 @@ class Losses:
         with np.errstate(divide="ignore"):
             return np.asarray(np.log(self.probs))
 
+    @cached_property
+    def _log_moments(self) -> dict[float, float]:
+        return {}
+
     def log_moment(self, tilt: float) -> float:
         """log E[exp(tilt * loss)] over the finite losses."""
-        exponents = tilt * self.values + self.log_probs
-        top = exponents.max()
-        return float(top + math.log(np.exp(exponents - top).sum()))
+        if tilt not in self._log_moments:  # searches for a tilt ask for the same ones again
+            exponents = tilt * self.values + self.log_probs
+            top = exponents.max()
+            self._log_moments[tilt] = float(top + math.log(np.exp(exponents - top).sum()))
+        return self._log_moments[tilt]
 
-    def tilted(self, tilt: float) -> pld_pmf.DensePLDPmf:
+    @property
+    def grid(self) -> Grid:
+        """As dp_accounting's adapter takes it."""
+        return Grid(self.interval, self.lower, self.probs, self.infinite)
+
+    def tilted(self, tilt: float) -> Losses:
         """The finite losses with probabilities times exp(tilt * loss), normalised."""
         probs = np.exp(tilt * self.values + self.log_probs - self.log_moment(tilt))
-        return pld_pmf.DensePLDPmf(self.interval, self.lower, probs, 0.0, True)
+        return Losses(self.interval, self.lower, probs, 0.0)
 
     def untilted(self, tilt: float, log_scale: float, floor: float, delta: float) -> Losses:
         """Undo :meth:`tilted` above ``floor``; a last 1e-9 of delta at the top goes to infinity."""
@@ -153,15 +164,8 @@ def discretise(event: dpa.DpEvent, interval: float) -> Directions:
         return _revealed_count(event, interval)
     if isinstance(event, CurveDpEvent):
         return _curve(event, interval)
-    accountant = PLDAccountant(dpa.NeighboringRelation.REPLACE_SPECIAL, interval)
-    accountant.compose(event)
-    remove, add = (
-        pmf.to_dense_pmf() for pmf in (accountant._pld._pmf_remove, accountant._pld._pmf_add)
-    )
-    return tuple(
-        Losses(interval, pmf._lower_loss, np.maximum(pmf._probs, 0.0), pmf._infinity_mass)
-        for pmf in ((remove,) if accountant._pld._symmetric else (remove, add))
-    )
+    grids = loss_grids(event, interval)
+    return tuple(Losses(*grid._replace(probs=np.maximum(grid.probs, 0.0))) for grid in grids)
 
 
 _GAUSSIAN_REACH = -float(special.ndtri(TAIL / 2))
@@ -397,10 +401,10 @@ class Composition:
                 continue
             final = pmf.untilted(tilt, log_scale, floor, delta)
             charged = final.infinite + self.infinite + allowance * delta
-            found = replace(final, infinite=charged).epsilon(delta)
-            if found > floor or floor <= 0:
+            value = replace(final, infinite=charged).epsilon(delta)
+            if value > floor or floor <= 0:
                 break
-        return max(0.0, floor, found)
+        return max(0.0, floor, value)
 
     def delta(self, epsilon: float) -> float:
         """The hockey-stick divergence at epsilon."""
@@ -421,8 +425,8 @@ class Composition:
         positive = pmf.values > 0
         values = pmf.values[positive][::-1]
         above = np.exp(log_scale - tilt * values) * np.maximum(pmf.probs[positive][::-1], 0.0)
-        beyond, kept = np.cumsum(above), np.cumsum(above * np.exp(-values))
-        beyond, kept = (np.concatenate([[0.0], each]) for each in (beyond, kept))
+        beyond = np.concatenate([[0.0], np.cumsum(above)])
+        kept = np.concatenate([[0.0], np.cumsum(above * np.exp(-values))])
         larger = np.searchsorted(-values, -epsilons)  # how many losses are
         inside = beyond[larger] * (1 + 1e-12) - np.exp(epsilons) * kept[larger]
         misplaced = error * np.exp(np.minimum(log_scale - tilt * epsilons, 50.0))
@@ -433,38 +437,62 @@ class Composition:
         """The tilted total loss, and a bound on how much of its mass rounding may misplace."""
         total, error = None, 0.0
         for part, count in self.parts:
-            pmf, rounding = _power(part.tilted(tilt), count)
-            total = pmf if total is None else total.compose(pmf, _TRUNCATION)
-            error += rounding + _EPS * math.log2(total.size + 2) ** 2 + 2 * _TRUNCATION
+            power, rounding = _power(part.tilted(tilt), count)
+            if total is not None:
+                power = Losses(*convolve(total.grid, power.grid, _TRUNCATION))
+            total = power
+            error += rounding + _EPS * math.log2(len(total.probs) + 2) ** 2 + 2 * _TRUNCATION
         assert total is not None
-        return Losses(total._discretization, total._lower_loss, total._probs, 0.0), error
+        return replace(total, infinite=0.0), error
 
 
-def _power(pmf: pld_pmf.DensePLDPmf, count: int) -> tuple[pld_pmf.DensePLDPmf, float]:
-    """``pmf`` convolved with itself, and a bound on the rounding error in total mass.
+def _power(losses: Losses, count: int) -> tuple[Losses, float]:
+    """``losses`` added up ``count`` times, and a bound on the rounding error in total mass.
 
     As dp_accounting's own self-composition, but with the window's moment orders fitted to the
     count (the fixed ones make it hundreds of times too wide for a million steps) and with the error
     of the power read off the spectrum: one of size e in z becomes at most n |z|^(n-1) e in z^n.
     """
     if count == 1:
-        return pmf, 0.0
-    index = np.arange(pmf.size)
-    mean = float(index @ pmf._probs)
-    spread = math.sqrt(max(float((index - mean) ** 2 @ pmf._probs), 1e-12) * count)
-    orders = np.geomspace(0.01, 30, 20) / spread
-    with np.errstate(over="ignore"):  # orders whose moment overflows are passed over
-        low, high = common.compute_self_convolve_bounds(
-            pmf._probs, count, _TRUNCATION, np.concatenate([-orders, orders])
-        )
-    size = fft.next_fast_len(max(high - low + 1, pmf.size), real=True)
-    spectrum = fft.rfft(pmf._probs, size)
-    probs = np.roll(fft.irfft(spectrum**count, size), -low)[: high - low + 1]
+        return losses, 0.0
+    probs, points = losses.probs, len(losses.probs)
+    index = np.arange(points)
+    mean = float(index @ probs)
+    spread = math.sqrt(max(float((index - mean) ** 2 @ probs), 1e-12) * count)
+    high = math.ceil(min(_reach(probs, count, spread, 1), (points - 1) * count))
+    low = math.floor(max(-_reach(probs, count, spread, -1), 0))
+    size = fft.next_fast_len(max(high - low + 1, points), real=True)
+    spectrum = fft.rfft(probs, size)
+    power = np.roll(fft.irfft(spectrum**count, size), -low)[: high - low + 1]
     strength = math.sqrt(2 * float((np.abs(spectrum) ** (2 * (count - 1))).sum()))
     error = _EPS * math.log2(size) * count * strength + _TRUNCATION
-    return pld_pmf.DensePLDPmf(
-        pmf._discretization, pmf._lower_loss * count + low, probs, 0.0, True
-    ), error
+    return Losses(losses.interval, losses.lower * count + low, power, 0.0), error
+
+
+def _reach(probs: Array, count: int, spread: float, sign: int) -> float:
+    """The index beyond which the sum of ``count`` ones has half the truncation, by Chernoff.
+
+    ``(count log E[exp(order index)] + log(2 / truncation)) / order`` falls and then rises with the
+    order, and is least near ``8.4 / spread``: a walk downhill from there finds what a search of all
+    orders would. An order whose moment overflows tells nothing; then all are searched.
+    """
+    index = np.arange(len(probs))
+
+    @lru_cache
+    def bound(k: int) -> float:
+        order = sign * float(_CHERNOFF[k] / spread)
+        log_moment = special.logsumexp(index * order, b=probs)
+        value = sign * (count * log_moment + math.log(2 / _TRUNCATION)) / order
+        return float(value) if math.isfinite(value) else math.inf
+
+    best, last = len(_CHERNOFF) - 4, len(_CHERNOFF) - 1
+    for step in (-1, 1):
+        while 0 <= best + step <= last and bound(best + step) < bound(best):
+            best += step
+    near = [bound(k) for k in range(max(best - 1, 0), min(best + 1, last) + 1)]
+    if math.inf in near:
+        near = [bound(k) for k in range(last + 1)]
+    return min(near)
 
 
 def _least(objective: Callable[[float], float]) -> tuple[float, float]:

@@ -10,7 +10,9 @@ the closed form with the count revealed, which is never smaller.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from functools import lru_cache
+from itertools import pairwise
 from typing import Any
 
 import dp_accounting as dpa
@@ -34,6 +36,8 @@ ORDERS: Array = 1 + 0.011 * np.power(1.08, np.arange(194.0))
 _REACH = 12.0  # standard deviations: exp(-72) of the integral lies further out
 _MAX_POINTS = 400_000
 _LEAST_LOG_DELTA = 40.0  # deltas down to exp(-40) = 4e-18 find their best order
+_STRIDE = 8  # of the search for the best order, at most
+_ROUNDING = 1e-6  # of a divergence, far more than what the integrals and chords are off
 
 
 class RdpAccountant(reference.RdpAccountant):
@@ -60,41 +64,162 @@ class RdpAccountant(reference.RdpAccountant):
 
     def _compose_largest(self, event: OneOfDpEvent, count: int, do_compose: bool) -> Any:
         """Whichever part happens: the largest divergence at each order."""
-        each = [RdpAccountant() for _ in event.events]
-        for accountant, part in zip(each, event.events, strict=True):
+        accountants = [RdpAccountant() for _ in event.events]
+        for accountant, part in zip(accountants, event.events, strict=True):
             if error := accountant._maybe_compose(part, 1, do_compose):
                 return error
         if do_compose:
-            self._rdp += count * np.max([accountant.rdp for accountant in each], axis=0)
+            self._rdp += count * np.max([accountant.rdp for accountant in accountants], axis=0)
         return None
+
+
+class SparseRdpAccountant(RdpAccountant):
+    """The same epsilon, to the digit, from the few orders that decide it.
+
+    A sampled Gaussian costs an integral an order. ``(order - 1) * divergence`` is convex in the
+    order, so what is known at some orders bounds it from below at all others. Orders are computed
+    until no bound is below the least epsilon found.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._terms: list[tuple[int, Array | _Curve]] = []  # in the order of composition
+
+    def _maybe_compose(self, event: dpa.DpEvent, count: int, do_compose: bool) -> Any:
+        if not do_compose or isinstance(event, (dpa.ComposedDpEvent, dpa.SelfComposedDpEvent)):
+            return super()._maybe_compose(event, count, do_compose)
+        event = as_sampled_gaussian(event) or event
+        if isinstance(event, SampledGaussianDpEvent) and _is_mixed(event):
+            self._terms.append((count, _curve(event)))
+        else:
+            alone = RdpAccountant()
+            alone._maybe_compose(event, count, True)
+            self._terms.append((1, alone.rdp))
+        return None
+
+    def get_epsilon(self, target_delta: float) -> float:
+        """The least epsilon over all orders; NaN if a divergence could not be computed."""
+        try:
+            return self._search(target_delta)
+        except _UndecidedError:
+            whole = RdpAccountant().compose(self.ledger)
+            value = float(whole.get_epsilon(target_delta))
+            return math.nan if np.isnan(whole.rdp).any() else value
+
+    def _search(self, delta: float) -> float:
+        curves = [curve for _, curve in self._terms if isinstance(curve, _Curve)]
+        if not curves:
+            raise _UndecidedError
+        prices: dict[int, float] = {}
+        start = int(np.argmin(_epsilons(self._total(lambda curve: curve.revealed), delta)))
+        for k in (0, start, min(start + 1, len(ORDERS) - 1)):
+            prices[k] = self._epsilon_at(k, delta)
+        while True:
+            bounds = _epsilons(self._total(_Curve.lower_bounds), delta)
+            bounds[list(prices)] = np.inf
+            least, k = min((price, k) for k, price in prices.items())
+            if least <= bounds.min():
+                break
+            # Far beyond what is known the bounds are loose, and integrals may be dear.
+            bounds[max(prices) + _STRIDE + 1 :] = np.inf
+            k = int(np.argmin(bounds))
+            prices[k] = self._epsilon_at(k, delta)
+        if not all(curve.is_integrated(k) for curve in curves):
+            raise _UndecidedError
+        return least
+
+    def _total(self, vector: Callable[[_Curve], Array]) -> Array:
+        total = np.zeros_like(ORDERS)
+        for count, curve in self._terms:
+            total = total + count * (vector(curve) if isinstance(curve, _Curve) else curve)
+        if np.isnan(total).any():
+            raise _UndecidedError
+        return total
+
+    def _epsilon_at(self, k: int, delta: float) -> float:
+        divergence = 0.0
+        for count, curve in self._terms:
+            divergence += float(count * curve[k])
+        if not math.isfinite(divergence):
+            raise _UndecidedError
+        return float(reference.compute_epsilon(ORDERS[k : k + 1], [divergence], delta)[0])
+
+
+class _UndecidedError(Exception):
+    """A few orders do not tell: all must be computed."""
+
+
+def _epsilons(divergences: Array, delta: float) -> Array:
+    """The epsilon that each order gives, as dp_accounting converts it; 0 where it is negative."""
+    converted = divergences + np.log1p(-1 / ORDERS) - np.log(delta * ORDERS) / (ORDERS - 1)
+    return np.where(delta**2 + np.expm1(-divergences) > 0, 0.0, np.maximum(converted, 0.0))
+
+
+def _is_mixed(event: SampledGaussianDpEvent) -> bool:
+    """Whether its divergences are integrals: neither zero nor those of one Gaussian."""
+    return 0 < event.rate < 1 and event.removed + event.altered > 0
+
+
+class _Curve:
+    """The divergences of a sampled Gaussian, the larger of both directions, order by order."""
+
+    def __init__(self, event: SampledGaussianDpEvent) -> None:
+        noise = event.noise_multiplier
+        self._present = BinomialGaussian(event.removed + event.altered, event.rate, noise)
+        self._withheld = BinomialGaussian(event.altered, event.rate, noise)
+        self._known: dict[int, float] = {}
+        self.revealed = revealed_count(  # never smaller
+            RevealedCountGaussianDpEvent(
+                noise_multiplier=noise,
+                removed=event.removed,
+                altered=event.altered,
+                rate=event.rate,
+            )
+        )
+
+    def __getitem__(self, k: int) -> float:
+        if k not in self._known:
+            laws, order = (self._present, self._withheld), float(ORDERS[k])
+            self._known[k] = max(_divergence(*laws, order), _divergence(*laws[::-1], order))
+        return self._known[k]
+
+    def lower_bounds(self) -> Array:
+        """At all orders, from those known: a convex function is above its chords' extensions."""
+        x, bounds = ORDERS - 1, np.zeros_like(ORDERS)
+        points = [(0.0, 0.0), *((x[k], x[k] * self._known[k]) for k in sorted(self._known))]
+        for (left, low), (right, high) in pairwise(points):
+            chord = low + (high - low) / (right - left) * (x - left)
+            outside = (x <= left) | (x >= right)
+            bounds = np.where(outside, np.maximum(bounds, chord), bounds)
+        return bounds / x * (1 - _ROUNDING)
+
+    def is_integrated(self, k: int) -> bool:
+        """Whether :meth:`all_orders` certainly holds the integral at this order."""
+        useful = self.lower_bounds() + _LEAST_LOG_DELTA / (ORDERS - 1)
+        return bool(self[k] <= useful[:k].min(initial=np.inf))
+
+    def all_orders(self) -> Array:
+        """Every order that can give the least epsilon, and of the others the revealed count's."""
+        curve = np.full_like(ORDERS, np.inf)
+        useful = math.inf
+        for k, order in enumerate(ORDERS):
+            curve[k] = self[k]
+            if not curve[k] <= useful:
+                break  # divergences grow with the order: no higher one can give the least epsilon
+            useful = min(useful, curve[k] + _LEAST_LOG_DELTA / (order - 1))
+        return np.where(np.isinf(curve), self.revealed, curve)
+
+
+_curve = lru_cache(maxsize=256)(_Curve)
 
 
 @lru_cache(maxsize=256)
 def sampled_gaussian(event: SampledGaussianDpEvent) -> Array:
     """The larger of both directions at each of :data:`ORDERS`, by quadrature."""
-    reach = event.removed + 2 * event.altered
-    if event.rate == 0 or reach == 0:
-        return np.zeros_like(ORDERS)
-    if event.rate == 1:
-        return ORDERS * reach**2 / (2 * event.noise_multiplier**2)
-    revealed = revealed_count(
-        RevealedCountGaussianDpEvent(
-            noise_multiplier=event.noise_multiplier,
-            removed=event.removed,
-            altered=event.altered,
-            rate=event.rate,
-        )
-    )
-    present = BinomialGaussian(event.removed + event.altered, event.rate, event.noise_multiplier)
-    withheld = BinomialGaussian(event.altered, event.rate, event.noise_multiplier)
-    curve = np.full_like(ORDERS, np.inf)
-    useful = math.inf
-    for k, order in enumerate(ORDERS):
-        curve[k] = max(_divergence(present, withheld, order), _divergence(withheld, present, order))
-        if not curve[k] <= useful:
-            break  # divergences grow with the order: no higher one can give the least epsilon
-        useful = min(useful, curve[k] + _LEAST_LOG_DELTA / (order - 1))
-    return np.where(np.isinf(curve), revealed, curve)
+    if _is_mixed(event):
+        return _curve(event).all_orders()
+    reach = (event.removed + 2 * event.altered) * (event.rate == 1)
+    return ORDERS * reach**2 / (2 * event.noise_multiplier**2)
 
 
 def _divergence(upper: BinomialGaussian, lower: BinomialGaussian, order: float) -> float:

@@ -19,10 +19,19 @@ import dp_accounting as dpa
 import numpy as np
 
 from graphveil._errors import UnsupportedEventError
-from graphveil.privacy import _pld, accounting
+from graphveil.privacy import _pld
+from graphveil.privacy._bounds import compositions, epsilon_by_pld, pld_problem
 from graphveil.privacy._mixture import Array
 from graphveil.privacy._rdp import RdpAccountant
-from graphveil.privacy.accounting import Account, account
+from graphveil.privacy.accounting import Price, price, undo_amplify
+from graphveil.privacy.event_tree import (
+    Counted,
+    leaves,
+    outer_sampling,
+    parts,
+    releases_raw,
+    validate,
+)
 from graphveil.privacy.events import composed, from_json, repeated, to_json
 
 _POINTS = 128  # of a curve
@@ -30,32 +39,29 @@ _BEYOND = 1e-3  # of delta: what the end of a curve leaves to infinity
 _LEAST = 1e-6  # length of a curve
 
 
-def together(events: Sequence[dpa.DpEvent], delta: float) -> Account:
+def together(events: Sequence[dpa.DpEvent], delta: float) -> Price:
     """Price ``events``, run one after the other on the same data, at ``delta``.
 
-    *Guarantee.* Never below the true epsilon, and never above what :func:`account` says of the
+    *Guarantee.* Never below the true epsilon, and never above what :func:`price` says of the
     composed event, where that says anything.
     """
     return _together(json.dumps([to_json(event) for event in events]), delta)
 
 
 @lru_cache(maxsize=256)
-def _together(events: str, delta: float) -> Account:
+def _together(events: str, delta: float) -> Price:
     whole = composed(*map(from_json, json.loads(events)))
-    plain, renyi, sampled = _sorted(whole)
-    if accounting._releases_raw(whole):
-        return Account(epsilon=math.inf, delta=delta, pld=None, rdp=None, notes=(accounting._RAW,))
-    alone = not sampled or (len(sampled) == 1 and sampled[0][1] == 1 and not (plain or renyi))
-    found = account(whole, delta) if alone else None
-    if not (sampled or renyi) or (alone and sampled):
-        assert found is not None
-        return found
-    pld, note = accounting._by_pld(_with_curves(whole, delta, _BEYOND * delta), delta, None)
-    rdp = None if found is None else found.epsilon
+    plain, renyi, sampled = _sort(whole)
+    if releases_raw(whole):
+        return Price.of_raw_data(delta)
+    if not (sampled or renyi) or (_counts(sampled) == 1 and not (plain or renyi)):
+        return price(whole, delta)
+    rdp = None if sampled else price(whole, delta).epsilon
+    pld, note = epsilon_by_pld(_with_curves(whole, delta, _BEYOND * delta), delta, None)
     bounds = [bound for bound in (pld, rdp) if bound is not None]
     if not bounds:
         raise UnsupportedEventError(f"No bound covers these events together. {note}")
-    return Account(epsilon=min(bounds), delta=delta, pld=pld, rdp=rdp, notes=(_CURVES,))
+    return Price(epsilon=min(bounds), delta=delta, pld=pld, rdp=rdp, notes=(_CURVES,))
 
 
 _CURVES = "PLD: what has no loss distribution entered as its curve of (epsilon, delta)."
@@ -63,45 +69,38 @@ _CURVES = "PLD: what has no loss distribution entered as its curve of (epsilon, 
 
 # --- curves ---------------------------------------------------------------------------------------
 
-_Counted = list[tuple[dpa.DpEvent, int]]
 
-
-def _sorted(event: dpa.DpEvent) -> tuple[_Counted, _Counted, _Counted]:
+def _sort(event: dpa.DpEvent) -> tuple[Counted, Counted, Counted]:
     """The parts that have a PLD, those with RDP alone, and those that run on a sample."""
-    plain: _Counted = []
-    renyi: _Counted = []
-    sampled: _Counted = []
-
-    def visit(node: dpa.DpEvent, times: int) -> None:
-        if isinstance(node, dpa.ComposedDpEvent):
-            for part in node.events:
-                visit(part, times)
-        elif isinstance(node, dpa.SelfComposedDpEvent):
-            visit(node.event, times * node.count)
-        elif accounting._outer_sampling(node) is not None:
-            sampled.append((node, times))
+    validate(event)
+    plain: Counted = []
+    renyi: Counted = []
+    sampled: Counted = []
+    for part, count in parts(event):
+        if outer_sampling(part) is not None:
+            sampled.append((part, count))
         else:
-            kind = plain if accounting._pld_problem(node) is None else renyi
-            kind.append((node, times))
-
-    accounting._check(event)
-    visit(event, 1)
+            (plain if pld_problem(part) is None else renyi).append((part, count))
     return plain, renyi, sampled
+
+
+def _counts(counted: Counted) -> int:
+    return sum(count for _, count in counted)
 
 
 def _with_curves(event: dpa.DpEvent, delta: float, tail: float) -> dpa.DpEvent:
     """The same parts, each with a PLD; curves leave about ``tail`` to infinity, all together."""
-    plain, renyi, sampled = _sorted(event)
-    curves = sum(count for _, count in sampled) + bool(renyi)
+    plain, renyi, sampled = _sort(event)
+    curves = _counts(sampled) + bool(renyi)
     if curves:
         tail /= 4.0 ** math.ceil(math.log(curves, 4))  # seldom another one, so that caches help
-    parts = [repeated(each, count) for each, count in plain]
+    events = [repeated(part, count) for part, count in plain]
     if renyi:
-        whole = composed(*(repeated(each, count) for each, count in renyi))
-        parts.append(_curve_of(whole, delta, tail))
-    for each, count in sampled:
-        parts.append(repeated(_cached_curve(json.dumps(to_json(each)), delta, tail), count))
-    return composed(*parts)
+        whole = composed(*(repeated(part, count) for part, count in renyi))
+        events.append(_curve_of(whole, delta, tail))
+    for part, count in sampled:
+        events.append(repeated(_cached_curve(json.dumps(to_json(part)), delta, tail), count))
+    return composed(*events)
 
 
 @lru_cache(maxsize=256)
@@ -111,7 +110,7 @@ def _cached_curve(event: str, delta: float, tail: float) -> dpa.DpEvent:
 
 def _curve_of(event: dpa.DpEvent, delta: float, tail: float) -> dpa.DpEvent:
     """What is known of an event at all epsilons up to where a delta of ``tail`` is left."""
-    end = max(account(event, tail).epsilon, _LEAST)
+    end = max(price(event, tail).epsilon, _LEAST)
     epsilons = np.linspace(0.0, end, _POINTS)
     deltas = _deltas(event, epsilons, delta)
     return _pld.CurveDpEvent(epsilons=tuple(epsilons.tolist()), deltas=tuple(deltas.tolist()))
@@ -119,19 +118,17 @@ def _curve_of(event: dpa.DpEvent, delta: float, tail: float) -> dpa.DpEvent:
 
 def _deltas(event: dpa.DpEvent, epsilons: Array, delta: float) -> Array:
     """The smallest proven deltas of an event at many epsilons, all read off one composition."""
-    sampled = accounting._outer_sampling(event)
+    sampled = outer_sampling(event)
     if sampled is not None:
         rate, inner = sampled
-        apart = np.array([accounting._undo_amplify(each, rate) for each in epsilons])
+        apart = np.array([undo_amplify(epsilon, rate) for epsilon in epsilons])
         return rate * _deltas(inner, apart, min(delta / rate, 0.5))
-    found = np.ones_like(epsilons)
-    if accounting._pld_problem(event) is None:
-        leaves = accounting._leaves(event)
-        directions = accounting._composed(leaves, None, lambda each: each.chernoff(delta))
-        found = np.max([direction.deltas(epsilons, delta) for direction in directions], axis=0)
+    deltas = np.ones_like(epsilons)
+    if pld_problem(event) is None:
+        directions = compositions(leaves(event), None, lambda losses: losses.chernoff(delta))
+        deltas = np.max([direction.deltas(epsilons, delta) for direction in directions], axis=0)
     accountant = RdpAccountant()
     if accountant.supports(event):
         accountant.compose(event)
-        renyi = [float(accountant.get_delta(each)) for each in epsilons]
-        found = np.minimum(found, renyi)
-    return found
+        deltas = np.minimum(deltas, [accountant.get_delta(epsilon) for epsilon in epsilons])
+    return deltas

@@ -19,10 +19,10 @@ from functools import cached_property, lru_cache
 import dp_accounting as dpa
 import numpy as np
 
-from graphveil.privacy import accounting
 from graphveil.privacy._mixture import Array
 from graphveil.privacy._rdp import ORDERS, RdpAccountant
-from graphveil.privacy.accounting import account
+from graphveil.privacy.accounting import epsilon_of
+from graphveil.privacy.event_tree import outer_sampling, parts, releases_raw, validate
 from graphveil.privacy.events import from_json, to_json
 
 _HARDLY = 1e-3  # an epsilon that is not worth offering
@@ -68,7 +68,7 @@ class Filter:
             return 0.0
         room = (1 - used) * self._limit
         noise = math.sqrt(float(ORDERS[self._order]) / (2 * room)) * (1 + 1e-9)
-        epsilon = account(dpa.GaussianDpEvent(noise), self.delta).epsilon
+        epsilon = epsilon_of(dpa.GaussianDpEvent(noise), self.delta)
         return epsilon if epsilon >= _HARDLY else 0.0
 
 
@@ -76,12 +76,12 @@ class Filter:
 def _divergences(event: str) -> Array:
     """The divergences of an event at all orders; infinite where none is known."""
     whole = from_json(json.loads(event))
-    accounting._check(whole)
-    if accounting._releases_raw(whole):
+    validate(whole)
+    if releases_raw(whole):
         return np.full_like(ORDERS, np.inf)
     accountant, curve = RdpAccountant(), np.zeros_like(ORDERS)
-    for part, count in _parts(whole):
-        if accounting._outer_sampling(part) is None and accountant.supports(part):
+    for part, count in parts(whole):
+        if outer_sampling(part) is None and accountant.supports(part):
             accountant.compose(part, count)
         elif isinstance(part, dpa.PoissonSampledDpEvent):
             curve = curve + count * _on_a_sample(part.sampling_probability, part.event)
@@ -89,15 +89,6 @@ def _divergences(event: str) -> Array:
             return np.full_like(ORDERS, np.inf)
     curve += accountant.rdp
     return curve
-
-
-def _parts(event: dpa.DpEvent) -> list[tuple[dpa.DpEvent, int]]:
-    if isinstance(event, dpa.ComposedDpEvent):
-        return [found for part in event.events for found in _parts(part)]
-    if isinstance(event, dpa.SelfComposedDpEvent):
-        each = _parts(event.event) if event.count else []
-        return [(part, count * event.count) for part, count in each]
-    return [(event, 1)]
 
 
 def _on_a_sample(rate: float, inner: dpa.DpEvent) -> Array:
