@@ -195,7 +195,7 @@ def test_a_full_disk_is_one_line_and_the_run_goes_on(arranged, tmp_path, monkeyp
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patched:
-        patched.setattr("graphveil.grads.step.Journal.note", full)
+        patched.setattr("graphveil.grads.journal.Journal.note", full)
         with pytest.raises(InvalidInputError, match="No space left"):
             runs.train(
                 DPMLP(epsilon=8.0, steps=3, sample_rate=1.0), arranged, tmp_path / "run", SOURCE

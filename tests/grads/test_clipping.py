@@ -1,6 +1,8 @@
 """Factors keep gradients within their bound; scales are the units in which the whole has norm 1."""
 
 import math
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -8,7 +10,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from graphveil._errors import InvalidInputError
-from graphveil.grads import Automatic, Flat, Off, PerLayer, Quantile
+from graphveil.grads import (
+    CLIPPINGS,
+    Automatic,
+    Flat,
+    Off,
+    PerLayer,
+    Quantile,
+    Sampling,
+    make_clipping,
+)
+from graphveil.grads.clipping import Adaptive
 
 BLOCKS = ("a", "b", "c.d")
 quick = settings(deadline=None, max_examples=100)
@@ -117,3 +129,34 @@ def test_a_bound_must_be_positive_and_finite(bad):
     for clipping in (PerLayer(bad), PerLayer({"a": bad})):
         with pytest.raises(InvalidInputError):
             clipping.scales(["a"])
+
+
+# --- by name ----------------------------------------------------------------------------------
+
+
+def test_clippings_are_made_by_name():
+    kinds = [type(make_clipping(name, 0.5)) for name in CLIPPINGS]
+    assert kinds == [Flat, PerLayer, Automatic, Quantile]
+    assert [isinstance(make_clipping(name, 0.5), Adaptive) for name in CLIPPINGS] == [
+        False, False, False, True
+    ]  # fmt: skip
+    with pytest.raises(InvalidInputError, match=r"'clipping' .* Got 'soft'"):
+        make_clipping("soft", 0.5)
+
+
+@pytest.mark.parametrize("wrong", [{"sample_rate": 0.0}, {"noise_multiplier": -1.0}])
+def test_a_sampling_that_makes_no_sense_is_refused(wrong):
+    with pytest.raises(InvalidInputError, match=next(iter(wrong))):
+        Sampling(**{"sample_rate": 0.1, "noise_multiplier": 1.0, **wrong})
+
+
+def test_what_a_step_is_told_needs_no_torch():
+    code = """
+import sys
+from graphveil.grads.settings import CLIPPINGS, Sampling, Target
+print(type(Sampling(sample_rate=0.1, noise_multiplier=1.0).event(10)).__name__)
+assert "torch" not in sys.modules, "torch was loaded"
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip() == "SampledGaussianDpEvent"

@@ -9,6 +9,7 @@ from torch.nn import functional as F
 from graphveil._errors import InvalidInputError, RefusedError, UnprovenError
 from graphveil.grads import ClippedSum, Flat, Off, make_private, ragged
 from graphveil.grads.layers import HeadDot
+from graphveil.grads.selftest import SelfTest
 from graphveil.grads.step import TensorExamples, cross_entropy
 
 X = torch.linspace(-2, 2, 24).view(6, 4).sin() * 3
@@ -532,13 +533,13 @@ def test_a_first_batch_that_is_not_finite_is_accepted():
 def test_batches_of_one_are_tested_once_and_the_first_larger_one_again(monkeypatch):
     """One example alone shows no mixing; testing it at every step would cost several steps."""
     clipped = ClippedSum(nn.Linear(3, 2), cross_entropy, Flat(1.0))
-    tested, test = [], ClippedSum._test_gradients
+    tested, test = [], SelfTest._test_gradients
 
-    def noted(self, batch):
+    def noted(self, batch, states):
         tested.append(len(batch[0]))
-        return test(self, batch)
+        return test(self, batch, states)
 
-    monkeypatch.setattr(ClippedSum, "_test_gradients", noted)
+    monkeypatch.setattr(SelfTest, "_test_gradients", noted)
     x, y = torch.randn(4, 3), torch.tensor([0, 1, 0, 1])
     for size in (1, 1, 1, 3, 3, 1):
         clipped([(x[:size], y[:size])])

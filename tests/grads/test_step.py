@@ -12,7 +12,18 @@ from torch import nn
 from torch.nn import functional as F
 
 from graphveil._errors import BudgetError, InvalidInputError, RefusedError, UnprovenError
-from graphveil.grads import Flat, Off, PerLayer, Quantile, TensorExamples, make_private
+from graphveil.grads import (
+    ClippedSum,
+    Flat,
+    Off,
+    PerLayer,
+    PrivateStep,
+    Quantile,
+    Sampling,
+    TensorExamples,
+    make_clipping,
+    make_private,
+)
 from graphveil.grads import step as step_module
 from graphveil.privacy import accounting
 from graphveil.privacy.events import SampledGaussianDpEvent, repeated
@@ -65,6 +76,76 @@ def test_the_loss_of_nobody_is_no_number():
     step()
     assert len(told) == 1
     assert math.isnan(told[0])
+
+
+def test_a_step_is_made_of_its_parts_as_make_private_makes_it():
+    losses = []
+
+    def steps():
+        module = network()
+        optimizer = torch.optim.SGD(module.parameters(), lr=1.0)
+        yield make_private(
+            module,
+            optimizer,
+            data(),
+            sample_rate=0.3,
+            noise_multiplier=1.5,
+            max_grad_norm=0.5,
+            altered=2,
+            steps=2,
+            rng=secret(fixed_seed=3),
+        )
+        module = network()
+        yield PrivateStep(
+            ClippedSum(module, step_module.cross_entropy, make_clipping("flat", 0.5)),
+            torch.optim.SGD(module.parameters(), lr=1.0),
+            TensorExamples(*data()),
+            sampling=Sampling(sample_rate=0.3, noise_multiplier=1.5, altered=2),
+            max_steps=2,
+            rng=secret(fixed_seed=3),
+            on_loss=losses.append,
+        )  # fmt: skip
+
+    one, other = steps()
+    for step in (one, other):
+        step()
+        step()
+        with pytest.raises(BudgetError, match="2 steps"):
+            step()
+    assert one.event == other.event
+    assert torch.equal(parameters(one), parameters(other))
+    assert len(losses) == 2
+
+
+class Halving(Flat):
+    """An adaptive clipping that is no Quantile: it halves its bound after every step."""
+
+    def __init__(self):
+        object.__setattr__(self, "max_grad_norm", 1.0)
+        object.__setattr__(self, "told", [])
+
+    __setattr__ = object.__setattr__
+
+    def start(self):
+        self.told.append("start")
+
+    def count(self):
+        return 0.0
+
+    def learn(self, noisy_count, expected_batch):
+        self.told.append(expected_batch)
+        self.max_grad_norm /= 2
+
+
+def test_whatever_clipping_adapts_is_started_and_told_the_noisy_count(tmp_path):
+    clipping = Halving()
+    step = private(clipping=clipping, directory=tmp_path)
+    step()
+    assert clipping.told == ["start", 0.3 * COUNT]
+    step.save(tmp_path)
+    again = private(clipping=Halving())
+    again.resume(tmp_path)
+    assert again.clipped.clipping.max_grad_norm == 0.5
 
 
 def test_batches_are_fresh_at_every_step():

@@ -9,16 +9,17 @@ block l is then the Gaussian of multiplier sigma, whatever the clipping.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import reduce
-from typing import Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
 
 from graphveil import _validate
 from graphveil._errors import InvalidInputError
+from graphveil.grads.settings import CLIPPINGS
 
 _NONE = 1e-30  # a squared norm that is read of no gradient at all: it is never read as zero
 
@@ -33,8 +34,14 @@ class Clipping(Protocol):
         """For each block, the unit in which the whole clipped gradient has norm at most 1."""
 
 
+@runtime_checkable
 class Adaptive(Clipping, Protocol):
-    """A clipping that learns from the data, by one more number in what every step releases."""
+    """A clipping that learns from the data, by one more number in what every step releases.
+
+    ``max_grad_norm`` is the bound as it stands, which a checkpoint keeps.
+    """
+
+    max_grad_norm: float
 
     def start(self) -> None:
         """Forget the examples counted so far: a new step begins."""
@@ -180,6 +187,22 @@ class Off:
     def scales(self, blocks: list[str]) -> dict[str, float]:
         """No bound."""
         return dict.fromkeys(blocks, math.inf)
+
+
+_CLASSES: dict[str, Callable[[Any], Clipping]] = {
+    "flat": Flat,
+    "per_layer": PerLayer,
+    "automatic": Automatic,
+    "quantile": Quantile,
+}
+
+
+def make_clipping(kind: str, max_grad_norm: Any) -> Clipping:
+    """A clipping by name, one of :data:`~graphveil.grads.settings.CLIPPINGS`.
+
+    ``max_grad_norm`` is a number; ``per_layer`` also takes one for each layer, by name.
+    """
+    return _CLASSES[_validate.choice("clipping", kind, CLIPPINGS)](max_grad_norm)
 
 
 def _total(squared_norms: Mapping[str, Tensor]) -> Tensor:

@@ -19,8 +19,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from graphveil._errors import InvalidInputError
-from graphveil.grads.clipped import ClippedSum
 from graphveil.grads.clipping import Clipping
+from graphveil.grads.modules import empty_sum, noise_units, trained_blocks
 from graphveil.grads.rules import PAY_FOR_SUMS
 
 # Norms are in float64. Sums add one row after the other: 2 n 2^-53 n of the bound for n rows that
@@ -58,43 +58,46 @@ class SparseExamples:
             yield self.rows[drawn.numpy()], self.squares[drawn], self.labels[drawn]
 
 
-class LinearSum(ClippedSum):
+class LinearSum:
     """The clipped sum of a module that is one linear layer, over :class:`SparseExamples`."""
 
     def __init__(self, module: nn.Module, clipping: Clipping) -> None:
-        super().__init__(module, _never, clipping)
-        ((self.block, layer),) = self.blocks.items()
-        if not isinstance(layer, nn.Linear) or layer.bias is None:
+        self.module, self.clipping = module, clipping
+        self.seen, self.loss = 0, 0.0  # examples in the last sum, and their losses; both private
+        (block, layer), *others = trained_blocks(module, clipping).items()
+        if others or not isinstance(layer, nn.Linear) or layer.bias is None:
+            kinds = ", ".join(type(one).__name__ for one in (layer, *dict(others).values()))
             raise InvalidInputError(
-                f"The module must be one linear layer with a bias. Got {type(layer).__name__} "
-                "instead."
+                f"The module must be one linear layer with a bias. Got {kinds} instead."
             )
-        self.layer = layer
+        self._block, self._layer = block, layer
+
+    @property
+    def scales(self) -> dict[str, float]:
+        """The noise unit of every parameter (see :mod:`graphveil.grads.clipping`)."""
+        return noise_units(self.module, self.clipping, [self._block])
 
     @torch.no_grad()
     def __call__(
         self, batches: Iterable[tuple[sparse.csr_array, Tensor, Tensor]]
     ) -> dict[str, Tensor]:
         """The clipped sum over all examples of all ``batches``, by parameter name; float64."""
-        total = {name: zeros.double() for name, zeros in self.zeros().items()}
+        total = {name: zeros.double() for name, zeros in empty_sum(self.module).items()}
         self.seen, self.loss = 0, 0.0
-        weight, bias = self.layer.weight.double(), self.layer.bias.double()
-        within = f"{self.block}." if self.block else ""
+        weight, bias = self._layer.weight.double(), self._layer.bias.double()
+        within = f"{self._block}." if self._block else ""
         for rows, squares, labels in batches:
             logits = torch.from_numpy(rows @ weight.t().contiguous().numpy()) + bias
             known = labels.clamp_min(-1)  # those without a label add nothing
-            self._note(F.cross_entropy(logits, known, reduction="none", ignore_index=-1))
-            found = logits.softmax(1)
-            residual = found - F.one_hot(labels.clamp_min(0), found.shape[1])
+            losses = F.cross_entropy(logits, known, reduction="none", ignore_index=-1)
+            self.seen += len(losses)
+            self.loss += float(losses.sum())
+            residual = logits.softmax(1) - F.one_hot(labels.clamp_min(0), logits.shape[1])
             residual *= (labels >= 0).unsqueeze(1)
             # A norm is never read too small: rounding makes it larger, if anything.
             norms = residual.square().sum(1) * (squares + 1.0) * _ENLARGE
-            factor = self.clipping.factors({self.block: norms})[self.block]
+            factor = self.clipping.factors({self._block: norms})[self._block]
             clipped = torch.where(factor.unsqueeze(1) > 0, residual * factor.unsqueeze(1), 0.0)
             total[f"{within}weight"] += torch.from_numpy(rows.T @ clipped.numpy()).t()
             total[f"{within}bias"] += clipped.sum(0)
         return total
-
-
-def _never(module: nn.Module, batch: object) -> Tensor:
-    raise InvalidInputError("Sparse rows have a sum of their own, and no losses to call for.")

@@ -19,6 +19,7 @@ import random
 import types
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Set
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import chain, islice
 from typing import Any
@@ -147,21 +148,28 @@ def _of_module(module: nn.Module, look: _Look) -> Iterator[tuple[str, Any]]:
     for path, layer in module.named_modules():
         look.first(layer)
         before = f"{path}." if path else ""
-        for kind, held in (("parameter", layer._parameters), ("buffer", layer._buffers)):
-            for name, value in held.items():
-                if value is not None:
-                    yield f"{kind} '{before}{name}'", value
-                    for inner, found in _at_tensor(value, look):
-                        yield f"{kind} '{before}{name}{inner}'", found
+        for name, value in _tensors(layer._parameters, look):
+            yield f"parameter '{before}{name}'", value
+        for name, value in _tensors(layer._buffers, look):
+            yield f"buffer '{before}{name}'", value
         for name, value in _attributes(layer):
             if isinstance(value, _PLAIN):
                 yield f"attribute '{before}{name}'", value
                 continue
-            for inner, found in _inside(value, "", 1, look):
-                if not isinstance(found, nn.Parameter):
-                    yield f"attribute '{before}{name}{inner}'", found
-        for inner, found in _extra_state(layer, look):
-            yield f"extra state '{before}get_extra_state(){inner}'", found
+            for inner, part in _inside(value, "", 1, look):
+                if not isinstance(part, nn.Parameter):
+                    yield f"attribute '{before}{name}{inner}'", part
+        for inner, part in _extra_state(layer, look):
+            yield f"extra state '{before}get_extra_state(){inner}'", part
+
+
+def _tensors(tensors: dict[str, Any], look: _Look) -> Iterator[tuple[str, Any]]:
+    """Each tensor by its name, and what hangs on it."""
+    for name, tensor in tensors.items():
+        if tensor is not None:
+            yield name, tensor
+            for inner, part in _at_tensor(tensor, look):
+                yield f"{name}{inner}", part
 
 
 def _at_tensor(tensor: Tensor, look: _Look) -> Iterator[tuple[str, Any]]:
@@ -256,31 +264,23 @@ def _inside(value: Any, path: str, depth: int, look: _Look) -> Iterator[tuple[st
         return
     if depth > _DEPTH or not look.first(value):
         return
-    if isinstance(value, np.ndarray) and not value.dtype.hasobject:
-        yield path, _bytes_of(value, look)
-    elif isinstance(value, np.generic):
-        yield path, value.tobytes()
-    elif isinstance(value, _BYTES):
-        yield path, _bytes_of(np.frombuffer(bytes(value), np.uint8), look)
-    elif isinstance(value, (io.BytesIO, io.StringIO)):
-        yield path, None if value.closed else value.getvalue()
-    elif isinstance(value, torch.Generator):
-        yield path, bytes(value.get_state().numpy())
-    elif isinstance(value, np.random.Generator):
-        yield path, repr(value.bit_generator.state)
-    elif isinstance(value, np.random.RandomState):
-        yield path, repr(value.get_state(legacy=False))
-    elif isinstance(value, random.Random):
-        yield path, hash(value.getstate())
-    elif isinstance(value, nn.Module):
-        for name, found in _of_module(value, look):
-            yield f"{path}.{name}", found
-    else:
-        for name, part in _parts(value):
-            yield from _inside(part, f"{path}{name}", depth + 1, look)
-        if isinstance(value, (Mapping, list, Set, deque)):
-            yield path, f"{len(value)} entries"
-            yield path, _entries(value, look)
+    for kinds, read in _LEAVES:
+        if isinstance(value, kinds) and not _holds_objects(value):
+            yield path, read(value, look)
+            return
+    if isinstance(value, nn.Module):
+        for name, part in _of_module(value, look):
+            yield f"{path}.{name}", part
+        return
+    for name, part in _parts(value):
+        yield from _inside(part, f"{path}{name}", depth + 1, look)
+    if isinstance(value, (Mapping, list, Set, deque)):
+        yield path, f"{len(value)} entries"
+        yield path, _entries(value, look)
+
+
+def _holds_objects(value: Any) -> bool:
+    return isinstance(value, np.ndarray) and value.dtype.hasobject
 
 
 def _bytes_of(value: NDArray[Any], look: _Look) -> tuple[Any, ...]:
@@ -314,29 +314,30 @@ def _entries(value: Any, look: _Look) -> Any:
     return _Entries(islice(items, _ENTRIES, last))
 
 
+_LEAVES: tuple[tuple[Any, Callable[[Any, _Look], Any]], ...] = (
+    (np.ndarray, _bytes_of),
+    (np.generic, lambda value, look: value.tobytes()),
+    (_BYTES, lambda value, look: _bytes_of(np.frombuffer(bytes(value), np.uint8), look)),
+    ((io.BytesIO, io.StringIO), lambda value, look: None if value.closed else value.getvalue()),
+    (torch.Generator, lambda value, look: bytes(value.get_state().numpy())),
+    (np.random.Generator, lambda value, look: repr(value.bit_generator.state)),
+    (np.random.RandomState, lambda value, look: repr(value.get_state(legacy=False))),
+    (random.Random, lambda value, look: hash(value.getstate())),
+)
+
+
 def _parts(value: Any) -> Iterator[tuple[str, Any]]:
     """What a container, a function or an object holds."""
     if isinstance(value, Mapping):
         for key, part in islice(value.items(), _ENTRIES):
             yield f"[{key!r}]", part
-    elif isinstance(value, (list, tuple, deque, Set)):
-        for place, part in enumerate(islice(value, _ENTRIES)):
+    elif isinstance(value, (list, tuple, deque, Set, np.ndarray)):
+        entries = value.flat if isinstance(value, np.ndarray) else value
+        for place, part in enumerate(islice(entries, _ENTRIES)):
             if not isinstance(value, Set) or not isinstance(part, _PLAIN):
                 yield f"[{place}]", part
-    elif isinstance(value, np.ndarray):  # of objects
-        for place, part in enumerate(islice(value.flat, _ENTRIES)):
-            yield f"[{place}]", part
     elif isinstance(value, types.FunctionType):
-        for name, cell in zip(value.__code__.co_freevars, value.__closure__ or (), strict=True):
-            try:
-                yield f".{name}", cell.cell_contents
-            except ValueError:  # not filled yet
-                continue
-        yield ".defaults", value.__defaults__
-        yield ".named defaults", value.__kwdefaults__
-        yield from ((f".{name}", part) for name, part in vars(value).items())
-        if not (value.__module__ or "").startswith((*_LIBRARIES, *_OWN)):
-            yield from _globals(value.__globals__, _names_in(value.__code__))
+        yield from _parts_of_function(value)
     elif isinstance(value, types.MethodType):
         yield "", value.__self__
         yield "", value.__func__
@@ -345,11 +346,26 @@ def _parts(value: Any) -> Iterator[tuple[str, Any]]:
         yield ".arguments", value.args
         yield ".named arguments", value.keywords
     elif hasattr(value, "__dict__") and not isinstance(value, (type, types.ModuleType)):
-        if type(value).__module__.startswith(_OWN):
-            return
-        for name, part in (*list(vars(value).items()), *_shared(value)):
-            # Made once, from what the object holds anyway.
-            if not isinstance(getattr(type(value), name, None), functools.cached_property):
-                yield f".{name}", part
-        if callable(value):
-            yield from _globals_of_class(type(value))
+        yield from _parts_of_object(value)
+
+
+def _parts_of_function(value: types.FunctionType) -> Iterator[tuple[str, Any]]:
+    for name, cell in zip(value.__code__.co_freevars, value.__closure__ or (), strict=True):
+        with suppress(ValueError):  # not filled yet
+            yield f".{name}", cell.cell_contents
+    yield ".defaults", value.__defaults__
+    yield ".named defaults", value.__kwdefaults__
+    yield from ((f".{name}", part) for name, part in vars(value).items())
+    if not (value.__module__ or "").startswith((*_LIBRARIES, *_OWN)):
+        yield from _globals(value.__globals__, _names_in(value.__code__))
+
+
+def _parts_of_object(value: Any) -> Iterator[tuple[str, Any]]:
+    if type(value).__module__.startswith(_OWN):
+        return
+    for name, part in (*list(vars(value).items()), *_shared(value)):
+        # Made once, from what the object holds anyway.
+        if not isinstance(getattr(type(value), name, None), functools.cached_property):
+            yield f".{name}", part
+    if callable(value):
+        yield from _globals_of_class(type(value))

@@ -28,12 +28,12 @@ SMALL = 16
 class RowByRow(TorchFunctionMode):
     """Inside, ``F.linear`` and so ``nn.Linear`` treat every row alike.
 
-    ``alone``: inside a ``vmap`` over examples, whose number is a multiple of the small size.
+    ``inside_vmap``: inside a ``vmap`` over examples, whose number is a multiple of the small size.
     """
 
-    def __init__(self, *, alone: bool = False) -> None:
+    def __init__(self, *, inside_vmap: bool = False) -> None:
         super().__init__()
-        self.alone = alone
+        self.inside_vmap = inside_vmap
 
     def __torch_function__(
         self,
@@ -43,17 +43,17 @@ class RowByRow(TorchFunctionMode):
         kwargs: dict[str, Any] | None = None,
     ) -> Any:
         if function is F.linear:
-            return _linear(*args, alone=self.alone, **(kwargs or {}))
+            return _linear(*args, inside_vmap=self.inside_vmap, **(kwargs or {}))
         return function(*args, **(kwargs or {}))
 
 
 def _linear(
-    input: Tensor, weight: Tensor, bias: Tensor | None = None, *, alone: bool = False
+    input: Tensor, weight: Tensor, bias: Tensor | None = None, *, inside_vmap: bool = False
 ) -> Tensor:
     columns, outputs = weight.shape[-1], len(weight)
     rows = input.numel() // max(columns, 1)
     wide = weight.dtype == torch.float64  # rows left over matter there at any size
-    few = not alone and (rows < SMALL or (wide and rows % SMALL > 0))
+    few = not inside_vmap and (rows < SMALL or (wide and rows % SMALL > 0))
     narrow = wide or min(columns, outputs) < SMALL
     if not (few or narrow) or not rows or not columns:
         return F.linear(input, weight, bias)

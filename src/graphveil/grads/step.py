@@ -15,14 +15,12 @@ stream as well (:mod:`graphveil.grads.coins`).
 
 from __future__ import annotations
 
-import copy
 import inspect
 import math
-import os
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
-from pickle import UnpicklingError
-from typing import Any
+from typing import Any, Protocol
 
 import dp_accounting as dpa
 import torch
@@ -31,9 +29,9 @@ from torch.nn import functional as F
 
 from graphveil import _validate
 from graphveil._errors import BudgetError, InvalidInputError, RefusedError, UnprovenError
-from graphveil._files import open_file, private_directory
+from graphveil.grads.checkpoint import Checkpoint
 from graphveil.grads.clipped import ClippedSum, Losses
-from graphveil.grads.clipping import Automatic, Clipping, Flat, Off, PerLayer, Quantile
+from graphveil.grads.clipping import Adaptive, Clipping, Off, make_clipping
 from graphveil.grads.coins import devices_of, tossing
 from graphveil.grads.examples import (
     Examples,
@@ -44,18 +42,12 @@ from graphveil.grads.examples import (
     count_units,
     influence_of,
 )
-from graphveil.grads.journal import Journal, Witness
+from graphveil.grads.journal import Witness
 from graphveil.grads.linear import LinearSum, SparseExamples
+from graphveil.grads.settings import CLIPPINGS, Sampling, Target
 from graphveil.mechanisms import Gaussian
 from graphveil.privacy.accounting import calibrate, epsilon
-from graphveil.privacy.events import (
-    RevealedCountGaussianDpEvent,
-    SampledGaussianDpEvent,
-    composed,
-    from_json,
-    repeated,
-    to_json,
-)
+from graphveil.privacy.events import composed, repeated
 from graphveil.privacy.guarantee import Certificate, Charge, certify, check_delta
 from graphveil.rng import SecretStream, secret
 
@@ -66,8 +58,30 @@ def cross_entropy(module: nn.Module, batch: Sequence[Tensor]) -> Tensor:
     return F.cross_entropy(module(*inputs), labels, reduction="none")
 
 
+class GradientSum(Protocol):
+    """The clipped sum of gradients that a step releases with noise."""
+
+    module: nn.Module
+    clipping: Clipping
+    seen: int  # examples in the last sum; private
+    loss: float  # what their losses add up to; private
+
+    @property
+    def scales(self) -> dict[str, float]:
+        """The noise unit of every parameter (see :mod:`graphveil.grads.clipping`)."""
+
+    def __call__(self, batches: Iterable[Any]) -> dict[str, Tensor]:
+        """The clipped sum over all examples of all ``batches``, by parameter name."""
+
+
 class PrivateStep:
     """A training step that knows what it has cost; made by :func:`make_private`.
+
+    ``max_steps`` is how many are allowed, which a ``target`` lowers after a resume with other
+    settings. ``promise`` says what the steps are charged for, where the event does not: a
+    checkpoint of another promise is refused. A ``witness`` remembers the steps apart from the
+    files. ``on_loss`` is told the mean loss of every batch, which has no noise and stands in no
+    event: it is private.
 
     *Guarantee.* ``event`` is what all steps taken so far have released, lost ones included, for a
     unit that removes at most ``removed`` of the examples and alters at most ``altered`` others.
@@ -76,18 +90,17 @@ class PrivateStep:
 
     def __init__(
         self,
-        clipped: ClippedSum,
+        clipped: GradientSum,
         optimizer: torch.optim.Optimizer,
         examples: Examples,
         *,
-        sample_rate: float,
-        noise_multiplier: float,
-        removed: int = 1,
-        altered: int = 0,
-        fixed_batch: int | None = None,
+        sampling: Sampling,
         max_steps: int | None = None,
-        target: tuple[float, float] | None = None,
+        target: Target | None = None,
         rng: SecretStream | None = None,
+        promise: str = "",
+        witness: Witness | None = None,
+        on_loss: Callable[[float], None] | None = None,
     ) -> None:
         self.module, self.optimizer, self.examples = clipped.module, optimizer, examples
         self.clipped = clipped
@@ -97,36 +110,27 @@ class PrivateStep:
                 "Noise and batches must come from the secret stream. Got "
                 f"{type(self.rng).__name__} instead; pass graphveil.secret(), or nothing."
             )
-        self._sample_rate, self._noise_multiplier = sample_rate, noise_multiplier
-        self._fixed_batch, self._influence = fixed_batch, (removed, altered)
-        self.max_steps, self.target = max_steps, target
-        self.beside: dpa.DpEvent = dpa.NoOpDpEvent()  # what else the target pays for
+        self._sampling, self.max_steps, self.target = sampling, max_steps, target
+        self.promise, self.witness, self.on_loss = promise, witness, on_loss
         self.one_step: dpa.DpEvent = (
-            _event(sample_rate, noise_multiplier, removed, altered, len(examples), fixed_batch)
-            if noise_multiplier > 0 and not isinstance(clipped.clipping, Off)
+            sampling.event(len(examples))
+            if sampling.noise_multiplier > 0 and not isinstance(clipped.clipping, Off)
             else dpa.NonPrivateDpEvent()
         )
         self.taken = 0
-        # Is told the mean loss of every batch, which has no noise and stands in no event: private.
-        self.on_loss: Callable[[float], None] | None = None
-        self._earlier: dpa.DpEvent = dpa.NoOpDpEvent()
-        self._journal: Journal | None = None
-        self.witness: Witness | None = None
-        self._place = Path()  # where the journal is, by the name that the witness knows
-        self._witnessed = 0  # steps that it knows of
-        # What the steps are charged for, if whoever made this has more to say than the event does.
-        self.promise = ""
+        self.earlier: dpa.DpEvent = dpa.NoOpDpEvent()  # charged before, for other steps than these
+        self._checkpoint = Checkpoint(self)
         self._check_optimizer()
 
     @property
     def sample_rate(self) -> float:
         """The probability with which each example is drawn. What is charged follows from it."""
-        return self._sample_rate
+        return self._sampling.sample_rate
 
     @property
     def noise_multiplier(self) -> float:
         """The noise, in units of the bound. What is charged follows from it."""
-        return self._noise_multiplier
+        return self._sampling.noise_multiplier
 
     def _check_optimizer(self) -> None:
         """Refuse an optimizer of other parameters, and one that wants another kind of gradient."""
@@ -153,7 +157,7 @@ class PrivateStep:
     @property
     def event(self) -> dpa.DpEvent:
         """What has been spent so far."""
-        return composed(self._earlier, repeated(self.one_step, self.taken))
+        return composed(self.earlier, repeated(self.one_step, self.taken))
 
     def certificate(self, *, unit: str, delta: float, **settings: Any) -> Certificate:
         """The certificate of the weights as they are now; see :func:`certify` for settings.
@@ -162,7 +166,8 @@ class PrivateStep:
         """
         check_delta(delta, count_units(self.examples, unit))
         relation = {k: settings[k] for k in ("relation", "public_degree") if k in settings}
-        check_influence(self.examples, self._influence, unit=unit, **relation)
+        charged = self._sampling.removed, self._sampling.altered
+        check_influence(self.examples, charged, unit=unit, **relation)
         return certify(
             [Charge(paid_for="training of the weights", event=self.event)],
             unit=unit,
@@ -175,7 +180,7 @@ class PrivateStep:
 
     def _vouched(self, unit: str) -> list[str]:
         """What the charges rest on and only whoever wrote module, loss and examples can know."""
-        removed, altered = self._influence
+        removed, altered = self._sampling.removed, self._sampling.altered
         lines = [
             "the loss of an example is a function of that example's data, of the weights and of "
             "random numbers alone: graphveil compared losses in other company and looked for what "
@@ -205,8 +210,7 @@ class PrivateStep:
                 "for more steps, or stop here."
             )
         self._check_optimizer()
-        if self._journal is not None:
-            self._note(self._journal)
+        self._checkpoint.note_step()
         self.taken += 1  # from here on something may have been released
         if isinstance(self.examples, Stepped):
             self.examples.begin(self.taken - 1)
@@ -237,11 +241,12 @@ class PrivateStep:
     def _draw(self) -> Tensor:
         """Every example by a coin of its own, or a uniform choice of a fixed number of them."""
         count = len(self.examples)
-        if self._fixed_batch is None:
+        size = self._sampling.fixed_batch
+        if size is None:
             coins = self.rng.bernoulli(self.sample_rate, count)
             return torch.from_numpy(coins).nonzero().flatten()
         keys = torch.from_numpy(self.rng.gumbel(count))  # those with the largest of equal laws
-        return keys.topk(self._fixed_batch, sorted=False).indices
+        return keys.topk(size, sorted=False).indices
 
     def _batches(self, drawn: Tensor) -> Iterable[Any]:
         """Made as they are asked for, so that what making them draws is drawn by secret coins."""
@@ -251,7 +256,7 @@ class PrivateStep:
     def _release(self, batches: Iterable[Any]) -> dict[str, Tensor]:
         """The clipped sum with noise on every coordinate: one vector, one release."""
         clipping = self.clipped.clipping
-        adaptive = clipping if isinstance(clipping, Quantile) else None
+        adaptive = clipping if isinstance(clipping, Adaptive) else None
         if adaptive is not None:
             adaptive.start()
         with tossing(self.rng, devices_of(self.module)):
@@ -281,56 +286,7 @@ class PrivateStep:
         Steps taken between two checkpoints are lost in a crash, but they were released and stay
         charged: one byte goes to disk before each of them.
         """
-        place, directory = Path(directory).absolute(), Path(directory).resolve()
-        ours = self._journal is not None and self._journal.directory == directory
-        if not ours and (directory / "checkpoint.pt").exists():
-            raise RefusedError(
-                f"{directory} holds the checkpoint of another run, whose steps must stay charged. "
-                "Resume it, or save to another directory."
-            )
-        if directory.exists() and not directory.is_dir():
-            raise InvalidInputError(f"The 'directory' must be a directory. {directory} is a file.")
-        private_directory(directory)
-        if not ours and self.witness is not None and self.witness.known(place):
-            raise InvalidInputError(
-                f"The steps that were begun in {directory} are known, and their journal is gone. "
-                "They stay charged; put it back, or start anew with --force."
-            )
-        if not ours:  # before the checkpoint: where there is one, a journal is missed
-            self._journal, self._place = Journal(directory, self.taken), place
-        self._write_checkpoint(directory)
-
-    def _note(self, journal: Journal) -> None:
-        """Put the beginning of a step on disk; the witness hears of a hundredth of them at once.
-
-        What it was told of and was not taken before a crash stays charged, and is not taken later.
-        """
-        if self.witness is not None and self.taken >= self._witnessed:
-            planned = self.max_steps or 0
-            ahead = self.taken + max(1, planned // 100)
-            self._witnessed = max(min(ahead, planned), self.taken + 1)
-            self.witness.note(self._place, self._witnessed)
-        journal.note()
-
-    def _write_checkpoint(self, directory: Path) -> None:
-        clipping = self.clipped.clipping
-        state = {
-            "module": self.module.state_dict(),
-            "optimizer": self.optimizer.state_dict(),
-            "torch_rng": torch.get_rng_state(),
-            "max_grad_norm": clipping.max_grad_norm if isinstance(clipping, Quantile) else None,
-            "earlier": to_json(self._earlier),
-            "one_step": to_json(self.one_step),
-            "taken": self.taken,
-            "promise": self.promise,
-            "void_reason": self.rng.void_reason,
-        }
-        partial = directory / "checkpoint.partial"
-        with open_file(partial, "wb", private=True) as file:
-            torch.save(state, file)
-            file.flush()
-            os.fsync(file.fileno())
-        partial.replace(directory / "checkpoint.pt")
+        self._checkpoint.save(directory)
 
     def resume(self, directory: str | Path) -> None:
         """Go on from the checkpoint in ``directory``; every step it ever noted is charged.
@@ -338,92 +294,17 @@ class PrivateStep:
         Noise and batches are fresh: the secret stream has no state to go back to. A fixed stream
         would repeat itself and is refused. With a witness, so is a checkpoint of other steps.
         """
-        place, directory = Path(directory).absolute(), Path(directory).resolve()
-        if self.rng.void_reason is not None:
-            raise RefusedError(
-                "A run with a fixed secret stream cannot be resumed, since its noise would repeat. "
-                "Start again, or use graphveil.secret()."
-            )
-        before = copy.deepcopy((self.module.state_dict(), self.optimizer.state_dict()))
-        try:
-            state = torch.load(directory / "checkpoint.pt", weights_only=True)
-            if (then := state.get("promise", "")) != self.promise:
-                raise UnprovenError(
-                    f"The steps in {directory} were charged for another promise ({then or 'none'}) "
-                    f"than this run makes ({self.promise or 'none'}), and one does not count for "
-                    "the other. Resume with the same, or start in another directory."
-                )
-            if (void := state.get("void_reason")) is not None:
-                raise RefusedError(
-                    f"The steps in {directory} cannot be gone on with: {void} Start again in "
-                    "another directory."
-                )
-            earlier, crashed = from_json(state["earlier"]), from_json(state["one_step"])
-            other = crashed != self.one_step or earlier != dpa.NoOpDpEvent()
-            if self.witness is not None and other:  # whose run has the settings it began with
-                raise ValueError(
-                    "its steps had other noise or batches than this run's; put the right one back, "
-                    "or start anew with --force"
-                )
-            noted = Journal(directory).noted
-            spent = _validate.integer("taken", state["taken"], "[0, inf)")
-            if noted < spent:
-                raise ValueError(f"its journal has {noted} steps, and {spent} were taken")
-            self._witnessed = 0 if self.witness is None else self.witness.known(place)
-            spent = max(noted, self._witnessed)
-            bound = state["max_grad_norm"]
-            if bound is not None:
-                _validate.number("max_grad_norm", bound, "(0, inf)")
-            self._check_options(state["optimizer"])
-            self.module.load_state_dict(state["module"])
-            self.optimizer.load_state_dict(state["optimizer"])
-            torch.set_rng_state(state["torch_rng"])
-        except FileNotFoundError as error:
-            missing = Path(error.filename).name
-            raise InvalidInputError(
-                f"There is no checkpoint in {directory}: '{missing}' is missing."
-            ) from error
-        except (RuntimeError, KeyError, EOFError, ValueError, TypeError, UnpicklingError) as error:
-            self.module.load_state_dict(before[0])  # not half of somebody else's weights
-            self.optimizer.load_state_dict(before[1])
-            reason = " ".join(str(error).split())[:200] or type(error).__name__
-            raise InvalidInputError(
-                f"The checkpoint in {directory} cannot be read into this module: {reason}"
-            ) from error
-        if isinstance(self.clipped.clipping, Quantile) and bound is not None:
-            self.clipped.clipping.max_grad_norm = bound
-        if crashed == self.one_step:
-            self._earlier, self.taken = earlier, spent
-        else:
-            # Other settings from here on: what came before stays charged as what it was. The
-            # checkpoint says so before the journal starts anew, so that no crash loses a step.
-            self._earlier, self.taken = composed(earlier, repeated(crashed, spent)), 0
-            self._write_checkpoint(directory)
-        if self._earlier != dpa.NoOpDpEvent():
-            self._stay_within_target()
-        # One that is shorter than what is charged would hide the next steps.
-        self._journal = Journal(directory, None if noted == self.taken else self.taken)
-        self._place = place
+        self._checkpoint.resume(directory)
 
-    def _check_options(self, saved: dict[str, Any]) -> None:
-        """Refuse the state of another kind of optimizer, which could not step."""
-        groups = zip(self.optimizer.param_groups, saved["param_groups"], strict=False)
-        lost = sorted({name for ours, theirs in groups for name in ours.keys() - theirs.keys()})
-        if lost:
-            raise InvalidInputError(
-                f"it was saved with another kind of optimizer, without {', '.join(lost)}; resume "
-                "with the same kind."
-            )
-
-    def _stay_within_target(self) -> None:
+    def stay_within_target(self) -> None:
         """Lower ``max_steps`` to what the target leaves after what came before."""
-        if self.target is None or self.max_steps is None:
+        target = self.target
+        if target is None or self.max_steps is None:
             return
-        target_epsilon, target_delta = self.target
 
         def fits(steps: int) -> bool:
-            whole = composed(self.beside, self._earlier, repeated(self.one_step, steps))
-            return epsilon(whole, target_delta) <= target_epsilon
+            whole = composed(target.others, self.earlier, repeated(self.one_step, steps))
+            return epsilon(whole, target.delta) <= target.epsilon
 
         if fits(self.max_steps):
             return
@@ -432,36 +313,6 @@ class PrivateStep:
             middle = (low + high) // 2
             low, high = (middle, high) if fits(middle) else (low, middle)
         self.max_steps = max(low, 0)
-
-
-def _event(
-    sample_rate: float,
-    noise_multiplier: float,
-    removed: int,
-    altered: int,
-    count: int,
-    fixed_batch: int | None,
-) -> dpa.DpEvent:
-    """What one step releases. Batches of a fixed size have a looser law than Poisson ones."""
-    if fixed_batch is None:
-        return SampledGaussianDpEvent(
-            rate=sample_rate, noise_multiplier=noise_multiplier, removed=removed, altered=altered
-        )
-    return RevealedCountGaussianDpEvent(
-        noise_multiplier=noise_multiplier,
-        removed=removed,
-        altered=altered,
-        population=count,
-        batch=fixed_batch,
-    )
-
-
-_CLIPPINGS: dict[str, Callable[[Any], Clipping]] = {
-    "flat": Flat,
-    "per_layer": PerLayer,
-    "automatic": Automatic,
-    "quantile": Quantile,
-}
 
 
 def make_private(
@@ -504,28 +355,9 @@ def make_private(
     *Guarantee.* See :class:`PrivateStep`. A loss of one example that depends on another example's
     data is outside it, unless ``altered`` says so; the certificate names what is vouched for.
     """
-    if not isinstance(examples, (Examples, tuple, list)):
-        raise InvalidInputError(
-            "The 'examples' parameter must be a tuple of tensors (inputs and labels) or an object "
-            f"with a length and a 'batches' method. Got {type(examples).__name__} instead."
-        )
-    terms = examples if isinstance(examples, Examples) else TensorExamples(*examples)
-    count = len(terms)
-    _validate.integer("examples", count, "[1, 1e12]")
-    if (sample_rate is None) == (batch_size is None):
-        raise InvalidInputError("Give either 'sample_rate' or 'batch_size', to say how to sample.")
-    if fixed_size and batch_size is None:
-        raise InvalidInputError("Batches of a fixed size need a 'batch_size', not a 'sample_rate'.")
-    fixed_batch = batch_size if fixed_size else None
-    if batch_size is not None:
-        sample_rate = _validate.integer("batch_size", batch_size, f"[1, {count}]") / count
-    sample_rate = _validate.number("sample_rate", sample_rate, "(0, 1]")
-    if epochs is not None:
-        if steps is not None:
-            raise InvalidInputError("Give either 'steps' or 'epochs', not both.")
-        steps = math.ceil(_validate.number("epochs", epochs, "(0, inf)") / sample_rate)
-    if steps is not None:
-        steps = _validate.integer("steps", steps, "[1, 1e9]")
+    terms = _as_examples(examples)
+    rate = _sample_rate(sample_rate, batch_size, fixed_size=fixed_size, count=len(terms))
+    planned = _planned_steps(steps, epochs, rate)
     removed, altered = influence_of(terms, removed, altered)
     if removed == 0 and altered == 0:
         raise InvalidInputError(
@@ -534,46 +366,85 @@ def make_private(
         )
     if (noise_multiplier is None) == (target_epsilon is None):
         raise InvalidInputError("Give either 'noise_multiplier' or 'target_epsilon'.")
+    sampling = Sampling(
+        sample_rate=rate,
+        noise_multiplier=0.0 if noise_multiplier is None else noise_multiplier,
+        removed=removed,
+        altered=altered,
+        fixed_batch=batch_size if fixed_size else None,
+    )
+    target = None
     if target_epsilon is not None:
-        if target_delta is None or steps is None:
+        if target_delta is None or planned is None:
             raise InvalidInputError(
                 "A 'target_epsilon' needs a 'target_delta' and the number of 'steps' (or 'epochs')."
             )
         check_delta(target_delta, count_units(terms))
-        rate, planned = sample_rate, steps
-        noise_multiplier = calibrate(
-            lambda noise: repeated(
-                _event(rate, noise, removed, altered, count, fixed_batch), planned
-            ),
-            epsilon=target_epsilon,
-            delta=target_delta,
-            safe=1e7,
-            risky=1e-2,
-        )
-    if isinstance(clipping, str):
-        kind = _validate.choice("clipping", clipping, tuple(_CLIPPINGS))
-        clipping = _CLIPPINGS[kind](max_grad_norm)
-    elif isinstance(clipping, type) or not hasattr(clipping, "scales"):
-        raise InvalidInputError(
-            f"The 'clipping' parameter must be one of {', '.join(map(repr, _CLIPPINGS))}, or an "
-            f"object such as Flat(1.0). Got {clipping!r} instead."
-        )
-    sparse = isinstance(terms, SparseExamples)
+        target = Target(epsilon=target_epsilon, delta=target_delta)
+        sampling = _calibrated(sampling, target, len(terms), planned)
+    bounds = _as_clipping(clipping, max_grad_norm)
+    clipped = (
+        LinearSum(module, bounds)
+        if isinstance(terms, SparseExamples)
+        else ClippedSum(module, losses, bounds)
+    )
     step = PrivateStep(
-        LinearSum(module, clipping) if sparse else ClippedSum(module, losses, clipping),
-        optimizer,
-        terms,
-        sample_rate=sample_rate,
-        noise_multiplier=_validate.number("noise_multiplier", noise_multiplier, "[0, inf)"),
-        removed=removed,
-        altered=altered,
-        fixed_batch=fixed_batch,
-        max_steps=steps,
-        target=None
-        if target_epsilon is None or target_delta is None
-        else (target_epsilon, target_delta),
-        rng=rng,
+        clipped, optimizer, terms, sampling=sampling, max_steps=planned, target=target, rng=rng
     )
     if directory is not None:
         step.save(directory)
     return step
+
+
+def _as_examples(examples: Examples | Sequence[Tensor]) -> Examples:
+    if not isinstance(examples, (Examples, tuple, list)):
+        raise InvalidInputError(
+            "The 'examples' parameter must be a tuple of tensors (inputs and labels) or an object "
+            f"with a length and a 'batches' method. Got {type(examples).__name__} instead."
+        )
+    terms = examples if isinstance(examples, Examples) else TensorExamples(*examples)
+    _validate.integer("examples", len(terms), "[1, 1e12]")
+    return terms
+
+
+def _sample_rate(
+    sample_rate: float | None, batch_size: int | None, *, fixed_size: bool, count: int
+) -> float:
+    if (sample_rate is None) == (batch_size is None):
+        raise InvalidInputError("Give either 'sample_rate' or 'batch_size', to say how to sample.")
+    if fixed_size and batch_size is None:
+        raise InvalidInputError("Batches of a fixed size need a 'batch_size', not a 'sample_rate'.")
+    if batch_size is not None:
+        return _validate.integer("batch_size", batch_size, f"[1, {count}]") / count
+    return _validate.number("sample_rate", sample_rate, "(0, 1]")
+
+
+def _planned_steps(steps: int | None, epochs: float | None, sample_rate: float) -> int | None:
+    if epochs is not None:
+        if steps is not None:
+            raise InvalidInputError("Give either 'steps' or 'epochs', not both.")
+        steps = math.ceil(_validate.number("epochs", epochs, "(0, inf)") / sample_rate)
+    return None if steps is None else _validate.integer("steps", steps, "[1, 1e9]")
+
+
+def _calibrated(sampling: Sampling, target: Target, count: int, steps: int) -> Sampling:
+    """With the least noise that keeps all steps within the target."""
+    noise = calibrate(
+        lambda noise: repeated(replace(sampling, noise_multiplier=noise).event(count), steps),
+        epsilon=target.epsilon,
+        delta=target.delta,
+        safe=1e7,
+        risky=1e-2,
+    )
+    return replace(sampling, noise_multiplier=noise)
+
+
+def _as_clipping(clipping: str | Clipping, max_grad_norm: Any) -> Clipping:
+    if isinstance(clipping, str):
+        return make_clipping(clipping, max_grad_norm)
+    if isinstance(clipping, type) or not hasattr(clipping, "scales"):
+        raise InvalidInputError(
+            f"The 'clipping' parameter must be one of {', '.join(map(repr, CLIPPINGS))}, or an "
+            f"object such as Flat(1.0). Got {clipping!r} instead."
+        )
+    return clipping

@@ -24,6 +24,7 @@ from graphveil._errors import InvalidInputError
 from graphveil._files import private_directory, write_file
 from graphveil.grads import make_private
 from graphveil.grads.clipped import Losses
+from graphveil.grads.settings import Target
 from graphveil.grads.step import PrivateStep
 from graphveil.graph.neighbourhoods import RootedTerms
 from graphveil.methods.base import Facts, Method, Plan, Progress, signal_to_noise
@@ -100,12 +101,15 @@ class PrivateMethod(Method):
         step: PrivateStep,
         *,
         target: float = math.inf,
+        others: dpa.DpEvent | None = None,
         directory: str | Path | None = None,
         progress: Progress | None = None,
     ) -> dpa.DpEvent:
         """Take all steps with ``network``; what they cost, an earlier attempt's included."""
         if math.isfinite(target):
-            step.target = (target, self.plan_.delta)
+            step.target = Target(
+                epsilon=target, delta=self.plan_.delta, others=others or dpa.NoOpDpEvent()
+            )
         if directory is not None:
             (step.resume if steps_begun(directory) else step.save)(directory)
         # Fewer than planned where an earlier attempt, under other settings, spent some already.
@@ -319,10 +323,11 @@ class SteppedMethod(PrivateMethod):
         charges = self._release_first(data, directory, rng)
         noise, influence = self.plan_.details["noise_multiplier"], self._influence(facts)
         step = self._make_step(network, self._terms(data), noise, influence, rng, self._losses)
-        step.beside = composed(*(charge.event for charge in charges))
+        others = composed(*(charge.event for charge in charges))
         spent = self._trained(
-            network, step, target=self._target, directory=directory, progress=progress
-        )
+            network, step, target=self._target, others=others, directory=directory,
+            progress=progress,
+        )  # fmt: skip
         charges.append(Charge(paid_for="training of the weights", event=spent))
         self._fitted(network, charges, rng)
         return self
