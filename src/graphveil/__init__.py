@@ -3,37 +3,62 @@
 The public names below load on first use (PEP 562), so ``import graphveil`` is instant and privacy
 accounting never waits for torch:
 
-=============  ==========================================================================
-load           a graph by name, or from files of one's own
-split          a graph with random training, validation and test nodes
-DPGNN          a private graph network on capped neighbourhoods
-LateGraph      a private network trained without edges, that predicts with them
-GAP            noisy sums over the neighbours, made once: predictions keep their secrets, too
-DPAR           private PageRank rows, and private steps on them; PageRank in prediction
-GraphDPSGD     whole graphs as records, each one loss term
-GraphSplit     random groups without an edge between them, each one loss term
-DPMLP          a private network that reads no edge at all
-METHODS        every method, by its name on the command line
-Facts          what is public of a graph: all that a plan may depend on
-Guarantee      what is promised: unit, relation, epsilon, delta
-Certificate    a guarantee with everything it rests on
-Ledger         what was ever spent on which data, with a budget for life
-epsilon        the epsilon of an event at a given delta
-delta          the delta of an event at a given epsilon
-calibrate      the least noise that keeps an event within a given epsilon and delta
-Gaussian       adds normal noise, and names the event to charge for it
-Laplace        adds Laplace noise, and names the event to charge for it
-GumbelTopK     picks the k largest scores privately, and names the event to charge for it
-make_private   a private training step for a module, loss and optimiser of your own
-seeded         the reproducible random stream, for weights and splits
-secret         the unpredictable random stream, for noise and batches
-=============  ==========================================================================
+======================  =================================================================
+load                    a graph by name, or from files of one's own
+split                   a graph with random training, validation and test nodes
+DPGNN                   a private graph network on capped neighbourhoods
+LateGraph               a private network trained without edges, that predicts with them
+GAP                     noisy sums over the neighbours, made once; predictions reuse them
+DPAR                    private PageRank rows, and private steps on them
+GraphDPSGD              whole graphs as records, each one loss term
+GraphSplit              random groups without an edge between them, each one loss term
+DPMLP                   a private network that reads no edge at all
+MLPBaseline             an open network that reads no edge, for comparison
+GNNBaseline             an open graph network, for comparison
+GraphBaseline           an open network on whole graphs, for comparison
+METHODS                 every method, by its name on the command line
+Facts                   what is public of a graph: all that a plan may depend on
+runs                    runs as directories: train, go on after a crash, read back
+Guarantee               what is promised: unit, relation, epsilon, delta
+Certificate             a guarantee with everything it rests on
+Ledger                  what was ever spent on which data, with a budget for life
+epsilon_of              the epsilon of an event at a given delta
+delta_of                the delta of an event at a given epsilon
+calibrate               the least noise that keeps an event within epsilon and delta
+epsilon                 the older name of epsilon_of; goes with version 0.2
+delta                   the older name of delta_of; goes with version 0.2
+Gaussian                adds normal noise, and names the event to charge for it
+Laplace                 adds Laplace noise, and names the event to charge for it
+GumbelTopK              picks the k largest scores privately, and names the event
+make_private            a private training step for a module and loss of your own
+seeded                  the reproducible random stream, for weights and splits
+secret                  the unpredictable random stream, for noise and batches
+GraphveilError          the base of every error below
+InvalidInputError       a value, file or option is wrong; also a ValueError
+NotFittedError          a method was not fitted yet; also scikit-learn's NotFittedError
+RefusedError            graphveil could run this but will not
+UnprovenError           no theorem covers the request
+UnsupportedEventError   an event that cannot be priced
+BudgetError             the request would spend more than is left
+ToleranceError          a reproduced figure is out of tolerance
+======================  =================================================================
 """
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from graphveil import runs
+    from graphveil._errors import (
+        BudgetError,
+        GraphveilError,
+        InvalidInputError,
+        NotFittedError,
+        RefusedError,
+        ToleranceError,
+        UnprovenError,
+        UnsupportedEventError,
+    )
     from graphveil.data import load
     from graphveil.grads import make_private
     from graphveil.graph.splits import split
@@ -45,11 +70,14 @@ if TYPE_CHECKING:
         GAP,
         METHODS,
         Facts,
+        GNNBaseline,
+        GraphBaseline,
         GraphDPSGD,
         GraphSplit,
         LateGraph,
+        MLPBaseline,
     )
-    from graphveil.privacy.accounting import calibrate, delta, epsilon
+    from graphveil.privacy.accounting import calibrate, delta, delta_of, epsilon, epsilon_of
     from graphveil.privacy.guarantee import Certificate, Guarantee
     from graphveil.privacy.ledger import Ledger
     from graphveil.rng import secret, seeded
@@ -62,59 +90,65 @@ __all__ = [
     "DPMLP",
     "GAP",
     "METHODS",
+    "BudgetError",
     "Certificate",
     "Facts",
+    "GNNBaseline",
     "Gaussian",
+    "GraphBaseline",
     "GraphDPSGD",
     "GraphSplit",
+    "GraphveilError",
     "Guarantee",
     "GumbelTopK",
+    "InvalidInputError",
     "Laplace",
     "LateGraph",
     "Ledger",
+    "MLPBaseline",
+    "NotFittedError",
+    "RefusedError",
+    "ToleranceError",
+    "UnprovenError",
+    "UnsupportedEventError",
     "__version__",
     "calibrate",
     "delta",
+    "delta_of",
     "epsilon",
+    "epsilon_of",
     "load",
     "make_private",
+    "runs",
     "secret",
     "seeded",
     "split",
 ]
 
-_MODULE_OF = {
-    "load": "graphveil.data",
-    "split": "graphveil.graph.splits",
-    "DPGNN": "graphveil.methods",
-    "LateGraph": "graphveil.methods",
-    "GAP": "graphveil.methods",
-    "DPAR": "graphveil.methods",
-    "GraphSplit": "graphveil.methods",
-    "GraphDPSGD": "graphveil.methods",
-    "DPMLP": "graphveil.methods",
-    "METHODS": "graphveil.methods",
-    "Facts": "graphveil.methods",
-    "Guarantee": "graphveil.privacy.guarantee",
-    "Certificate": "graphveil.privacy.guarantee",
-    "Ledger": "graphveil.privacy.ledger",
-    "epsilon": "graphveil.privacy.accounting",
-    "delta": "graphveil.privacy.accounting",
-    "calibrate": "graphveil.privacy.accounting",
-    "Gaussian": "graphveil.mechanisms",
-    "Laplace": "graphveil.mechanisms",
-    "GumbelTopK": "graphveil.mechanisms",
-    "make_private": "graphveil.grads",
-    "seeded": "graphveil.rng",
-    "secret": "graphveil.rng",
+_NAMES_OF = {
+    "graphveil._errors": "BudgetError GraphveilError InvalidInputError NotFittedError RefusedError "
+    "ToleranceError UnprovenError UnsupportedEventError",
+    "graphveil.data": "load",
+    "graphveil.grads": "make_private",
+    "graphveil.graph.splits": "split",
+    "graphveil.mechanisms": "Gaussian GumbelTopK Laplace",
+    "graphveil.methods": "DPAR DPGNN DPMLP GAP METHODS Facts GNNBaseline GraphBaseline GraphDPSGD "
+    "GraphSplit LateGraph MLPBaseline",
+    "graphveil.privacy.accounting": "calibrate delta delta_of epsilon epsilon_of",
+    "graphveil.privacy.guarantee": "Certificate Guarantee",
+    "graphveil.privacy.ledger": "Ledger",
+    "graphveil.rng": "secret seeded",
+    "graphveil.runs": "runs",  # the module itself
 }
+_MODULE_OF = {name: module for module, names in _NAMES_OF.items() for name in names.split()}
 
 
 def __getattr__(name: str) -> Any:
     """Load a public name from its module the first time it is asked for."""
     if name not in _MODULE_OF:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(import_module(_MODULE_OF[name]), name)
+    module = import_module(_MODULE_OF[name])
+    value = module if module.__name__ == f"{__name__}.{name}" else getattr(module, name)
     globals()[name] = value  # the next look-up finds it without coming here
     return value
 

@@ -1,9 +1,11 @@
 """The exceptions graphveil raises on purpose.
 
-Every one of them carries the exit code the command line ends with::
+All are public names of the package (``graphveil.BudgetError``). Every one of them carries the exit
+code the command line ends with::
 
     GraphveilError                 1   something graphveil noticed itself
     ├── InvalidInputError          2   a value, file or option is wrong (also a ValueError)
+    │   └── NotFittedError             a method was not fitted yet (also scikit-learn's error)
     ├── RefusedError               3   graphveil could run this but will not
     │   ├── UnprovenError              no theorem covers the request
     │   │   └── UnsupportedEventError  an event no accountant here can price
@@ -14,6 +16,8 @@ A message gives the value, the rule and the way out, in one sentence or two.
 """
 
 from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
 
 
 class GraphveilError(Exception):
@@ -50,3 +54,21 @@ class ToleranceError(GraphveilError):
     """A reproduced figure is further from its published value than allowed."""
 
     exit_code = 4
+
+
+if TYPE_CHECKING:
+    from sklearn import exceptions
+
+    class NotFittedError(InvalidInputError, exceptions.NotFittedError):
+        """A method was not fitted yet."""
+
+
+def __getattr__(name: str) -> Any:
+    """Make NotFittedError when it is first asked for: its other base loads scikit-learn."""
+    if name != "NotFittedError":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from sklearn import exceptions
+
+    body = {"__doc__": "A method was not fitted yet.", "__module__": __name__}
+    made = type(name, (InvalidInputError, exceptions.NotFittedError), body)
+    return globals().setdefault(name, made)

@@ -482,3 +482,12 @@ def test_bad_arguments_are_refused_in_one_line(name, settings, named, value):
     assert message.startswith(f"The '{named}' parameter must be ")
     assert message.endswith(f"Got {value} instead.")
     assert "\n" not in message
+
+
+def test_a_claim_stands_on_a_certificate_with_its_flaw_or_another():
+    claim = CLAIMS["igamberdiev"](noise_multiplier=48.0, steps=20, splits=1, delta=1e-5)
+    shown = claim.on_certificate()
+    assert (shown.epsilon, shown.source) == (claim.claimed_epsilon, claim.paper)
+    assert shown.why_it_differs == claim.flaw
+    assert claim.on_certificate("another").why_it_differs == "another"
+    assert claim.on_certificate("").why_it_differs == ""

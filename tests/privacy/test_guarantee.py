@@ -1,6 +1,9 @@
 """Units, guarantees and certificates: nothing is lost in writing, nothing false is printed."""
 
+import json
 import math
+import re
+from dataclasses import replace
 
 import dp_accounting as dpa
 import pytest
@@ -178,8 +181,9 @@ def test_a_delta_that_allows_publishing_a_row_is_refused(units):
     assert f"{default_delta(units):g} is the default" in str(caught.value)
 
 
-def test_settings_that_were_tuned_change_what_stands_on_every_certificate():
-    usual, tuned = full_certificate(), full_certificate(public=[f"{TUNED}by 3 trials"])
+@pytest.mark.parametrize("how", [{"tuned": True}, {"public": [f"{TUNED}by 3 trials"]}])
+def test_settings_that_were_tuned_change_what_stands_on_every_certificate(how):
+    usual, tuned = full_certificate(), full_certificate(**how)
     assert usual.public[1 : len(ALWAYS_PUBLIC) + 1] == ALWAYS_PUBLIC
     assert usual.voided_by == ALWAYS_VOIDED_BY
     assert "that were not varied" in tuned.public[2]
@@ -212,13 +216,52 @@ def test_each_unit_says_how_two_data_sets_differ():
     assert sum("row" in line for line in said.values()) == 1
 
 
-def test_units_that_were_declared_public_are_named_beside_the_unit():
-    line = f"the validation nodes: {DECLARED_PUBLIC}, and not protected"
-    certificate = full_certificate(public=[line])
-    assert certificate.unprotected == (line,)
+NOT_PROTECTED = f"the validation nodes: {DECLARED_PUBLIC}, and not protected"
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"public": [NOT_PROTECTED, "a degree"]},
+        {"public": [NOT_PROTECTED, "a degree"], "unprotected": [NOT_PROTECTED]},
+    ],
+)
+def test_units_that_were_declared_public_are_named_beside_the_unit(given):
+    certificate = full_certificate(**given)
+    assert certificate.unprotected == (NOT_PROTECTED,)
+    assert certificate.public[-2:] == (NOT_PROTECTED, "a degree")
     text = str(certificate)
-    assert text.index(f"Not protected: {line}.") < text.index("EPSILON")
+    assert text.index(f"Not protected: {NOT_PROTECTED}.") < text.index("EPSILON")
     assert full_certificate().unprotected == ()
+
+
+def test_what_is_not_protected_is_public_whatever_its_words():
+    certificate = full_certificate(public=["a degree"], unprotected=["all of last year's nodes"])
+    assert certificate.unprotected == ("all of last year's nodes",)
+    assert certificate.public[-2:] == ("a degree", "all of last year's nodes")
+    assert Certificate.from_json(certificate.to_json()) == certificate
+
+
+def test_older_certificates_keep_their_meaning():
+    """They have no field for lines that are not protected, only the words in them."""
+    certificate = full_certificate(public=[NOT_PROTECTED])
+    older = json.loads(certificate.to_json())
+    del older["unprotected"], older["vouched"]
+    assert Certificate.from_json(json.dumps(older)) == replace(certificate, vouched=())
+
+
+def test_a_notebook_shows_every_line_and_runs_nothing():
+    certificate = full_certificate(
+        public=["<script>alert('x')</script> & <img src=x onerror=y>"], void_because=["a <b> seed"]
+    )
+    html = certificate._repr_html_()
+    assert html.count("<li>") == sum(len(lines) for _, lines in certificate._sections())
+    assert "<script" not in html
+    assert "<img" not in html
+    assert "&lt;script&gt;alert(&#x27;x&#x27;)&lt;/script&gt; &amp; &lt;img" in html
+    assert "<li>VOID: a &lt;b&gt; seed</li>" in html
+    tags = set(re.findall(r"</?([a-z0-9]+)", html))
+    assert tags == {"div", "h4", "ul", "li"}
 
 
 def test_parts_are_said_to_cost_less_together_only_where_they_do():

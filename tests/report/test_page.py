@@ -410,7 +410,8 @@ def test_promises_under_different_public_degrees_are_not_composed(read):
 def test_records_that_were_declared_public_are_named_first_and_set_a_run_apart(read):
     line = f"the validation nodes and their labels: {DECLARED_PUBLIC}, and not protected"
     run = read("one")
-    certificate = replace(run.certificate, public=(*run.certificate.public, line))
+    public = (*run.certificate.public, line)
+    certificate = replace(run.certificate, public=public, unprotected=(line,))
     declared = replace(run, path="declared", certificate=certificate)
     text = page.render([declared])
     shown = parse(text).one("strong", class_="unprotected").text

@@ -25,7 +25,7 @@ from scipy import special, stats
 
 from graphveil import _validate
 from graphveil._errors import InvalidInputError
-from graphveil.privacy.accounting import account, amplify
+from graphveil.privacy.accounting import amplify, epsilon_of
 from graphveil.privacy.events import (
     GumbelTopKDpEvent,
     RevealedCountGaussianDpEvent,
@@ -42,7 +42,7 @@ from graphveil.privacy.formulas import (
     dpar_rows_epsilon,
     sampled_rdp,
 )
-from graphveil.privacy.guarantee import round_up
+from graphveil.privacy.guarantee import Claimed, round_up
 
 HOLDS = "holds"
 
@@ -77,7 +77,15 @@ class Claim:
     def __post_init__(self) -> None:
         if self.proven is not None:
             assert self.delta is not None
-            object.__setattr__(self, "proven_epsilon", account(self.proven, self.delta).epsilon)
+            object.__setattr__(self, "proven_epsilon", epsilon_of(self.proven, self.delta))
+
+    def on_certificate(self, flaw: str | None = None) -> Claimed:
+        """As it stands beside a proven epsilon; ``flaw`` replaces the claim's own."""
+        return Claimed(
+            epsilon=self.claimed_epsilon,
+            source=self.paper,
+            why_it_differs=self.flaw if flaw is None else flaw,
+        )
 
 
 # --- node level, whole networks -------------------------------------------------------------------
@@ -104,7 +112,7 @@ def daigavane(
     fixed_size = RevealedCountGaussianDpEvent(
         noise_multiplier=noise, removed=1, altered=max_degree, population=nodes, batch=batch
     )
-    fixed_epsilon = account(repeated(fixed_size, steps), delta).epsilon
+    fixed_epsilon = epsilon_of(repeated(fixed_size, steps), delta)
     return Claim(
         paper="Daigavane et al. 2021, arXiv 2111.15521",
         method="daigavane",

@@ -23,7 +23,7 @@ from graphveil import _validate
 from graphveil._errors import InvalidInputError
 
 
-def _checked(check: Any, interval: str) -> Any:
+def _check_field(check: Any, interval: str) -> Any:
     """An attrs converter is blind to the field's name, a validator is not."""
     return lambda event, field, value: check(field.name, value, interval)
 
@@ -45,10 +45,10 @@ class SampledGaussianDpEvent(dpa.DpEvent):
     Schuchardt et al. (NeurIPS 2024), Theorem 3.8; proof in docs/guarantees/step.md.
     """
 
-    rate: float = attr.field(validator=_checked(_validate.number, "[0, 1]"))
-    noise_multiplier: float = attr.field(validator=_checked(_validate.number, "(0, inf)"))
-    removed: int = attr.field(default=1, validator=_checked(_validate.integer, "[0, 1e6]"))
-    altered: int = attr.field(default=0, validator=_checked(_validate.integer, "[0, 1e6]"))
+    rate: float = attr.field(validator=_check_field(_validate.number, "[0, 1]"))
+    noise_multiplier: float = attr.field(validator=_check_field(_validate.number, "(0, inf)"))
+    removed: int = attr.field(default=1, validator=_check_field(_validate.integer, "[0, 1e6]"))
+    altered: int = attr.field(default=0, validator=_check_field(_validate.integer, "[0, 1e6]"))
 
 
 @attr.s(frozen=True, slots=True, auto_attribs=True, kw_only=True)
@@ -66,9 +66,9 @@ class RevealedCountGaussianDpEvent(dpa.DpEvent):
     of a fixed-size batch is one that turns into the zero gradient, not one whose place is refilled.
     """
 
-    noise_multiplier: float = attr.field(validator=_checked(_validate.number, "(0, inf)"))
-    removed: int = attr.field(default=1, validator=_checked(_validate.integer, "[0, 1e6]"))
-    altered: int = attr.field(default=0, validator=_checked(_validate.integer, "[0, 1e6]"))
+    noise_multiplier: float = attr.field(validator=_check_field(_validate.number, "(0, inf)"))
+    removed: int = attr.field(default=1, validator=_check_field(_validate.integer, "[0, 1e6]"))
+    altered: int = attr.field(default=0, validator=_check_field(_validate.integer, "[0, 1e6]"))
     rate: float | None = None
     population: int | None = None
     batch: int | None = None
@@ -100,8 +100,8 @@ class GumbelTopKDpEvent(dpa.DpEvent):
     1 / (2 noise_multiplier^2)-zCDP each (Cesar and Rogers 2021). RDP only: no PLD line.
     """
 
-    noise_multiplier: float = attr.field(validator=_checked(_validate.number, "(0, inf)"))
-    k: int = attr.field(default=1, validator=_checked(_validate.integer, "[1, 1e9]"))
+    noise_multiplier: float = attr.field(validator=_check_field(_validate.number, "(0, inf)"))
+    k: int = attr.field(default=1, validator=_check_field(_validate.integer, "[1, 1e9]"))
 
     @property
     def rho(self) -> float:

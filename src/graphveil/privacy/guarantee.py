@@ -10,7 +10,9 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, fields
+from html import escape
 from importlib import metadata
 from typing import Any
 
@@ -19,7 +21,7 @@ import dp_accounting as dpa
 from graphveil import _validate
 from graphveil._errors import InvalidInputError, UnprovenError
 from graphveil.privacy import events as _events
-from graphveil.privacy.accounting import account
+from graphveil.privacy.accounting import Price, epsilon_of, price
 
 
 @dataclass(frozen=True)
@@ -166,8 +168,11 @@ class Claimed:
 class Certificate:
     """A guarantee together with everything it rests on; make one with :func:`certify`.
 
-    It renders as text (``str``), Markdown (:meth:`to_markdown`) and JSON (:meth:`to_json`, read
-    back by :meth:`from_json`).
+    It renders as text (``str``), Markdown (:meth:`to_markdown`), in notebooks as HTML, and as JSON
+    (:meth:`to_json`, read back by :meth:`from_json`).
+
+    ``public`` is what the guarantee takes as known to everybody. ``unprotected`` are those lines of
+    it that speak of units of the data itself, declared public by somebody: nothing holds for them.
 
     *Guarantee.* Epsilon is priced from ``charges`` and from nothing else. A certificate with
     ``void_because`` states no epsilon to a reader: its guarantee is infinite.
@@ -180,6 +185,7 @@ class Certificate:
     rdp: float | None
     charges: tuple[Charge, ...]
     public: tuple[str, ...] = ()
+    unprotected: tuple[str, ...] = ()
     inference: tuple[str, ...] = ()
     voided_by: tuple[str, ...] = ()
     void_because: tuple[str, ...] = ()
@@ -192,11 +198,6 @@ class Certificate:
     def event(self) -> dpa.DpEvent:
         """All charges as one event."""
         return _events.composed(*(charge.event for charge in self.charges))
-
-    @property
-    def unprotected(self) -> tuple[str, ...]:
-        """Units, among those of the data, that somebody declared public: nothing holds for them."""
-        return tuple(line for line in self.public if DECLARED_PUBLIC in line)
 
     def __str__(self) -> str:
         return "\n\n".join(
@@ -211,6 +212,15 @@ class Certificate:
             for title, lines in self._sections()
         )
 
+    def _repr_html_(self) -> str:
+        """The certificate in a notebook: headings and lists, everything escaped."""
+        html = ['<div class="graphveil-certificate">']
+        for title, lines in self._sections():
+            html += [f"<h4>{escape(title)}</h4><ul>"]
+            html += [f"<li>{escape(line)}</li>" for line in lines]
+            html += ["</ul>"]
+        return "\n".join([*html, "</div>"])
+
     def to_json(self, indent: int | None = 2) -> str:
         """The certificate as JSON; infinity is the string "inf"."""
         return json.dumps(_to_plain(self), indent=indent, allow_nan=False)
@@ -220,20 +230,20 @@ class Certificate:
         """Read what :meth:`to_json` wrote, into an equal object."""
         try:
             raw = json.loads(text)
-            raw.setdefault("vouched", [])  # older certificates have no such lines
-            values: dict[str, Any] = {f.name: raw[f.name] for f in fields(cls)}
-            guarantee = {key: _number(value) for key, value in values["guarantee"].items()}
-            values["guarantee"] = Guarantee(**guarantee)
+            # What older certificates lack: such lines, and a word instead of a field.
+            raw.setdefault("vouched", [])
+            raw.setdefault("unprotected", _declared_public(raw["public"]))
+            values = {f.name: raw[f.name] for f in fields(cls)}
+            for name, value in values.items():
+                if isinstance(value, list):
+                    values[name] = tuple(value)
+            values["guarantee"] = Guarantee(**_numbers(raw["guarantee"]))
             values["charges"] = tuple(
-                Charge(paid_for=each["paid_for"], event=_events.from_json(each["event"]))
-                for each in values["charges"]
+                Charge(paid_for=charge["paid_for"], event=_events.from_json(charge["event"]))
+                for charge in raw["charges"]
             )
-            claim = values["claim"]
-            if claim is not None:
-                claim = Claimed(**{key: _number(value) for key, value in claim.items()})
-            values["claim"] = claim
-            for name in ("public", "inference", "voided_by", "void_because", "notes", "vouched"):
-                values[name] = tuple(values[name])
+            if raw["claim"] is not None:
+                values["claim"] = Claimed(**_numbers(raw["claim"]))
             return cls(**values)
         except (json.JSONDecodeError, KeyError, TypeError, AttributeError) as error:
             raise InvalidInputError(
@@ -306,9 +316,14 @@ ALWAYS_VOIDED_BY = (
     "vocabularies, columns that were chosen, records that were left out",
 )
 
-# Words that sentences about what is public begin with or hold, and that change others.
-TUNED = "TUNED "  # settings were chosen by trials
-DECLARED_PUBLIC = "DECLARED PUBLIC"  # units of the data itself, by somebody's word
+TUNED = "TUNED "  # begins the sentence that says how settings were chosen by trials
+DECLARED_PUBLIC = "DECLARED PUBLIC"  # in sentences of units of the data, public by somebody's word
+
+
+def _declared_public(public: Sequence[str]) -> tuple[str, ...]:
+    return tuple(line for line in public if DECLARED_PUBLIC in line)
+
+
 _IF_TUNED = {
     ALWAYS_PUBLIC[1]: "hyper-parameters, steps and caps that were not varied, chosen without "
     "looking at the private data",
@@ -330,6 +345,8 @@ def certify(
     relation: str = "withhold",
     public_degree: int | None = None,
     public: Sequence[str] = (),
+    unprotected: Sequence[str] = (),
+    tuned: bool = False,
     inference: Sequence[str] = (),
     voided_by: Sequence[str] = (),
     void_because: Sequence[str | None] = (),
@@ -343,71 +360,80 @@ def certify(
     proven epsilon and never changes it. The relation ``remove`` rests on a rule that the data
     obeys, ``public_degree``: a node is named in at most so many lists and names at most as many.
     ``vouched`` is what the guarantee rests on and nobody but the data's owner can see to.
+    ``unprotected`` are lines about units of the data that somebody declared public; they count
+    among the ``public`` ones and need not stand there, too. ``tuned`` says that settings were
+    chosen by trials that are charged or made on public data.
     """
     if (relation == "remove") != (public_degree is not None):
         raise UnprovenError(
             "The relation 'remove' needs a 'public_degree', and no other relation takes one. Got "
             f"relation {relation!r} with public_degree={public_degree!r} instead."
         )
+    # Until all callers give `unprotected` and `tuned`, the words in `public` count as well.
+    unprotected = tuple(dict.fromkeys((*unprotected, *_declared_public(public))))
+    tuned = tuned or any(line.startswith(TUNED) for line in public)
     if public_degree is not None:
         public = (
             f"every node is in at most {public_degree} lists and lists at most as many",
             *public,
         )
-    priced = account(_events.composed(*(charge.event for charge in charges)), delta)
+    whole = price(_events.composed(*(charge.event for charge in charges)), delta)
     reasons = tuple(reason for reason in void_because if reason)
-    alone: tuple[str, ...] = ()
-    if 1 < len(charges) <= _MOST_PARTS:
-        parts = [account(charge.event, delta).epsilon for charge in charges]
-        less = " (parts do not add up: together they cost less)"
-        alone = tuple(
-            f"{charge.paid_for}, by itself: epsilon {round_up(part)}"
-            f"{less if priced.epsilon < sum(parts) else ''}"
-            for charge, part in zip(charges, parts, strict=True)
-        )
     always = {
-        line: _IF_TUNED.get(line, line) if any(each.startswith(TUNED) for each in public) else line
+        line: _IF_TUNED.get(line, line) if tuned else line
         for line in (*ALWAYS_PUBLIC, *ALWAYS_VOIDED_BY)
     }
     return Certificate(
         guarantee=Guarantee(
             unit=unit,
             relation=relation,
-            epsilon=math.inf if reasons else priced.epsilon,
-            delta=priced.delta,
+            epsilon=math.inf if reasons else whole.epsilon,
+            delta=whole.delta,
         ),
         released=released,
         released_to=released_to,
-        pld=priced.pld,
-        rdp=priced.rdp,
+        pld=whole.pld,
+        rdp=whole.rdp,
         charges=tuple(charges),
         public=(
             SIZES_PUBLIC.format("graphs" if unit == "graph" else "nodes"),
             *(always[line] for line in ALWAYS_PUBLIC),
             *public,
+            *(line for line in unprotected if line not in public),
         ),
+        unprotected=unprotected,
         inference=tuple(inference),
         voided_by=(*(always[line] for line in ALWAYS_VOIDED_BY), *voided_by),
         void_because=reasons,
-        notes=(*priced.notes, *alone),
+        notes=(*whole.notes, *_prices_alone(charges, whole)),
         vouched=tuple(vouched),
         claim=claim,
         versions=versions(),
     )
 
 
+def _prices_alone(charges: Sequence[Charge], whole: Price) -> list[str]:
+    """What each of a few charges would cost by itself."""
+    if not 1 < len(charges) <= _MOST_PARTS:
+        return []
+    epsilons = [epsilon_of(charge.event, whole.delta) for charge in charges]
+    less = " (parts do not add up: together they cost less)"
+    return [
+        f"{charge.paid_for}, by itself: epsilon {round_up(epsilon)}"
+        f"{less if whole.epsilon < sum(epsilons) else ''}"
+        for charge, epsilon in zip(charges, epsilons, strict=True)
+    ]
+
+
 def versions() -> dict[str, str]:
     """The library and those of its dependencies on which a printed epsilon rests."""
     from graphveil import __version__
 
-    used = ("dp-accounting", "numpy", "scipy", "torch", "torch-geometric")
-    found = {"graphveil": __version__}
-    for name in used:
-        try:
-            found[name] = metadata.version(name)
-        except metadata.PackageNotFoundError:  # an accounting-only installation
-            continue
-    return found
+    installed = {"graphveil": __version__}
+    for name in ("dp-accounting", "numpy", "scipy", "torch", "torch-geometric"):
+        with suppress(metadata.PackageNotFoundError):  # an accounting-only installation
+            installed[name] = metadata.version(name)
+    return installed
 
 
 def _one_line(event: dpa.DpEvent) -> str:
@@ -440,5 +466,5 @@ def _to_plain(value: Any) -> Any:
     return value
 
 
-def _number(value: Any) -> Any:
-    return math.inf if value == "inf" else value
+def _numbers(raw: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: math.inf if value == "inf" else value for key, value in raw.items()}
