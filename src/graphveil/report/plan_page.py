@@ -19,7 +19,7 @@ from graphveil._errors import GraphveilError, InvalidInputError
 from graphveil.methods import Facts, Method, Plan
 from graphveil.privacy.guarantee import Certificate, round_up
 from graphveil.report import svg
-from graphveil.report.page import filled
+from graphveil.report.template import fill
 
 Rows = Callable[[Plan, Certificate], Sequence[tuple[str, str]]]
 Track = Callable[[Iterable[Any]], Iterable[Any]]
@@ -90,7 +90,7 @@ def render(
         for point, value in zip(points, values, strict=True)
     ]
     start = points.index(first)
-    return filled(
+    return fill(
         "plan.html",
         "plan.js",
         title=f"What {method.name} will cost",

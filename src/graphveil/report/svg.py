@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from markupsafe import Markup, escape
 
 from graphveil.privacy.guarantee import round_up
-from graphveil.report.words import after, at_most, percent
+from graphveil.report.wording import after, at_most, percent
 
 WIDTH = 440
 _LEFT, _RIGHT, _TOP, _BOTTOM = 52, 12, 12, 44
