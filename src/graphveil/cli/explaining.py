@@ -165,7 +165,7 @@ def _check_out(out: str, force: bool) -> tuple[Path, Path]:
     """The picture and the numbers, if they can be written; before anything is loaded."""
     from graphveil.report import plots
 
-    plots.needed()
+    plots.require_matplotlib()
     directory = Path(out)
     files = directory / "explanations.png", directory / "explanations.json"
     if directory.is_dir():
