@@ -692,6 +692,14 @@ def test_the_same_run_twice_is_refused(refused, trained, tmp_path):
     assert "twice" in refused("report", trained / "one", again, "--out", tmp_path / "page.html")
 
 
+@pytest.mark.parametrize("module", ["page", "plan_page", "plots"])
+def test_drawing_a_page_needs_neither_torch_nor_methods(module):
+    heavy = ("torch", "torch_geometric", "graphveil.methods", "sklearn")
+    check = f"import sys, graphveil.report.{module}; print(set({heavy}) & set(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", check], check=True, capture_output=True, text=True)
+    assert done.stdout.strip() == "set()"
+
+
 def test_the_same_runs_give_the_same_bytes_in_another_process(trained, tmp_path, rendered):
     out = tmp_path / "page.html"
     names = ("one", "parts", "claimed", "mlp")
