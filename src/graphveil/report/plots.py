@@ -384,7 +384,7 @@ def explanations(
     require_matplotlib()
     from matplotlib.figure import Figure
 
-    rows = list(zip(agreement.private, agreement.open, agreement.each, strict=True))[:most]
+    rows = list(zip(agreement.private, agreement.open, agreement.ious, strict=True))[:most]
     figure = Figure(figsize=(9.0, 1.1 + 2.6 * len(rows)), layout="constrained")
     figure.suptitle(title)
     panels = figure.subplots(len(rows), 3, squeeze=False)
