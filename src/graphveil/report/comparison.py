@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from markupsafe import Markup
 
 from graphveil.privacy.composing import together
-from graphveil.privacy.guarantee import ONE, round_up
+from graphveil.privacy.guarantee import round_up
 from graphveil.report import svg, wording
 from graphveil.report.sections import CONSTANT, Legend
 
@@ -27,7 +27,6 @@ class Row:
     anchor: str
     run: Evidence
     label: str
-    status_text: str
     ranked: bool
     cells: Mapping[str, Cell]
 
@@ -51,14 +50,10 @@ class Together:
 
 @dataclass(frozen=True, kw_only=True)
 class Group:
-    """Runs on the same data with the same promise, which is the ``first`` one's, and open ones.
-
-    ``one`` is None where all of them are open.
-    """
+    """Runs on the same data with the same promise, which is the ``first`` one's, and open ones."""
 
     anchor: str
     first: Evidence
-    one: str | None
     rows: list[Row]
     plot: Markup | None
     legend: Legend
@@ -129,7 +124,6 @@ def _group(
     return Group(
         anchor=anchor,
         first=first,
-        one=ONE[first.unit.name] if private else None,
         rows=[_row(run, 1 + list(evidence).index(run), labels[run.path]) for run in rows],
         plot=svg.curve(f"{anchor}-curve", series)
         if sum(len(line.points) for line in series) > 1
@@ -172,7 +166,6 @@ def _row(run: Evidence, number: int, label: str) -> Row:
         anchor=f"run-{number}",
         run=run,
         label=label,
-        status_text=wording.STATUS[run.status],
         ranked=run.status in ("proven", "open"),
         cells={
             "epsilon": (epsilon, round_up(epsilon)),

@@ -113,12 +113,8 @@ class Evidence:
 
     def shares_people(self, other: Evidence) -> bool:
         """Whether both are known to be about the same people: one data set, or one account."""
-        if self.data == other.data:
-            return True
-        return self.account is not None and (self.ledger, self.account) == (
-            other.ledger,
-            other.account,
-        )
+        mine, theirs = ((run.ledger, run.account) for run in (self, other))
+        return self.data == other.data or (self.account is not None and mine == theirs)
 
     @property
     def tests(self) -> int:
@@ -144,10 +140,9 @@ def read(path: str) -> Evidence:
     somebody who rewrites events.json, too, it says nothing.
     """
     directory = Path(path)
-    record = _record(directory)
-    plan, certificate = record.plan, record.certificate
+    plan, written, certificate, usual = _record(directory)
     with reading(directory, "certificate.json"):
-        _check_certificate(record.written, certificate)
+        _check_certificate(written, certificate)
     with reading(directory, "events.json"):
         _content(directory, "events.json")
     with reading(directory, "settings.json"):
@@ -173,7 +168,7 @@ def read(path: str) -> Evidence:
         if proven
         else (),
         settings=settings,
-        usual=record.usual,
+        usual=usual,
         planned=dict(plan.details),
         tuned=tuned,
         source=source,
@@ -188,21 +183,12 @@ def read(path: str) -> Evidence:
     )
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Record:
-    """What ``runs`` and ``methods`` say of a finished run: nothing else here asks them about it.
+def _record(directory: Path) -> tuple[Plan, Certificate, Certificate, dict[str, Any]]:
+    """A run's plan, the certificate in its file, the one that it bears out, and usual settings.
 
-    ``written`` is the certificate in its file, ``certificate`` the one that the plan, the charges
-    and the streams of the run bear out.
+    That is all this package asks ``runs`` and ``methods`` for, beside whole files of JSON. The
+    second certificate is made from the plan, the charges and the streams of the run.
     """
-
-    plan: Plan
-    written: Certificate
-    certificate: Certificate
-    usual: Mapping[str, Any]
-
-
-def _record(directory: Path) -> _Record:
     method = runs.read(directory)
     written = method.certificate_
     if isinstance(method, PrivateMethod):
@@ -210,13 +196,9 @@ def _record(directory: Path) -> _Record:
         certificate = method.certificate_
     else:
         certificate = method.plan_.certificate(method.charges_)
-    usual = inspect.signature(type(method)).parameters.values()
-    return _Record(
-        plan=method.plan_,
-        written=written,
-        certificate=certificate,
-        usual={setting.name: setting.default for setting in usual},
-    )
+    settings = inspect.signature(type(method)).parameters.values()
+    usual = {setting.name: setting.default for setting in settings}
+    return method.plan_, written, certificate, usual
 
 
 def _content(directory: Path, name: str) -> dict[str, Any]:

@@ -7,6 +7,7 @@ shown. Without a script the page is a table of them.
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 from collections.abc import Callable, Iterable, Sequence
@@ -35,6 +36,11 @@ class Axis:
     values: tuple[Any, ...]
     asked: int
 
+    @property
+    def texts(self) -> list[str]:
+        """The values as a person reads them."""
+        return [f"{value:g}" for value in self.values]
+
 
 @dataclass(frozen=True, kw_only=True)
 class Point:
@@ -54,45 +60,28 @@ def grid(
     *Guarantee*: each point's epsilon is that of a certificate for the plan that ``method`` would
     run with these settings.
     """
-    plans = _Plans(method, facts)
-    if trains_in_the_open(plans.asked.charges):
+    axes = _axes(method)
+    asked = {axis.name: axis.values[axis.asked] for axis in axes}
+
+    @functools.cache
+    def plan(**settings: Any) -> Plan:
+        return type(method)(**{**method.get_params(), **settings}).plan(facts)
+
+    def plan_with(**settings: Any) -> Plan:
+        return plan(**{**asked, **settings})
+
+    if trains_in_the_open(plan_with().charges):  # settings that are refused are refused here
         raise InvalidInputError(
             f"The method '{method.name}' trains in the open: there is no budget to plan with. "
             "Take a private method."
         )
     track: Progress = (lambda places: places) if progress is None else progress
-    axes = [axis for axis in track(_axes(method)) if _matters(plans, axis)]
+    axes = [axis for axis in track(axes) if _matters(plan_with, axis)]
     places = list(itertools.product(*(range(len(axis.values)) for axis in axes)))
     # Epsilon changes fastest: plans that share the rest share much of what the accountant computes.
     places.sort(key=lambda place: (*place[1:], place[0]))
-    points = [_point(plans, axes, place) for place in track(places)]
+    points = [_point(plan_with, axes, place) for place in track(places)]
     return axes, sorted(points, key=lambda point: point.place)
-
-
-class _Plans:
-    """The plans of a method with other settings, each of them made once."""
-
-    def __init__(self, method: Method, facts: Facts) -> None:
-        self.method, self.facts = method, facts
-        self.asked = method.plan(facts)  # settings that are refused are refused here
-        self.made: dict[str, Plan | GraphveilError] = {self._key(): self.asked}
-
-    def plan(self, **settings: Any) -> Plan:
-        """The plan with these settings changed; a refusal is raised each time it is asked for."""
-        key = self._key(**settings)
-        if key not in self.made:
-            try:
-                changed = type(self.method)(**{**self.method.get_params(), **settings})
-                self.made[key] = changed.plan(self.facts)
-            except GraphveilError as error:
-                self.made[key] = error
-        plan = self.made[key]
-        if isinstance(plan, GraphveilError):
-            raise plan
-        return plan
-
-    def _key(self, **settings: Any) -> str:
-        return repr(sorted({**self.method.get_params(), **settings}.items()))
 
 
 def render(
@@ -124,15 +113,7 @@ def render(
         method=method.name,
         facts=facts,
         one=first.plan.unit,
-        axes=[
-            {
-                "name": axis.name,
-                "label": axis.label,
-                "texts": [f"{value:g}" for value in axis.values],
-                "asked": axis.asked,
-            }
-            for axis in axes
-        ],
+        axes=axes,
         points=shown,
         places=[point.place for point in points],
         start=start,
@@ -140,7 +121,7 @@ def render(
         plot=scale.draw("trade", measure, [point["y"] for point in _along(shown, axes, start)]),
         grid={
             "sizes": [len(axis.values) for axis in axes],
-            "texts": [[f"{value:g}" for value in axis.values] for axis in axes],
+            "texts": [axis.texts for axis in axes],
             "asked": list(asked),
             "measure": measure,
             "x": scale.places,
@@ -154,8 +135,9 @@ def render(
 
 def _axes(method: Method) -> list[Axis]:
     settings = method.get_params()
-    budget = settings["epsilon"]
-    axes = [_axis("epsilon", "epsilon", budget, [budget * f for f in (0.25, 0.5, 2)])]
+    axes = []
+    if (budget := settings.get("epsilon")) is not None:
+        axes.append(_axis("epsilon", "epsilon", budget, [budget * f for f in (0.25, 0.5, 2)]))
     # A cap that is left out is the method's own.
     cap = getattr(method, "_sender_cap", settings.get("sender_cap"))
     if cap is not None:
@@ -173,23 +155,23 @@ def _axis(name: str, label: str, asked: Any, others: Iterable[Any]) -> Axis:
     return Axis(name=name, label=label, values=values, asked=values.index(asked))
 
 
-def _matters(plans: _Plans, axis: Axis) -> bool:
+def _matters(plan_with: Callable[..., Plan], axis: Axis) -> bool:
     """Whether another value of a setting is another plan; epsilon always is."""
     if axis.name == "epsilon":
         return True
     other = next(value for value in axis.values if value != axis.values[axis.asked])
     try:
-        plan = plans.plan(**{axis.name: other})
+        plan = plan_with(**{axis.name: other})
     except GraphveilError:
         return True
-    asked = plans.asked
+    asked = plan_with()
     return plan.charges != asked.charges or dict(plan.details) != dict(asked.details)
 
 
-def _point(plans: _Plans, axes: Sequence[Axis], place: tuple[int, ...]) -> Point:
+def _point(plan_with: Callable[..., Plan], axes: Sequence[Axis], place: tuple[int, ...]) -> Point:
     settings = {axis.name: axis.values[at] for axis, at in zip(axes, place, strict=True)}
     try:
-        plan = plans.plan(**settings)
+        plan = plan_with(**settings)
         return Point(place=place, plan=plan, certificate=plan.certificate())
     except GraphveilError as error:
         return Point(place=place, refused=str(error))

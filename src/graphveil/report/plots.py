@@ -144,9 +144,6 @@ def over_table(
     That is ``epsilon`` (the one asked for), ``train_share`` or a setting; rows without a value of
     it are level lines. Over ``data`` all graphs are in one panel, in the order of the rows.
     """
-    require_matplotlib()
-    from matplotlib.figure import Figure
-
     rows = [row for row in rows if row.score(metric)[0] is not None]
     graphs = list(dict.fromkeys(row.data for row in rows))
     ticks = sorted({value for row in rows if (value := _place(row, across)) is not None}, key=_size)
@@ -155,8 +152,7 @@ def over_table(
     if not ticks:
         raise InvalidInputError(f"A plot needs two values or more of {across!r}. Got none instead.")
     width = 1.5 + 4.2 * len(graphs)
-    figure = Figure(figsize=(width, 4.4), layout="constrained")
-    figure.suptitle(textwrap.fill(title, round(10 * width)))
+    figure = _figure(width, 4.4, textwrap.fill(title, round(10 * width)))
     for number, (name, axes) in enumerate(
         zip(graphs, figure.subplots(1, len(graphs), sharey=True, squeeze=False)[0], strict=True)
     ):
@@ -219,10 +215,7 @@ def neighbourhoods(
     """
     from sklearn.manifold import TSNE
 
-    require_matplotlib()
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(4.0 * len(panels), 4.2), layout="constrained")
+    figure = _figure(4.0 * len(panels), 4.2)
     for number, (title, rows, classes) in enumerate(panels):
         step = max(1, -(-len(rows) // most))
         rows, classes = rows[::step], classes[::step]
@@ -246,14 +239,10 @@ def hard_cases(
     Bars stand beside the table if ``cases`` has classes, frequent ones first, 25 at most; they go
     by their ``names`` if given. Igamberdiev and Habernal, Appendix E.
     """
-    require_matplotlib()
-    from matplotlib.figure import Figure
-
     order = sorted(cases.by_class, key=lambda c: (-cases.by_class[c].nodes, c))
     shown = order[:25]
     height = max(4.2, 1.6 + 0.26 * len(shown))
-    figure = Figure(figsize=(10.0 if shown else 4.6, height), layout="constrained")
-    figure.suptitle(title)
+    figure = _figure(10.0 if shown else 4.6, height, title)
     grid = figure.add_gridspec(1, 2 if shown else 1, width_ratios=[4, 5] if shown else None)
     _table(figure.add_subplot(grid[0]), cases)
     if not shown:
@@ -328,11 +317,18 @@ def _table(axes: Any, cases: HardCases) -> None:
     axes.set_box_aspect(0.8)
 
 
-def _canvas(title: str, across: str, up: str) -> tuple[Figure, Any]:
+def _figure(width: float, height: float, title: str = "") -> Figure:
     require_matplotlib()
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(6.4, 4.2), layout="constrained")
+    figure = Figure(figsize=(width, height), layout="constrained")
+    if title:
+        figure.suptitle(title)
+    return figure
+
+
+def _canvas(title: str, across: str, up: str) -> tuple[Figure, Any]:
+    figure = _figure(6.4, 4.2)
     axes = figure.subplots()
     _dress(axes, title, across, up)
     return figure, axes
@@ -381,12 +377,8 @@ def explanations(
     ``sides`` are the names of the private and of the open model; classes go by their ``names``.
     Mueller et al., Figures 5 and 8.
     """
-    require_matplotlib()
-    from matplotlib.figure import Figure
-
     rows = list(zip(agreement.private, agreement.open, agreement.ious, strict=True))[:most]
-    figure = Figure(figsize=(9.0, 1.1 + 2.6 * len(rows)), layout="constrained")
-    figure.suptitle(title)
+    figure = _figure(9.0, 1.1 + 2.6 * len(rows), title)
     panels = figure.subplots(len(rows), 3, squeeze=False)
     for number, (private, in_the_open, ious) in enumerate(rows):
         given = None if places is None else places[number]

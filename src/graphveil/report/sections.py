@@ -29,8 +29,6 @@ class Section:
 
     anchor: str
     run: Evidence
-    status_text: str
-    one: str
     epsilon: str | None
     worlds: str
     world: str | None
@@ -53,8 +51,6 @@ def section(run: Evidence, anchor: str, baselines: Sequence[Evidence]) -> Sectio
     return Section(
         anchor=anchor,
         run=run,
-        status_text=wording.STATUS[run.status],
-        one=ONE[guarantee.unit],
         epsilon=None if epsilon is None else round_up(epsilon),
         worlds=wording.WORLDS[guarantee.unit] if withheld else guarantee.difference,
         world=_world(run),
@@ -144,7 +140,6 @@ class Promise:
     took_part: str
     content: str | None
     content_most: str
-    certain: str
     factor: str | None
     most: str
     least: str
@@ -156,11 +151,11 @@ class Promise:
 def promise(anchor: str, unit: str, epsilon: float) -> Promise:
     """What (epsilon, delta) for a unit means to somebody who guesses."""
     most = wording.after(0.5, epsilon)
+    squared, certain = wording.at_most(wording.after(0.5, 2 * epsilon)), wording.at_most(1.0)
     return Promise(
         took_part=wording.TOOK_PART[unit],
         content=wording.CONTENT.get(unit),
-        content_most=wording.at_most(wording.after(0.5, 2 * epsilon)),
-        certain=wording.at_most(1.0),
+        content_most="as good as certain" if squared == certain else f"at most {squared}",
         factor=wording.factor(epsilon),
         most=wording.at_most(most),
         least=wording.at_least(1 - most),
