@@ -274,7 +274,7 @@ def test_agreement_by_hand():
     private = [told(0.2, 0.1, 0.9, 0.0), told(1.0, 0.3, graph=7, predicted=1)]
     in_the_open = [told(0.5, 0.5, 0.1, 0.1), told(0.0, 0.0, graph=7)]
     found = agreement(private, in_the_open, again=private)
-    first, second = found.each
+    first, second = found.ious
     assert (first.original_private, first.original_open) == (2 / 4, 2 / 4)
     assert first.private_open == first.again == 1 / 3  # edge 0, which reaches the threshold
     assert (second.original_private, second.original_open, second.private_open) == (1, 0, 0)
@@ -284,7 +284,7 @@ def test_agreement_by_hand():
     assert found.mean_same_class == first
     assert agreement(private[1:], in_the_open[1:]).mean_same_class is None
     assert agreement(private, in_the_open).mean.again is None
-    assert agreement(private, in_the_open, threshold=0.6).each[0].private_open == 0
+    assert agreement(private, in_the_open, threshold=0.6).ious[0].private_open == 0
 
 
 def test_explanations_of_other_graphs_are_refused():

@@ -18,7 +18,7 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import cached_property
 from typing import Any
 
@@ -114,35 +114,49 @@ def explain(
         "epochs", ROUNDS[explainer] if epochs is None else epochs, "[1, 1e6]"
     )
     _validate.integer("seed", seed, "[0, 1e18]")
-    data = method._taken(data)
     numbers = torch.as_tensor(graphs, dtype=torch.long).flatten()
-    part = chosen(data, numbers)
-    found = method.predict_proba(part).max(1)
-    labels = part.y.tolist() if part.y is not None else [-1] * len(numbers)
-    network = copy.deepcopy(method.network_).eval().requires_grad_(False)
-    rows = method._graphs(part)
+    inside = _Inside(method, data, numbers)
+    probabilities, classes = inside.probabilities.max(1)
+    labels = [-1] * len(numbers) if inside.data.y is None else inside.data.y.tolist()
 
     explanations = []
     places = range(len(numbers))
     for place in places if progress is None else progress(places):
-        ((x, edge_index, *_),) = rows.batches(torch.tensor([place]))
-        if edge_index.shape[1] and len(network.convs):
+        x, edge_index = inside.graph(place)
+        importance = torch.zeros(edge_index.shape[1])
+        if edge_index.shape[1] and len(inside.network.convs):
             with seeded_weights(seed):
-                importance = _importance(network, x, edge_index, explainer, rounds)
-        else:
-            importance = torch.zeros(edge_index.shape[1])
+                importance = _importance(inside.network, x, edge_index, explainer, rounds)
         explanations.append(
             Explanation(
                 graph=int(numbers[place]),
                 num_nodes=len(x),
                 edge_index=edge_index,
                 importance=importance,
-                predicted=int(found.indices[place]),
-                probability=float(found.values[place]),
+                predicted=int(classes[place]),
+                probability=float(probabilities[place]),
                 label=int(labels[place]),
             )
         )
     return explanations
+
+
+class _Inside:
+    """What lies inside a method: some graphs of ``data`` as it reads them, and its network.
+
+    Nothing else in this module uses a private name of a method.
+    """
+
+    def __init__(self, method: GraphMethod, data: Any, numbers: Tensor) -> None:
+        self.data = chosen(method._taken(data), numbers)
+        self.probabilities = method.predict_proba(self.data)  # refused if it is not fitted
+        self.network = copy.deepcopy(method.network_).eval().requires_grad_(False)
+        self._graphs = method._graphs(self.data)
+
+    def graph(self, place: int) -> tuple[Tensor, Tensor]:
+        """The rows and the edges of one of the graphs, as the network takes them."""
+        ((x, edge_index, *_),) = self._graphs.batches(torch.tensor([place]))
+        return x, edge_index
 
 
 def with_edges(data: Data, mask: Tensor) -> Tensor:
@@ -285,17 +299,17 @@ class Agreement:
     private: Sequence[Explanation]
     open: Sequence[Explanation]
     threshold: float
-    each: Sequence[Ious] = field(repr=False)
+    ious: Sequence[Ious] = field(repr=False)  # of each graph
 
     @property
     def mean(self) -> Ious:
         """Every graph counts alike."""
-        return _mean(self.each)
+        return _mean(self.ious)
 
     @property
     def mean_same_class(self) -> Ious | None:
         """The mean over the graphs for which both predict one class; None if there is none."""
-        same = [each for each in self.each if each.same_class]
+        same = [ious for ious in self.ious if ious.same_class]
         return _mean(same) if same else None
 
 
@@ -321,25 +335,29 @@ def agreement(
             "Explanations must be of the same graphs, one or more, in the same order. Got "
             f"{' and '.join(str([one.graph for one in side]) for side in sides)} instead."
         )
-    kept = [[one.kept(threshold) for one in side] for side in sides]
-    each = [
-        Ious(
-            original_open=iou(mine.edges, theirs_kept),
-            original_private=iou(mine.edges, mine_kept),
-            private_open=iou(mine_kept, theirs_kept),
-            by_chance=iou_by_chance(len(mine.edges), len(mine_kept), len(theirs_kept)),
-            same_class=float(mine.predicted == theirs.predicted),
-            again=None if again is None else iou(theirs_kept, kept[2][place]),
-        )
-        for place, (mine, theirs, mine_kept, theirs_kept) in enumerate(
-            zip(private, open, kept[0], kept[1], strict=True)
-        )
-    ]
-    return Agreement(private=private, open=open, threshold=threshold, each=each)
+    starts: Sequence[Explanation | None] = [None] * len(private) if again is None else again
+    rows = zip(private, open, starts, strict=True)
+    ious = [_compare(*row, threshold=threshold) for row in rows]
+    return Agreement(private=private, open=open, threshold=threshold, ious=ious)
 
 
-def _mean(each: Sequence[Ious]) -> Ious:
-    names = ("original_open", "original_private", "private_open", "by_chance", "same_class")
-    means = {name: sum(getattr(one, name) for one in each) / len(each) for name in names}
-    again = [one.again for one in each if one.again is not None]
-    return Ious(**means, again=sum(again) / len(each) if again else None)
+def _compare(
+    private: Explanation, open: Explanation, again: Explanation | None, threshold: float
+) -> Ious:
+    edges, mine, theirs = private.edges, private.kept(threshold), open.kept(threshold)
+    return Ious(
+        original_open=iou(edges, theirs),
+        original_private=iou(edges, mine),
+        private_open=iou(mine, theirs),
+        by_chance=iou_by_chance(len(edges), len(mine), len(theirs)),
+        same_class=float(private.predicted == open.predicted),
+        again=None if again is None else iou(theirs, again.kept(threshold)),
+    )
+
+
+def _mean(ious: Sequence[Ious]) -> Ious:
+    def mean(name: str) -> Any:
+        values = [getattr(one, name) for one in ious]
+        return None if None in values else sum(values) / len(values)
+
+    return Ious(**{part.name: mean(part.name) for part in fields(Ious)})

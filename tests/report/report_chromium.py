@@ -28,7 +28,7 @@ FLAGS = (
 PATIENCE = 60  # seconds until an answer that does not come is an error
 
 
-def needed():
+def find_chromium():
     """The path of a Chromium, or a skipped test that says what is missing."""
     found = next(filter(None, map(shutil.which, NAMES)), None)
     if found is None:

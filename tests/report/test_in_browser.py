@@ -20,7 +20,7 @@ EVERY = ("eight", "one", "void", "parts", "edge", "claimed", "mlp", "gnn")
 
 @pytest.fixture(scope="module")
 def browser(tmp_path_factory):
-    found = Chromium(report_chromium.needed(), tmp_path_factory.mktemp("profile"))
+    found = Chromium(report_chromium.find_chromium(), tmp_path_factory.mktemp("profile"))
     yield found
     found.close()
 

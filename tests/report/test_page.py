@@ -19,7 +19,7 @@ from graphveil.privacy import composing
 from graphveil.privacy.accounting import account
 from graphveil.privacy.events import GumbelTopKDpEvent, composed, one_of, repeated
 from graphveil.privacy.guarantee import DECLARED_PUBLIC, Certificate, Charge, certify, round_up
-from graphveil.report import evidence, page, words
+from graphveil.report import evidence, page, wording
 
 OPEN = ("mlp", "gnn")
 
@@ -126,9 +126,25 @@ def test_utility_is_that_of_metrics_json_with_baselines_and_the_commonest_class(
         assert row[3] == f"{100 * share:.1f} %"
 
 
+@pytest.mark.parametrize("name, column", wording.SCORES.items())
+def test_a_run_without_a_score_is_reported_without_it(trained, copied, run, tmp_path, name, column):
+    directory, change = copied("eight")
+    change("metrics.json", lambda content: content.pop(f"test_{name}"))
+    for beside in ((), (trained / "one", trained / "mlp")):
+        out = tmp_path / f"page{len(beside)}.html"
+        assert run("report", directory, *beside, "--out", out)[::2] == (0, "")
+        table = parse(out.read_text()).one("article", id="run-1").one("table", class_="utility")
+        columns = [cell.text for cell in table.one("thead").all("th")]
+        assert column not in columns
+        assert "macro F1" in columns or "accuracy" in columns
+        assert all(len(row) == len(columns) for row in table.table())
+
+
 def test_what_is_measured_is_called_a_release_outside_the_certificate(rendered):
-    for names in (("one",), ("one", "eight"), ("void",), ("mlp",)):
-        assert parse(rendered(*names)).text.count(page.OUTSIDE) >= 1
+    for names in (("one",), ("one", "eight"), ("void",), ("mlp",), ("one", "mlp"), OPEN):
+        assert parse(rendered(*names)).text.count(page.OUTSIDE) == 1
+        everywhere = parse(rendered(*names)).all("article")
+        assert all("accuracies on this page" in article.text for article in everywhere)
     assert "outside every certificate" in page.OUTSIDE
     assert "is a release" in page.OUTSIDE
 
@@ -178,14 +194,14 @@ def test_the_best_of_many_runs_and_one_of_several_say_what_is_inside():
     event = dp_event.RepeatAndSelectDpEvent(
         one_of(repeated(step, 3), dpa.LaplaceDpEvent(4.0)), 2, 0
     )
-    kinds = [(line["times"], line["kind"]) for line in words.releases(event)]
+    kinds = [(line.times, line.kind) for line in wording.releases(event)]
     assert kinds == [
         (1, "the best of a secret number of runs, each of them"),
         (1, "one of these, whichever costs most"),
         (3, "Gaussian noise"),
         (1, "Laplace noise"),
     ]
-    assert "noise multiplier 4" in words.releases(event)[3]["figures"]
+    assert "noise multiplier 4" in wording.releases(event)[3].figures
 
 
 # --- words ----------------------------------------------------------------------------------------
@@ -197,17 +213,17 @@ def number(text):
 
 @pytest.mark.parametrize("epsilon", [0.0, 1e-6, 0.01, 0.1, 0.9999, 1.0, 2.0, 4.61, 8.0, 12.3, 40.0])
 def test_no_figure_in_words_promises_more_than_epsilon_does(epsilon):
-    for before in words.BEFORE:
+    for before in wording.BEFORE:
         exact = before * math.exp(epsilon) / (1 - before + before * math.exp(epsilon))
-        assert math.isclose(words.after(before, epsilon), exact)
-        assert number(words.at_most(exact)) >= 100 * exact - 1e-6
-        assert number(words.at_most(exact)) <= 100 * exact + 0.11
+        assert math.isclose(wording.after(before, epsilon), exact)
+        assert number(wording.at_most(exact)) >= 100 * exact - 1e-6
+        assert number(wording.at_most(exact)) <= 100 * exact + 0.11
         least = before / (before + (1 - before) * math.exp(epsilon))
-        assert number(words.at_least(least)) <= 100 * least + 1e-6
-        assert math.isclose(1 - words.after(1 - before, epsilon), least, abs_tol=1e-12)
-    factor = words.factor(epsilon)
+        assert number(wording.at_least(least)) <= 100 * least + 1e-6
+        assert math.isclose(1 - wording.after(1 - before, epsilon), least, abs_tol=1e-12)
+    factor = wording.factor(epsilon)
     if factor is None:
-        assert math.exp(epsilon) > words.MOST_FACTOR
+        assert math.exp(epsilon) > wording.MOST_FACTOR
     else:
         assert number(factor) >= math.exp(epsilon) * (1 - 1e-9)
         assert number(factor) <= math.exp(epsilon) * 1.01 + 0.01
@@ -215,14 +231,14 @@ def test_no_figure_in_words_promises_more_than_epsilon_does(epsilon):
 
 @pytest.mark.parametrize("delta", [1e-5, 3e-7, 1e-9, 0.4])
 def test_one_in_so_many_is_no_rarer_than_delta(delta):
-    assert 1 / number(words.one_in(delta)) >= delta * (1 - 1e-9)
+    assert 1 / number(wording.one_in(delta)) >= delta * (1 - 1e-9)
 
 
 def test_the_page_moves_an_even_guess_as_far_as_epsilon_allows(read, rendered):
     epsilon = read("one").epsilon
     said = parse(rendered("one")).one("section", class_="promise").text
-    assert f"at most {words.at_most(1 / (1 + math.exp(-epsilon)))}".replace("\xa0", " ") in said
-    squared = words.at_most(1 / (1 + math.exp(-2 * epsilon))).replace("\xa0", " ")
+    assert f"at most {wording.at_most(1 / (1 + math.exp(-epsilon)))}".replace("\xa0", " ") in said
+    squared = wording.at_most(1 / (1 + math.exp(-2 * epsilon))).replace("\xa0", " ")
     assert f"factor squared: from 50 % to at most {squared}" in said
     assert "squared" not in parse(rendered("edge")).text  # an edge has no content to guess
 
@@ -571,6 +587,8 @@ def test_a_damaged_run_is_one_line(copied, trained, refused, tmp_path, file, dam
         ("one", "metrics.json", lambda c: c.update(class_accuracy=[float("nan")] * 3)),
         ("one", "settings.json", lambda c: c.update(class_names=["a"])),
         ("one", "settings.json", lambda c: c.update(format=99)),
+        ("one", "events.json", lambda c: c.update(format=99)),
+        ("one", "metrics.json", lambda c: c.update(format=99)),
         ("one", "environment.json", lambda c: c.update(versions=3)),
     ],
 )
@@ -673,6 +691,14 @@ def test_a_page_that_cannot_be_is_refused_before_anything_is_read(refused, tmp_p
 def test_the_same_run_twice_is_refused(refused, trained, tmp_path):
     again = trained / "void" / ".." / "one"
     assert "twice" in refused("report", trained / "one", again, "--out", tmp_path / "page.html")
+
+
+@pytest.mark.parametrize("module", ["page", "plan_page", "plots"])
+def test_drawing_a_page_needs_neither_torch_nor_methods(module):
+    heavy = ("torch", "torch_geometric", "graphveil.methods", "sklearn")
+    check = f"import sys, graphveil.report.{module}; print(set({heavy}) & set(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", check], check=True, capture_output=True, text=True)
+    assert done.stdout.strip() == "set()"
 
 
 def test_the_same_runs_give_the_same_bytes_in_another_process(trained, tmp_path, rendered):

@@ -115,6 +115,17 @@ def test_the_degree_cap_has_a_slider_and_costs(few):
     assert noise[0, 1] > noise[1, 1]
 
 
+def test_no_plan_is_made_twice(few, monkeypatch):
+    few("epsilon", "steps")
+    made = []
+    plan = DPAR.plan
+    monkeypatch.setattr(
+        DPAR, "plan", lambda self, facts: made.append(repr(self)) or plan(self, facts)
+    )
+    _, points = plan_page.grid(DPAR(epsilon=4.0), FACTS)
+    assert len(points) == len(made) == len(set(made)) == 4
+
+
 def test_a_slider_that_changes_nothing_is_left_out():
     axes, points = plan_page.grid(GAP(epsilon=4.0, unit="edge"), FACTS)
     assert [axis.name for axis in axes] == ["epsilon"]

@@ -65,7 +65,7 @@ def test_without_matplotlib_the_extra_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     with pytest.raises(InvalidInputError, match=r"graphveil\[report\]"):
-        plots.needed()
+        plots.require_matplotlib()
 
 
 def of_classes(*sizes):
@@ -169,9 +169,9 @@ def test_nodes_stand_where_they_are_said_to_or_apart(tmp_path, monkeypatch):
     plots.explanations(agreement([one], [one]), tmp_path / "a.svg", places=[places])
     plots.explanations(agreement([one], [one]), tmp_path / "b.svg", places=[None])
     assert all(np.allclose(where, places) for where in drawn[:3])
-    spring = drawn[3]
-    apart = np.linalg.norm(spring[:, None] - spring[None], axis=-1) + 9 * np.eye(7)
+    layout = drawn[3]
+    apart = np.linalg.norm(layout[:, None] - layout[None], axis=-1) + 9 * np.eye(7)
     assert apart.min() > 0.1
     for nodes in (1, 2, 3):  # nothing to draw a layout from
         few = explained(0, *[0.5] * nodes)
-        assert np.isfinite(plots._spring(few)).all()
+        assert np.isfinite(plots._layout(few)).all()

@@ -225,7 +225,7 @@ def sweep(
     if plot is not None:
         from graphveil.report import plots
 
-        plots.needed()
+        plots.require_matplotlib()
         if Path(plot).suffix not in plots.ENDINGS:
             raise InvalidInputError(
                 f"A plot must end in {', '.join(plots.ENDINGS)}. Got {plot!r} instead."
@@ -343,7 +343,7 @@ def _check_outputs(out: str | None, plots: str | None, force: bool) -> None:
         return
     from graphveil.report import plots as drawing
 
-    drawing.needed()
+    drawing.require_matplotlib()
     folder = Path(plots)
     if folder.is_dir():
         for name in PLOTS:

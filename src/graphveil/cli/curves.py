@@ -65,7 +65,7 @@ def curves(
     """
     from graphveil.report import plots
 
-    plots.needed()
+    plots.require_matplotlib()
     check_file(out, force)
     asked, labels = [], []
     for text in (each.strip() for each in methods.split(",") if each.strip()):

@@ -183,7 +183,7 @@ def _check_picture(out: str, force: bool) -> None:
     """Refuse a picture that cannot be drawn or written; before anything is loaded."""
     from graphveil.report import plots
 
-    plots.needed()
+    plots.require_matplotlib()
     if Path(out).suffix not in plots.ENDINGS:
         raise InvalidInputError(
             f"A plot must end in {', '.join(plots.ENDINGS)}. Got {out!r} instead."

@@ -124,7 +124,7 @@ def explain(
             }
             for path, method in zip((run, against), methods, strict=True)
         ],
-        "graphs": [_graph_json(found, place) for place in range(len(found.each))],
+        "graphs": [_graph_json(found, place) for place in range(len(found.ious))],
         "mean": asdict(found.mean),
         "mean_same_class": None if found.mean_same_class is None else asdict(found.mean_same_class),
         "out": {"json": str(written), "picture": str(pictured)},
@@ -165,7 +165,7 @@ def _check_out(out: str, force: bool) -> tuple[Path, Path]:
     """The picture and the numbers, if they can be written; before anything is loaded."""
     from graphveil.report import plots
 
-    plots.needed()
+    plots.require_matplotlib()
     directory = Path(out)
     files = directory / "explanations.png", directory / "explanations.json"
     if directory.is_dir():
@@ -232,7 +232,7 @@ def _rows(found: Agreement, names: list[str] | None) -> list[list[str]]:
         return str(number) if names is None else names[number]
 
     rows = []
-    for mine, theirs, each in zip(found.private, found.open, found.each, strict=True):
+    for mine, theirs, each in zip(found.private, found.open, found.ious, strict=True):
         same = mine.predicted == theirs.predicted
         said = called(mine.predicted)
         classes = said if same else f"{called(theirs.predicted)}, {said}"
@@ -250,15 +250,15 @@ def _cells(ious: Ious, classes: str) -> list[str]:
 
 
 def _same(found: Agreement) -> int:
-    return sum(bool(each.same_class) for each in found.each)
+    return sum(bool(each.same_class) for each in found.ious)
 
 
 def _differing(found: Agreement) -> list[str]:
-    differ = len(found.each) - _same(found)
+    differ = len(found.ious) - _same(found)
     if not differ:
         return []
     return [
-        f"For {differ} of {len(found.each)} graphs the two predict different classes (open, "
+        f"For {differ} of {len(found.ious)} graphs the two predict different classes (open, "
         "private): there the explanations answer different questions."
     ]
 
@@ -269,7 +269,7 @@ def _graph_json(found: Agreement, place: int) -> dict[str, Any]:
         "graph": mine.graph,
         "label": mine.label if mine.label >= 0 else None,
         "num_edges": len(mine.edges),
-        **asdict(found.each[place]),
+        **asdict(found.ious[place]),
         "private": _side_json(mine, found.threshold),
         "open": _side_json(theirs, found.threshold),
     }

@@ -128,7 +128,7 @@ def _checked(line: Line) -> Line:
 def _check_plot(plot: str, table: Table, force: bool) -> None:
     from graphveil.report import plots
 
-    plots.needed()
+    plots.require_matplotlib()
     if table.across is None:
         raise InvalidInputError(
             "A plot needs something to go over. The description must say across = 'epsilon', "

@@ -7,57 +7,62 @@ environment and audit are only read, and typed.
 
 from __future__ import annotations
 
+import inspect
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from graphveil import _validate, runs
 from graphveil.data.catalog import CATALOG, Entry
-from graphveil.methods import Facts, Method
+from graphveil.methods import Facts, Plan
 from graphveil.methods.private import PrivateMethod
 from graphveil.privacy.accounting import account
-from graphveil.privacy.guarantee import Certificate
+from graphveil.privacy.guarantee import UNITS, Certificate, Charge, Unit
 from graphveil.privacy.ledger_state import releases
+from graphveil.report import audit
+from graphveil.report.wording import SCORES, trains_in_the_open
 from graphveil.runs.files import read_json, reading
 
-AUDIT_FORMAT = 1
+FORMAT = 1  # of every file of a run that has a format number
 _AGREES = 1e-6  # relative: two machines may differ in a last digit, not in more
-
-
-@dataclass(frozen=True, kw_only=True)
-class Attack:
-    """One audit: an attack, and the epsilon below which the run's true one cannot be."""
-
-    attack: str
-    at_least: float
-    confidence: float
-    trials: int | None = None
-    note: str = ""
+_FIGURES: Mapping[str, Callable[[Certificate], float | None]] = {
+    "epsilon": lambda certificate: certificate.guarantee.epsilon,
+    "pld": lambda certificate: certificate.pld,
+    "rdp": lambda certificate: certificate.rdp,
+    "claim": lambda certificate: None if certificate.claim is None else certificate.claim.epsilon,
+}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Evidence:
-    """A finished run, as a page needs it."""
+    """A finished run, as a page needs it.
+
+    ``alone`` is what each charge would cost by itself; it is empty where nothing holds. ``usual``
+    has the settings that the method takes where nobody says otherwise, ``planned`` what the plan
+    made of the run's. ``metrics`` has None for a score that was not measured. ``account`` and
+    ``ledger`` name what the run was ``charged`` to; a copy of a run need not name them.
+    """
 
     path: str
     method: str
     private: bool
     certificate: Certificate
-    alone: tuple[float, ...]  # what each charge would cost by itself; none where nothing holds
+    alone: tuple[float, ...]
     settings: Mapping[str, Any]
-    planned: Mapping[str, Any]  # what the plan made of the settings
+    usual: Mapping[str, Any]
+    planned: Mapping[str, Any]
     tuned: bool
     source: Mapping[str, Any]
     facts: Facts
     names: tuple[str, ...] | None
     metrics: Mapping[str, Any]
     environment: Mapping[str, Any]
-    audit: tuple[Attack, ...]
-    account: str | None  # of the ledger that it was charged to
-    ledger: str | None = None  # which one, where it is known
-    charged: bool  # to a ledger, which a copy of a run need not name
+    audit: tuple[audit.Attack, ...]
+    account: str | None
+    ledger: str | None = None
+    charged: bool
 
     @property
     def status(self) -> str:
@@ -74,6 +79,17 @@ class Evidence:
         return self.certificate.guarantee.epsilon if self.status == "proven" else None
 
     @property
+    def unit(self) -> Unit:
+        """Whom the certificate is about."""
+        return UNITS[self.certificate.guarantee.unit]
+
+    @property
+    def leaves_out(self) -> str | None:
+        """What stays outside the unit; nothing under the strict relation."""
+        withheld = self.certificate.guarantee.relation == "withhold"
+        return self.unit.leaves_out if withheld else None
+
+    @property
     def data(self) -> str:
         """The name or path of the data."""
         return str(self.source["data"])
@@ -84,16 +100,21 @@ class Evidence:
         return CATALOG.get(self.data.partition(":")[0])
 
     @property
+    def degree(self) -> int | None:
+        """The public bound on degrees that the strict relation rests on."""
+        strict = self.certificate.guarantee.relation == "remove"
+        return self.settings.get("public_degree") if strict else None
+
+    @property
     def promise(self) -> tuple[Any, ...]:
         """Runs that agree in this promise the same to the same: their epsilons may be composed."""
         guarantee = self.certificate.guarantee
-        degree = self.settings.get("public_degree") if guarantee.relation == "remove" else None
-        return (guarantee.unit, guarantee.relation, degree, self.certificate.unprotected)
+        return (guarantee.unit, guarantee.relation, self.degree, self.certificate.unprotected)
 
     def shares_people(self, other: Evidence) -> bool:
         """Whether both are known to be about the same people: one data set, or one account."""
-        accounts = [(run.ledger, run.account) for run in (self, other) if run.account is not None]
-        return self.data == other.data or (len(accounts) == 2 and accounts[0] == accounts[1])
+        mine, theirs = ((run.ledger, run.account) for run in (self, other))
+        return self.data == other.data or (self.account is not None and mine == theirs)
 
     @property
     def tests(self) -> int:
@@ -119,133 +140,121 @@ def read(path: str) -> Evidence:
     somebody who rewrites events.json, too, it says nothing.
     """
     directory = Path(path)
-    method = runs.read(directory)
+    plan, written, certificate, usual = _record(directory)
     with reading(directory, "certificate.json"):
-        certificate = _priced_again(method)
+        _check_certificate(written, certificate)
+    with reading(directory, "events.json"):
+        _content(directory, "events.json")
     with reading(directory, "settings.json"):
-        saved = read_json(directory / "settings.json")
-        names = saved["class_names"]
-        facts = method.plan_.facts
-        if names is not None:
-            names = tuple(str(name) for name in names)
-            _same("class_names", len(names), facts.num_classes)
-        source = dict(saved["data"])
-        settings = dict(saved["settings"])
-        if saved.get("tuning") is None:
-            _check_planned(method)
+        saved = _content(directory, "settings.json")
+        tuned = saved.get("tuning") is not None
+        source, settings = dict(saved["data"]), dict(saved["settings"])
+        names = _class_names(saved["class_names"], plan.facts.num_classes)
+        if not tuned:
+            _check_releases(plan.charges, certificate.charges)
     with reading(directory, "metrics.json"):
-        metrics = _metrics(read_json(directory / "metrics.json"), facts.num_classes)
+        metrics = _metrics(_content(directory, "metrics.json"), plan.facts.num_classes)
     with reading(directory, "environment.json"):
-        environment = read_json(directory / "environment.json")
+        environment = _content(directory, "environment.json")
         environment["versions"] = {str(k): str(v) for k, v in environment["versions"].items()}
-    charged = runs.charged_to(directory)
-    held = math.isfinite(certificate.guarantee.epsilon)
-    delta = certificate.guarantee.delta
+    delta, proven = certificate.guarantee.delta, math.isfinite(certificate.guarantee.epsilon)
+    ledger = runs.charged_to(directory) or {}
     return Evidence(
         path=path,
-        method=method.name,
-        private="epsilon" in method.get_params(),
+        method=plan.method,
+        private=not trains_in_the_open(plan.charges),
         certificate=certificate,
-        alone=tuple(account(each.event, delta).epsilon for each in certificate.charges)
-        if held
+        alone=tuple(account(charge.event, delta).epsilon for charge in certificate.charges)
+        if proven
         else (),
         settings=settings,
-        planned=dict(method.plan_.details),
-        tuned=saved.get("tuning") is not None,
+        usual=usual,
+        planned=dict(plan.details),
+        tuned=tuned,
         source=source,
-        facts=facts,
+        facts=plan.facts,
         names=names,
         metrics=metrics,
         environment=environment,
-        audit=_audit(directory),
-        account=None if charged is None else charged["account"],
-        ledger=None if charged is None else charged["ledger"],
-        charged=charged is not None or runs.was_charged(directory),
+        audit=audit.read(directory),
+        account=ledger.get("account"),
+        ledger=ledger.get("ledger"),
+        charged=bool(ledger) or runs.was_charged(directory),
     )
 
 
-def _priced_again(method: Method) -> Certificate:
-    """The certificate that a run's settings, charges and streams bear out; its file must agree.
+def _record(directory: Path) -> tuple[Plan, Certificate, Certificate, dict[str, Any]]:
+    """A run's plan, the certificate in its file, the one that it bears out, and usual settings.
 
-    A page shows this one: its sentences are the library's, whatever the file says.
+    That is all this package asks ``runs`` and ``methods`` for, beside whole files of JSON. The
+    second certificate is made from the plan, the charges and the streams of the run.
     """
+    method = runs.read(directory)
     written = method.certificate_
     if isinstance(method, PrivateMethod):
         method._certify()
-        again = method.certificate_
+        certificate = method.certificate_
     else:
-        again = method.plan_.certificate(method.charges_)
+        certificate = method.plan_.certificate(method.charges_)
+    settings = inspect.signature(type(method)).parameters.values()
+    usual = {setting.name: setting.default for setting in settings}
+    return method.plan_, written, certificate, usual
+
+
+def _content(directory: Path, name: str) -> dict[str, Any]:
+    """What a JSON file of a run holds; a format number that is not ours is refused."""
+    content = read_json(directory / name)
+    if content.get("format", FORMAT) != FORMAT:
+        raise ValueError(f"format {content['format']!r} is not {FORMAT}")
+    return content
+
+
+def _check_certificate(written: Certificate, again: Certificate) -> None:
+    """Refuse a file that promises anything else than what the run's other files bear out."""
     for name in ("unit", "relation", "delta"):
-        _same(name, getattr(written.guarantee, name), getattr(again.guarantee, name))
-    _same("void_because", written.void_because, again.void_because)
-    _same("claim", written.claim is None, again.claim is None)
-    for name, found, expected in (
-        ("epsilon", written.guarantee.epsilon, again.guarantee.epsilon),
-        ("pld", written.pld, again.pld),
-        ("rdp", written.rdp, again.rdp),
-        ("claim", _claimed(written), _claimed(again)),
-    ):
-        if found is None or expected is None or not math.isclose(found, expected, rel_tol=_AGREES):
-            _same(name, found, expected)
-    return again
+        _check_same(name, getattr(written.guarantee, name), getattr(again.guarantee, name))
+    _check_same("void_because", written.void_because, again.void_because)
+    _check_same("claim", written.claim is None, again.claim is None)
+    for name, of in _FIGURES.items():
+        in_file, expected = of(written), of(again)
+        pair = [value for value in (in_file, expected) if value is not None]
+        if len(pair) < 2 or not math.isclose(*pair, rel_tol=_AGREES):
+            _check_same(name, in_file, expected)
 
 
-def _check_planned(method: Method) -> None:
+def _check_releases(planned: Sequence[Charge], charged: Sequence[Charge]) -> None:
     """Refuse settings that plan another number of releases than the run was charged for."""
-    planned = method.plan_.charges
-    found = releases(method.charges_[: len(planned)])
-    if found != releases(planned):
+    made = releases(charged[: len(planned)])
+    if made != releases(planned):
         raise ValueError(
             f"its settings plan {releases(planned):g} releases, and events.json charges for "
-            f"{found:g}"
+            f"{made:g}"
         )
 
 
-def _claimed(certificate: Certificate) -> float | None:
-    return None if certificate.claim is None else certificate.claim.epsilon
+def _check_same(name: str, value: Any, expected: Any) -> None:
+    if value != expected:
+        raise ValueError(f"{name} is {value!r}, and the run's other files make it {expected!r}")
 
 
-def _same(name: str, found: Any, expected: Any) -> None:
-    if found != expected:
-        raise ValueError(f"{name} is {found!r}, and the run's other files make it {expected!r}")
+def _class_names(names: Sequence[Any] | None, classes: int) -> tuple[str, ...] | None:
+    if names is None:
+        return None
+    _check_same("class_names", len(names), classes)
+    return tuple(map(str, names))
 
 
-def _metrics(found: dict[str, Any], classes: int) -> dict[str, Any]:
-    """The figures a page shows: shares in [0, 1] or none, a count for each class."""
-    counts = [_validate.integer("class_count", each, "[0, 1e12]") for each in found["class_count"]]
-    shares = [_share("class_accuracy", each) for each in found["class_accuracy"]]
-    _same("the number of classes", (len(counts), len(shares)), (classes, classes))
-    metrics: dict[str, Any] = {"class_count": counts, "class_accuracy": shares}
-    for name in runs.METRICS:
-        metrics[name] = _share(name, found[f"test_{name}"])
-    seconds = found.get("seconds")
-    metrics["seconds"] = (
-        None if seconds is None else _validate.number("seconds", seconds, "[0, inf)")
-    )
-    return metrics
+def _metrics(content: Mapping[str, Any], classes: int) -> dict[str, Any]:
+    """The figures a page shows: shares in [0, 1] or none, a count for each class.
+
+    A run need not have every score: one that came later is None.
+    """
+    counts = [_validate.integer("class_count", n, "[0, 1e12]") for n in content["class_count"]]
+    shares = [_share("class_accuracy", share) for share in content["class_accuracy"]]
+    _check_same("the number of classes", (len(counts), len(shares)), (classes, classes))
+    scores = {name: _share(name, content.get(f"test_{name}")) for name in SCORES}
+    return {"class_count": counts, "class_accuracy": shares, **scores}
 
 
 def _share(name: str, value: Any) -> float | None:
     return None if value is None else _validate.number(name, value, "[0, 1]")
-
-
-def _audit(directory: Path) -> tuple[Attack, ...]:
-    """What audit.json says, where there is one: see docs/report.md for its format."""
-    if not (directory / "audit.json").exists():
-        return ()
-    with reading(directory, "audit.json"):
-        found = read_json(directory / "audit.json")
-        if found["format"] != AUDIT_FORMAT:
-            raise ValueError(f"format {found['format']!r} is not {AUDIT_FORMAT}")
-        return tuple(
-            Attack(
-                attack=str(each["attack"]),
-                at_least=_validate.number("epsilon_at_least", each["epsilon_at_least"], "[0, inf)"),
-                confidence=_validate.number("confidence", each["confidence"], "(0, 1)"),
-                trials=None
-                if each.get("trials") is None
-                else _validate.integer("trials", each["trials"], "[1, 1e15]"),
-                note=str(each.get("note", "")),
-            )
-            for each in found["results"]
-        )

@@ -7,22 +7,24 @@ shown. Without a script the page is a table of them.
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
-
-from sklearn.base import clone
+from typing import TYPE_CHECKING, Any
 
 from graphveil._errors import GraphveilError, InvalidInputError
-from graphveil.methods import Facts, Method, Plan
 from graphveil.privacy.guarantee import Certificate, round_up
 from graphveil.report import svg
-from graphveil.report.page import filled
+from graphveil.report.template import fill
+from graphveil.report.wording import trains_in_the_open
 
-Rows = Callable[[Plan, Certificate], Sequence[tuple[str, str]]]
-Track = Callable[[Iterable[Any]], Iterable[Any]]
+if TYPE_CHECKING:
+    from graphveil.methods import Facts, Method, Plan
+
+Rows = Callable[["Plan", Certificate], Sequence[tuple[str, str]]]
+Progress = Callable[[Iterable[Any]], Iterable[Any]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,6 +35,11 @@ class Axis:
     label: str
     values: tuple[Any, ...]
     asked: int
+
+    @property
+    def texts(self) -> list[str]:
+        """The values as a person reads them."""
+        return [f"{value:g}" for value in self.values]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,26 +53,35 @@ class Point:
 
 
 def grid(
-    method: Method, facts: Facts, track: Track | None = None
+    method: Method, facts: Facts, progress: Progress | None = None
 ) -> tuple[list[Axis], list[Point]]:
     """Plans around the one asked for: each slider that changes anything, by its few values.
 
     *Guarantee*: each point's epsilon is that of a certificate for the plan that ``method`` would
     run with these settings.
     """
-    if "epsilon" not in method.get_params():
+    axes = _axes(method)
+    asked = {axis.name: axis.values[axis.asked] for axis in axes}
+
+    @functools.cache
+    def plan(**settings: Any) -> Plan:
+        return type(method)(**{**method.get_params(), **settings}).plan(facts)
+
+    def plan_with(**settings: Any) -> Plan:
+        return plan(**{**asked, **settings})
+
+    if trains_in_the_open(plan_with().charges):  # settings that are refused are refused here
         raise InvalidInputError(
             f"The method '{method.name}' trains in the open: there is no budget to plan with. "
             "Take a private method."
         )
-    asked = method.plan(facts)  # settings that are refused are refused here
-    tracked = (lambda each: each) if track is None else track
-    axes = [axis for axis in tracked(_axes(method)) if _matters(method, facts, axis, asked)]
+    track: Progress = (lambda places: places) if progress is None else progress
+    axes = [axis for axis in track(axes) if _matters(plan_with, axis)]
     places = list(itertools.product(*(range(len(axis.values)) for axis in axes)))
     # Epsilon changes fastest: plans that share the rest share much of what the accountant computes.
     places.sort(key=lambda place: (*place[1:], place[0]))
-    found = [_point(method, facts, axes, place) for place in tracked(places)]
-    return axes, sorted(found, key=lambda point: point.place)
+    points = [_point(plan_with, axes, place) for place in track(places)]
+    return axes, sorted(points, key=lambda point: point.place)
 
 
 def render(
@@ -90,30 +106,22 @@ def render(
         for point, value in zip(points, values, strict=True)
     ]
     start = points.index(first)
-    return filled(
+    return fill(
         "plan.html",
         "plan.js",
         title=f"What {method.name} will cost",
         method=method.name,
         facts=facts,
         one=first.plan.unit,
-        axes=[
-            {
-                "name": axis.name,
-                "label": axis.label,
-                "texts": [f"{value:g}" for value in axis.values],
-                "asked": axis.asked,
-            }
-            for axis in axes
-        ],
+        axes=axes,
         points=shown,
         places=[point.place for point in points],
         start=start,
         measure=measure,
-        plot=scale.drawn("trade", measure, [each["y"] for each in _along(shown, axes, start)]),
+        plot=scale.draw("trade", measure, [point["y"] for point in _along(shown, axes, start)]),
         grid={
             "sizes": [len(axis.values) for axis in axes],
-            "texts": [[f"{value:g}" for value in axis.values] for axis in axes],
+            "texts": [axis.texts for axis in axes],
             "asked": list(asked),
             "measure": measure,
             "x": scale.places,
@@ -127,44 +135,43 @@ def render(
 
 def _axes(method: Method) -> list[Axis]:
     settings = method.get_params()
-    budget, axes = settings["epsilon"], []
-    axes.append(_axis("epsilon", "epsilon", budget, [budget * f for f in (0.25, 0.5, 1, 2)]))
+    axes = []
+    if (budget := settings.get("epsilon")) is not None:
+        axes.append(_axis("epsilon", "epsilon", budget, [budget * f for f in (0.25, 0.5, 2)]))
     # A cap that is left out is the method's own.
     cap = getattr(method, "_sender_cap", settings.get("sender_cap"))
     if cap is not None:
         axes.append(_axis("sender_cap", "messages a node may send (sender cap)", cap, [3 * cap]))
-    rate = settings.get("sample_rate")
-    if rate is not None:
-        wanted = [rate / 4, rate, min(1.0, 4 * rate), *([0.5] if rate == 1 else [])]
-        axes.append(_axis("sample_rate", "sampling rate", rate, wanted))
-    steps = settings.get("steps")
-    if steps is not None:
-        wanted = [max(1, round(steps / 3)), steps, 3 * steps]
-        axes.append(_axis("steps", "steps", steps, wanted))
+    if (rate := settings.get("sample_rate")) is not None:
+        others = [rate / 4, min(1.0, 4 * rate), *([0.5] if rate == 1 else [])]
+        axes.append(_axis("sample_rate", "sampling rate", rate, others))
+    if (steps := settings.get("steps")) is not None:
+        axes.append(_axis("steps", "steps", steps, [max(1, round(steps / 3)), 3 * steps]))
     return axes
 
 
-def _axis(name: str, label: str, asked: Any, wanted: Iterable[Any]) -> Axis:
-    values = tuple(sorted({asked, *wanted}))
+def _axis(name: str, label: str, asked: Any, others: Iterable[Any]) -> Axis:
+    values = tuple(sorted({asked, *others}))
     return Axis(name=name, label=label, values=values, asked=values.index(asked))
 
 
-def _matters(method: Method, facts: Facts, axis: Axis, asked: Plan) -> bool:
+def _matters(plan_with: Callable[..., Plan], axis: Axis) -> bool:
     """Whether another value of a setting is another plan; epsilon always is."""
-    other = next(value for value in axis.values if value != axis.values[axis.asked])
     if axis.name == "epsilon":
         return True
+    other = next(value for value in axis.values if value != axis.values[axis.asked])
     try:
-        plan = clone(method).set_params(**{axis.name: other}).plan(facts)
+        plan = plan_with(**{axis.name: other})
     except GraphveilError:
         return True
+    asked = plan_with()
     return plan.charges != asked.charges or dict(plan.details) != dict(asked.details)
 
 
-def _point(method: Method, facts: Facts, axes: Sequence[Axis], place: tuple[int, ...]) -> Point:
-    asked = {axis.name: axis.values[at] for axis, at in zip(axes, place, strict=True)}
+def _point(plan_with: Callable[..., Plan], axes: Sequence[Axis], place: tuple[int, ...]) -> Point:
+    settings = {axis.name: axis.values[at] for axis, at in zip(axes, place, strict=True)}
     try:
-        plan = clone(method).set_params(**asked).plan(facts)
+        plan = plan_with(**settings)
         return Point(place=place, plan=plan, certificate=plan.certificate())
     except GraphveilError as error:
         return Point(place=place, refused=str(error))
@@ -173,12 +180,12 @@ def _point(method: Method, facts: Facts, axes: Sequence[Axis], place: tuple[int,
 def _rows(point: Point, rows: Rows) -> list[tuple[str, str]]:
     assert point.plan is not None
     assert point.certificate is not None
-    said = [(name, " ".join(text.split())) for name, text in rows(point.plan, point.certificate)]
+    pairs = [(name, " ".join(text.split())) for name, text in rows(point.plan, point.certificate)]
     details = point.plan.details
     if "steps" in details and "sample_rate" in details:
         terms = details["sample_rate"] * point.plan.facts.num_train * details["steps"]
-        said.append(("work", f"about {terms:,.0f} clipped gradients, over all steps"))
-    return said
+        pairs.append(("work", f"about {terms:,.0f} clipped gradients, over all steps"))
+    return pairs
 
 
 def _epsilon(point: Point) -> str | None:
@@ -194,14 +201,13 @@ def _noise(point: Point) -> float | None:
 
 def _measured(first: Plan, points: Sequence[Point]) -> tuple[str, list[float | None]]:
     """What stands for the quality of a plan, and its value at every point."""
-
-    def noise(details: Mapping[str, float]) -> float:
-        return details["noise_multiplier"] * details["sensitivity"]
-
-    name, value = "signal to noise, at most", lambda details: details["signal_to_noise"]
+    name, factors = "signal to noise, at most", ["signal_to_noise"]
     if "signal_to_noise" not in first.details:
-        name, value = "noise on every entry of the sums", noise
-    return name, [None if point.plan is None else value(point.plan.details) for point in points]
+        name, factors = "noise on every entry of the sums", ["noise_multiplier", "sensitivity"]
+    return name, [
+        None if point.plan is None else math.prod(point.plan.details[key] for key in factors)
+        for point in points
+    ]
 
 
 def _along(points: Sequence[Any], axes: Sequence[Axis], start: int) -> list[Any]:

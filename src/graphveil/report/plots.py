@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from graphveil._errors import InvalidInputError
-from graphveil.bench.compare import Row
 from graphveil.privacy.guarantee import round_up
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from torch import Tensor
 
+    from graphveil.bench.compare import Row
     from graphveil.bench.curves import Curve
     from graphveil.bench.hard_cases import HardCases
     from graphveil.explain import Agreement, Explanation
@@ -31,7 +31,7 @@ _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 _MARKERS = ("o", "s", "^", "D", "v", "P")
 
 
-def needed() -> None:
+def require_matplotlib() -> None:
     """Refuse in one line where matplotlib is missing; before anything is trained."""
     try:
         import matplotlib.figure  # noqa: F401
@@ -51,15 +51,7 @@ def privacy_utility(rows: Iterable[Row], path: str | Path, title: str = "") -> P
     private = [row for row in rows if row.private and not row.void_because]
     for number, name in enumerate(dict.fromkeys(row.label for row in private)):
         points = sorted((row for row in private if row.label == name), key=lambda row: row.epsilon)
-        axes.errorbar(
-            [row.epsilon for row in points],
-            [100 * (row.mean or 0.0) for row in points],
-            [100 * (row.deviation or 0.0) for row in points],
-            label=name,
-            color=_COLOURS[number % len(_COLOURS)],
-            marker=_MARKERS[number % len(_MARKERS)],
-            capsize=3,
-        )
+        _draw_line(axes, number, name, [row.epsilon for row in points], points)
     for number, row in enumerate(row for row in rows if not row.private):
         axes.axhline(
             100 * (row.mean or 0.0),
@@ -73,6 +65,27 @@ def privacy_utility(rows: Iterable[Row], path: str | Path, title: str = "") -> P
         axes.set_xticks(budgets, [f"{value:g}" for value in budgets])
         axes.minorticks_off()
     return _save(figure, axes, path)
+
+
+def _draw_line(
+    axes: Any,
+    number: int,
+    label: str | None,
+    places: Sequence[Any],
+    rows: Sequence[Row],
+    metric: str = "accuracy",
+) -> None:
+    """A line through the mean scores of rows, with bars for their deviations, in percent."""
+    scores = [row.score(metric) for row in rows]
+    axes.errorbar(
+        places,
+        [100 * (mean or 0.0) for mean, _ in scores],
+        [100 * (deviation or 0.0) for _, deviation in scores],
+        label=label,
+        color=_COLOURS[number % len(_COLOURS)],
+        marker=_MARKERS[number % len(_MARKERS)],
+        capsize=3,
+    )
 
 
 def class_accuracy(
@@ -104,9 +117,9 @@ def class_accuracy(
             hatch="" if number == 0 else "//",
             edgecolor="white",
         )
-    called = [str(c) if names is None else names[c] for c in order]
-    if sum(map(len, called)) > 60:
-        called = [str(c) for c in order]
+    called = [str(c) for c in order]
+    if names is not None and sum(len(names[c]) for c in order) <= 60:
+        called = [names[c] for c in order]
     shares = [f"{100 * private.class_share[c]:.0f} %" for c in order]
     labels = [f"{name}\n{share}" for name, share in zip(called, shares, strict=True)]
     axes.set_xticks(range(len(order)), labels if len(order) <= 20 else [""] * len(order))
@@ -118,15 +131,7 @@ def over_setting(rows: Sequence[Row], path: str | Path, title: str = "") -> Path
     (name,) = rows[0].setting
     rows = [row for row in rows if row.mean is not None]
     figure, axes = _canvas(title, name.replace("_", " "), "test accuracy (%)")
-    axes.errorbar(
-        range(len(rows)),
-        [100 * (row.mean or 0.0) for row in rows],
-        [100 * (row.deviation or 0.0) for row in rows],
-        label=rows[0].method if rows else None,
-        color=_COLOURS[0],
-        marker=_MARKERS[0],
-        capsize=3,
-    )
+    _draw_line(axes, 0, rows[0].method if rows else None, range(len(rows)), rows)
     axes.set_xticks(range(len(rows)), [str(row.setting[name]) for row in rows])
     return _save(figure, axes, path)
 
@@ -139,9 +144,6 @@ def over_table(
     That is ``epsilon`` (the one asked for), ``train_share`` or a setting; rows without a value of
     it are level lines. Over ``data`` all graphs are in one panel, in the order of the rows.
     """
-    needed()
-    from matplotlib.figure import Figure
-
     rows = [row for row in rows if row.score(metric)[0] is not None]
     graphs = list(dict.fromkeys(row.data for row in rows))
     ticks = sorted({value for row in rows if (value := _place(row, across)) is not None}, key=_size)
@@ -150,8 +152,7 @@ def over_table(
     if not ticks:
         raise InvalidInputError(f"A plot needs two values or more of {across!r}. Got none instead.")
     width = 1.5 + 4.2 * len(graphs)
-    figure = Figure(figsize=(width, 4.4), layout="constrained")
-    figure.suptitle(textwrap.fill(title, round(10 * width)))
+    figure = _figure(width, 4.4, textwrap.fill(title, round(10 * width)))
     for number, (name, axes) in enumerate(
         zip(graphs, figure.subplots(1, len(graphs), sharey=True, squeeze=False)[0], strict=True)
     ):
@@ -159,23 +160,14 @@ def over_table(
         here = [row for row in rows if name in ("", row.data)]
         for kind, line in enumerate(dict.fromkeys(_line(row, across) for row in rows)):
             points = [row for row in here if _line(row, across) == line]
-            means = [100 * (row.score(metric)[0] or 0.0) for row in points]
             places = [_place(row, across) for row in points]
-            colour, marker = _COLOURS[kind % len(_COLOURS)], _MARKERS[kind % len(_MARKERS)]
             label = line if number == 0 else None
-            if all(place is None for place in places):
-                for mean in means:
-                    axes.axhline(mean, color=colour, linestyle="--", label=label)
+            if any(place is not None for place in places):
+                _draw_line(axes, kind, label, [ticks.index(p) for p in places], points, metric)
                 continue
-            axes.errorbar(
-                [ticks.index(place) for place in places],
-                means,
-                [100 * (row.score(metric)[1] or 0.0) for row in points],
-                label=label,
-                color=colour,
-                marker=marker,
-                capsize=3,
-            )
+            for row in points:
+                level, colour = 100 * (row.score(metric)[0] or 0.0), _COLOURS[kind % len(_COLOURS)]
+                axes.axhline(level, color=colour, linestyle="--", label=label)
         axes.set_xticks(range(len(ticks)), [str(tick) for tick in ticks])
     return _save(figure, figure.axes[0], path)
 
@@ -192,9 +184,9 @@ def _line(row: Row, across: str) -> str:
     rest = {key: value for key, value in row.setting.items() if key != across}
     if across != "epsilon" and row.budget is not None:
         rest = {"epsilon": f"{row.budget:g}", **rest}
-    said = ", ".join(f"{key} {value}" for key, value in rest.items())
-    called = row.name or row.method
-    return f"{called} ({said})" if said else called
+    settings = ", ".join(f"{key} {value}" for key, value in rest.items())
+    name = row.name or row.method
+    return f"{name} ({settings})" if settings else name
 
 
 def _size(value: Any) -> tuple[bool, Any]:
@@ -223,10 +215,7 @@ def neighbourhoods(
     """
     from sklearn.manifold import TSNE
 
-    needed()
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(4.0 * len(panels), 4.2), layout="constrained")
+    figure = _figure(4.0 * len(panels), 4.2)
     for number, (title, rows, classes) in enumerate(panels):
         step = max(1, -(-len(rows) // most))
         rows, classes = rows[::step], classes[::step]
@@ -243,30 +232,26 @@ def neighbourhoods(
 
 
 def hard_cases(
-    found: HardCases, path: str | Path, title: str = "", names: Sequence[str] | None = None
+    cases: HardCases, path: str | Path, title: str = "", names: Sequence[str] | None = None
 ) -> Path:
     """Who fails where: a table of right and wrong on both sides, and bars for each class.
 
-    Bars stand beside the table if ``found`` has classes, frequent ones first, 25 at most; they go
+    Bars stand beside the table if ``cases`` has classes, frequent ones first, 25 at most; they go
     by their ``names`` if given. Igamberdiev and Habernal, Appendix E.
     """
-    needed()
-    from matplotlib.figure import Figure
-
-    order = sorted(found.by_class, key=lambda c: (-found.by_class[c].nodes, c))
+    order = sorted(cases.by_class, key=lambda c: (-cases.by_class[c].nodes, c))
     shown = order[:25]
     height = max(4.2, 1.6 + 0.26 * len(shown))
-    figure = Figure(figsize=(10.0 if shown else 4.6, height), layout="constrained")
-    figure.suptitle(title)
+    figure = _figure(10.0 if shown else 4.6, height, title)
     grid = figure.add_gridspec(1, 2 if shown else 1, width_ratios=[4, 5] if shown else None)
-    _table(figure.add_subplot(grid[0]), found)
+    _table(figure.add_subplot(grid[0]), cases)
     if not shown:
         return _save(figure, None, path)
 
     axes = figure.add_subplot(grid[1])
     left = [0.0] * len(shown)
     for part, (label, colour, hatch) in _PARTS.items():
-        width = [100 * getattr(found.by_class[c], part) / found.by_class[c].nodes for c in shown]
+        width = [100 * getattr(cases.by_class[c], part) / cases.by_class[c].nodes for c in shown]
         axes.barh(
             range(len(shown)),
             width,
@@ -277,12 +262,10 @@ def hard_cases(
             edgecolor="white",
         )
         left = [start + more for start, more in zip(left, width, strict=True)]
-    called = [str(c) if names is None else str(names[c]) for c in shown]
-    called = [name if len(name) <= 24 else f"{name[:23]}…" for name in called]
-    sizes = [f"{found.by_class[c].nodes:,}" for c in shown]
-    axes.set_yticks(
-        range(len(shown)), [f"{name} ({size})" for name, size in zip(called, sizes, strict=True)]
-    )
+    called = [_short(str(c) if names is None else str(names[c])) for c in shown]
+    sizes = [cases.by_class[c].nodes for c in shown]
+    labels = [f"{name} ({size:,})" for name, size in zip(called, sizes, strict=True)]
+    axes.set_yticks(range(len(shown)), labels)
     axes.set_ylim(len(shown) - 0.4, -0.6)
     rest = "" if len(shown) == len(order) else f", the {len(shown)} largest of {len(order):,}"
     axes.set_ylabel(f"class (test records){rest}")
@@ -290,8 +273,7 @@ def hard_cases(
     axes.set_xlim(0, max(1.0, 1.05 * max(left)))
     axes.grid(axis="x", alpha=0.3)
     axes.set_axisbelow(True)
-    for side in ("top", "right"):
-        axes.spines[side].set_visible(False)
+    axes.spines[["top", "right"]].set_visible(False)
     return _save(figure, axes, path)
 
 
@@ -303,7 +285,7 @@ _PARTS = {
 }
 
 
-def _table(axes: Any, found: HardCases) -> None:
+def _table(axes: Any, cases: HardCases) -> None:
     """Two rows, two columns: private right and wrong, open right and wrong."""
     cells = (("neither", 0, 0), ("only_open", 1, 0), ("only_private", 0, 1), ("both", 1, 1))
     for part, column, row in cells:
@@ -311,11 +293,11 @@ def _table(axes: Any, found: HardCases) -> None:
         axes.bar(
             column, 1.0, 1.0, row - 0.5, color=colour, hatch=hatch, edgecolor="white", linewidth=2
         )
-        count = getattr(found, part)
+        count = getattr(cases, part)
         axes.text(
             column,
             row,
-            f"{count:,}\n{100 * count / found.nodes:.1f} %" if found.nodes else "0",
+            f"{count:,}\n{100 * count / cases.nodes:.1f} %" if cases.nodes else "0",
             ha="center",
             va="center",
             fontsize=13,
@@ -326,20 +308,27 @@ def _table(axes: Any, found: HardCases) -> None:
     axes.set_xticks((0, 1), ("right", "wrong"))
     axes.set_yticks((0, 1), ("right", "wrong"), rotation=90, va="center")
     axes.tick_params(length=0)
-    runs = found.private_runs, found.open_runs
+    runs = cases.private_runs, cases.open_runs
     sides = [f"{count} run{'s' if count > 1 else ''}" for count in runs]
     axes.set_ylabel(f"private ({sides[0]})")
-    note = f"\nwrong: in {100 * found.often:g} % of the runs or more" if max(runs) > 1 else ""
+    note = f"\nwrong: in {100 * cases.often:g} % of the runs or more" if max(runs) > 1 else ""
     axes.set_xlabel(f"open ({sides[1]}){note}")
     axes.spines[:].set_visible(False)
     axes.set_box_aspect(0.8)
 
 
-def _canvas(title: str, across: str, up: str) -> tuple[Figure, Any]:
-    needed()
+def _figure(width: float, height: float, title: str = "") -> Figure:
+    require_matplotlib()
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(6.4, 4.2), layout="constrained")
+    figure = Figure(figsize=(width, height), layout="constrained")
+    if title:
+        figure.suptitle(title)
+    return figure
+
+
+def _canvas(title: str, across: str, up: str) -> tuple[Figure, Any]:
+    figure = _figure(6.4, 4.2)
     axes = figure.subplots()
     _dress(axes, title, across, up)
     return figure, axes
@@ -350,8 +339,7 @@ def _dress(axes: Any, title: str, across: str, up: str) -> None:
     axes.set_xlabel(across)
     axes.set_ylabel(up)
     axes.grid(axis="y", alpha=0.3)
-    for side in ("top", "right"):
-        axes.spines[side].set_visible(False)
+    axes.spines[["top", "right"]].set_visible(False)
 
 
 def _save(figure: Figure, axes: Any, path: str | Path) -> Path:
@@ -372,7 +360,7 @@ def _save(figure: Figure, axes: Any, path: str | Path) -> Path:
 
 
 def explanations(
-    found: Agreement,
+    agreement: Agreement,
     path: str | Path,
     title: str = "",
     *,
@@ -385,25 +373,21 @@ def explanations(
 
     A row for each of the first ``most`` graphs. Edges that both models keep are thick, those that
     one of them keeps are dashed where it does and dotted where it does not, all others are thin.
-    ``places`` has where each graph's nodes stand (nodes, 2), or None for a layout by springs.
+    ``places`` has where each graph's nodes stand (nodes, 2), or None for a layout by their edges.
     ``sides`` are the names of the private and of the open model; classes go by their ``names``.
     Mueller et al., Figures 5 and 8.
     """
-    needed()
-    from matplotlib.figure import Figure
-
-    rows = list(zip(found.private, found.open, found.each, strict=True))[:most]
-    figure = Figure(figsize=(9.0, 1.1 + 2.6 * len(rows)), layout="constrained")
-    figure.suptitle(title)
+    rows = list(zip(agreement.private, agreement.open, agreement.ious, strict=True))[:most]
+    figure = _figure(9.0, 1.1 + 2.6 * len(rows), title)
     panels = figure.subplots(len(rows), 3, squeeze=False)
     for number, (private, in_the_open, ious) in enumerate(rows):
         given = None if places is None else places[number]
-        where = _spring(private) if given is None else np.asarray(given, dtype=float)
-        kept = [one.kept(found.threshold) for one in (in_the_open, private)]
-        label = f", truly {_class(private.label, names)}" if private.label >= 0 else ""
+        where = _layout(private) if given is None else np.asarray(given, dtype=float)
+        kept = [one.kept(agreement.threshold) for one in (in_the_open, private)]
+        truth = f", truly {_class(private.label, names)}" if private.label >= 0 else ""
         counts = [f"keeps {len(one)} of {len(private.edges)} edges" for one in kept]
         drawn = (
-            (f"graph {private.graph}{label}", "", dict.fromkeys(private.edges, "given")),
+            (f"graph {private.graph}{truth}", "", dict.fromkeys(private.edges, "given")),
             (_says(in_the_open, private, names), counts[0], _styles(private.edges, *kept)),
             (
                 _says(private, in_the_open, names),
@@ -426,8 +410,8 @@ def explanations(
             fontsize=10,
             fontweight="bold",
         )
-    for style, words in _EDGE_LABELS.items():
-        panels[0][0].plot([], [], label=words, **_EDGES[style])
+    for style, label in _EDGE_LABELS.items():
+        panels[0][0].plot([], [], label=label, **_EDGES[style])
     return _save(figure, panels[0][0], path)
 
 
@@ -467,8 +451,7 @@ def _draw_graph(axes: Any, where: np.ndarray, styles: dict[Any, str]) -> None:
     axes.set_yticks([])
     axes.margins(0.12)
     axes.set_aspect("equal", adjustable="datalim")
-    for side in axes.spines.values():
-        side.set_color("#DDDDDD")
+    axes.spines[:].set_color("#DDDDDD")
 
 
 def _says(one: Explanation, other: Explanation, names: Sequence[str] | None) -> str:
@@ -477,28 +460,20 @@ def _says(one: Explanation, other: Explanation, names: Sequence[str] | None) -> 
 
 
 def _class(number: int, names: Sequence[str] | None) -> str:
-    name = f"class {number}" if names is None else str(names[number])
+    return _short(f"class {number}" if names is None else str(names[number]))
+
+
+def _short(name: str) -> str:
     return name if len(name) <= 24 else f"{name[:23]}…"
 
 
-def _spring(one: Explanation, rounds: int = 200) -> np.ndarray:
-    """Nodes that edges draw together and that push each other apart (Fruchterman and Reingold)."""
-    count = one.num_nodes
-    angle = 2 * np.pi * np.arange(count) / max(count, 1)
-    places = np.stack([np.cos(angle), np.sin(angle)], 1)
-    source, target = one.edge_index.numpy()
-    joined = np.zeros((count, count))
-    joined[source, target] = joined[target, source] = 1.0
-    if count > 2:  # begin near the slowest waves on the graph: a path begins without a crossing
-        _, waves = np.linalg.eigh(np.diag(joined.sum(1)) - joined)
-        places = 0.1 * places + waves[:, 1:3]
-    near = 1.0 / np.sqrt(max(count, 1))
-    for heat in np.linspace(0.1, 0.001, rounds):
-        apart = places[:, None] - places[None]
-        length = np.maximum(np.linalg.norm(apart, axis=-1), 1e-3)
-        pull = near**2 / length**2 - joined * length / near
-        # A weak pull to the middle keeps parts without an edge between them in the picture.
-        move = (apart * pull[..., None]).sum(1) - 0.5 * places
-        size = np.maximum(np.linalg.norm(move, axis=-1, keepdims=True), 1e-9)
-        places = places + move / size * np.minimum(size, heat)
-    return places
+def _layout(one: Explanation) -> np.ndarray:
+    """Nodes as far apart as there are edges between them; parts that nothing joins stay in view."""
+    import networkx  # type: ignore[import-untyped]
+
+    graph = networkx.empty_graph(one.num_nodes)
+    graph.add_edges_from(one.edges)
+    lengths, apart = dict(networkx.all_pairs_shortest_path_length(graph)), one.num_nodes**0.5
+    lengths = {node: {to: lengths[node].get(to, apart) for to in graph} for node in graph}
+    places = networkx.kamada_kawai_layout(graph, dist=lengths)
+    return np.array([places[node] for node in range(one.num_nodes)])

@@ -35,8 +35,8 @@ function show() {
     return row;
   }));
   const dots = document.getElementById("trade-dots");
-  dots.setAttribute("d", along(places).filter(([, each]) => each.y !== null)
-    .map(([place, each]) => "M" + grid.x[place] + " " + each.y + dots.dataset.dot).join(""));
+  dots.setAttribute("d", along(places).filter(([, point]) => point.y !== null)
+    .map(([place, point]) => "M" + grid.x[place] + " " + point.y + dots.dataset.dot).join(""));
   const dot = document.getElementById("trade-dot");
   dot.toggleAttribute("hidden", point.y === null);
   if (point.y !== null) {
@@ -48,8 +48,8 @@ function show() {
 function invert(places) {
   // More noise than a plan has costs no more than that plan, so the cheapest such plan is a bound.
   const given = Number(noise.value);
-  const bound = along(places).map(([, each]) => each)
-    .find((each) => each.epsilon !== null && each.noise <= given);
+  const bound = along(places).map(([, point]) => point)
+    .find((point) => point.epsilon !== null && point.noise <= given);
   document.getElementById("inverse").textContent = bound
     ? "epsilon is at most " + bound.epsilon + ", for all else as chosen: the plan for that needs "
       + bound.noise.toPrecision(6) + "."

@@ -11,7 +11,7 @@ for (const table of document.querySelectorAll("table.sortable")) {
     head.setAttribute("aria-sort", "none");
     button.addEventListener("click", () => {
       const down = head.getAttribute("aria-sort") === "ascending";
-      for (const each of heads) each.setAttribute("aria-sort", "none");
+      for (const other of heads) other.setAttribute("aria-sort", "none");
       head.setAttribute("aria-sort", down ? "descending" : "ascending");
       const numeric = head.dataset.sort === "number";
       const value = (row) => {
@@ -37,8 +37,8 @@ const folded = () => document.querySelectorAll("details:not([open])");
 let opened = [];
 window.addEventListener("beforeprint", () => {
   opened = Array.from(folded());
-  for (const each of opened) each.open = true;
+  for (const part of opened) part.open = true;
 });
 window.addEventListener("afterprint", () => {
-  for (const each of opened) each.open = false;
+  for (const part of opened) part.open = false;
 });

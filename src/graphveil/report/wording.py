@@ -15,11 +15,26 @@ that the odds themselves exceed the bound with probability at most delta.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import dp_accounting as dpa
 
 from graphveil.privacy.events import to_json
+from graphveil.privacy.guarantee import Charge
+
+OUTSIDE = (
+    "Accuracies, F1 and the like are read off the labels of test records. They are outside every "
+    "certificate, and showing them, this page included, is a release of its own."
+)
+SCORES = {  # on test records, each in [0, 1]: what a page calls them
+    "accuracy": "accuracy",
+    "macro_f1": "macro F1",
+    "roc_auc": "ROC AUC",
+    "sensitivity": "sensitivity",
+    "specificity": "specificity",
+}
 
 PERCENT = "\N{NO-BREAK SPACE}%"
 BEFORE = (0.01, 0.1, 0.5)  # how sure of something a guesser may be beforehand
@@ -103,6 +118,29 @@ def percent(share: float | None) -> str:
     return "–" if share is None else f"{100 * share:.1f}{PERCENT}"
 
 
+def score(name: str, value: float | None) -> str:
+    """A score of :data:`SCORES`: F1 and AUC as a number, others in percent."""
+    if value is None or name not in ("macro_f1", "roc_auc"):
+        return percent(value)
+    return f"{value:.3f}"
+
+
+def setting(value: Any) -> str:
+    """The value of a setting, or of whatever else a JSON file holds."""
+    if value is None:
+        return "none"
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, Mapping):
+        return ", ".join(f"{key}: {setting(inner)}" for key, inner in value.items())
+    return str(value)
+
+
+def trains_in_the_open(charges: Iterable[Charge]) -> bool:
+    """Whether a plan releases everything without noise: then there is no budget to speak of."""
+    return all(isinstance(charge.event, dpa.NonPrivateDpEvent) for charge in charges)
+
+
 _KINDS = {
     "SampledGaussianDpEvent": "Gaussian noise on a clipped sum over sampled terms",
     "RevealedCountGaussianDpEvent": "Gaussian noise on a clipped sum over a batch of fixed size",
@@ -117,24 +155,30 @@ _KINDS = {
 }
 
 
-def releases(event: dpa.DpEvent, times: int = 1) -> list[dict[str, Any]]:
-    """What an event is made of: how often, what, and with which figures."""
+@dataclass(frozen=True)
+class Release:
+    """What a part of an event is, how often, and with which figures."""
+
+    times: int
+    kind: str
+    figures: str
+
+
+def releases(event: dpa.DpEvent, times: int = 1) -> list[Release]:
+    """What an event is made of, from the outside in."""
     if isinstance(event, dpa.SelfComposedDpEvent):
         return releases(event.event, times * int(event.count))
     if isinstance(event, dpa.ComposedDpEvent):
-        return [line for part in event.events for line in releases(part, times)]
-    plain = to_json(event)
-    name = plain.pop("type")
-    inner = [event.event] if plain.pop("event", None) else list(getattr(event, "events", ()))
-    plain.pop("events", None)
-    line = {
-        "times": times,
-        "kind": _KINDS.get(name, name.removesuffix("DpEvent")),
-        "figures": ", ".join(
-            f"{key.replace('_', ' ')} {value:.6g}"
-            if isinstance(value, (int, float)) and not isinstance(value, bool)
-            else f"{key.replace('_', ' ')} {value}"
-            for key, value in plain.items()
-        ),
-    }
-    return [line, *(each for part in inner for each in releases(part))]
+        return [release for part in event.events for release in releases(part, times)]
+    figures = to_json(event)
+    name = figures.pop("type")
+    inner = [event.event] if figures.pop("event", None) else list(getattr(event, "events", ()))
+    figures.pop("events", None)
+    texts = [f"{key.replace('_', ' ')} {_figure(value)}" for key, value in figures.items()]
+    release = Release(times, _KINDS.get(name, name.removesuffix("DpEvent")), ", ".join(texts))
+    return [release, *(release for part in inner for release in releases(part))]
+
+
+def _figure(value: Any) -> str:
+    number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    return f"{value:.6g}" if number else str(value)

@@ -1,0 +1,293 @@
+"""What a page says of one run: a dataclass for each part of it, which a template reads.
+
+Every figure comes from :mod:`graphveil.report.evidence`; bounds are rounded up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from markupsafe import Markup
+
+from graphveil.privacy.guarantee import ONE, round_up
+from graphveil.report import svg, wording
+
+if TYPE_CHECKING:
+    from graphveil.report.evidence import Evidence
+
+Pairs = list[tuple[str, str]]
+Legend = list[tuple[Markup, str]]
+CONSTANT = "always the commonest class"
+_MOST_BARS = 24  # classes in a plot; more stand in the table only
+
+
+@dataclass(frozen=True, kw_only=True)
+class Section:
+    """One run; ``epsilon`` is None where no guarantee holds."""
+
+    anchor: str
+    run: Evidence
+    epsilon: str | None
+    worlds: str
+    world: str | None
+    promise: Promise | None
+    bounds: Pairs
+    notes: list[str]
+    utility: Utility
+    budget: Budget
+    contradicted: bool  # by an audit
+    data: Pairs
+    settings: Pairs
+    planned: Pairs
+    environment: Pairs
+
+
+def section(run: Evidence, anchor: str, baselines: Sequence[Evidence]) -> Section:
+    """The section of ``run``; ``baselines`` are open runs to compare it with, the best first."""
+    guarantee, epsilon = run.certificate.guarantee, run.epsilon
+    withheld = guarantee.relation == "withhold"
+    return Section(
+        anchor=anchor,
+        run=run,
+        epsilon=None if epsilon is None else round_up(epsilon),
+        worlds=wording.WORLDS[guarantee.unit] if withheld else guarantee.difference,
+        world=_world(run),
+        promise=None if epsilon is None else promise(anchor, guarantee.unit, epsilon),
+        bounds=_bounds(run),
+        notes=[note for note in run.certificate.notes if ", by itself: " not in note],
+        utility=utility(anchor, run, baselines),
+        budget=budget(anchor, run),
+        contradicted=epsilon is not None and any(a.at_least > epsilon for a in run.audit),
+        data=_data(run),
+        settings=_settings(run),
+        planned=[
+            (
+                name.replace("_", " "),
+                f"{value:.6g}" if isinstance(value, float) else wording.setting(value),
+            )
+            for name, value in sorted(run.planned.items())
+        ],
+        environment=[
+            *run.environment["versions"].items(),
+            *(
+                (name, wording.setting(value))
+                for name, value in sorted(run.environment.items())
+                if name != "versions"
+            ),
+        ],
+    )
+
+
+def _world(run: Evidence) -> str | None:
+    """What a node or a graph is in the world, where the catalog knows."""
+    if run.entry is None or run.unit.name != run.entry.record:
+        return None
+    return f"In {run.data}, {ONE[run.unit.name].replace('one', 'a')} is {run.entry.unit}."
+
+
+def _bounds(run: Evidence) -> Pairs:
+    """What is proven, by which bound; nothing where nothing holds."""
+    if run.epsilon is None:
+        return []
+    bounds = (
+        ("by privacy loss distributions (PLD)", run.certificate.pld),
+        ("by Rényi divergences (RDP)", run.certificate.rdp),
+    )
+    return [(name, round_up(value)) for name, value in bounds if value is not None]
+
+
+def _data(run: Evidence) -> Pairs:
+    """The data card: public facts, and what the catalog says of it."""
+    facts, entry, source = run.facts, run.entry, run.source
+    rows = [
+        ("name", run.data),
+        (f"{facts.record}s", f"{facts.num_nodes:,}"),
+        ("trained on", f"{facts.num_train:,} {facts.record}s"),
+        ("tested on", f"{run.tests:,} labelled {facts.record}s"),
+        ("features", f"{facts.num_features:,}"),
+        ("classes", f"{facts.num_classes:,}"),
+        ("split", f"{source['split']}, seed {source['seed']}"),
+    ]
+    if (share := source.get("train_share", 1.0)) != 1:
+        rows.append(("share of the training set used", f"{100 * share:g}{wording.PERCENT}"))
+    if entry is None:
+        return [*rows, ("source", "the user's own; licence and citation are not known here")]
+    rows += [("title", entry.title), ("licence", entry.licence), ("citation", entry.citation)]
+    return rows + [row for row in (("address", entry.url), ("note", entry.note)) if row[1]]
+
+
+def _settings(run: Evidence) -> Pairs:
+    """As they were given; a tuned run's epsilon is one trial's, and not what was promised."""
+    names = {name: name for name in sorted(run.settings)}
+    if run.tuned and "epsilon" in names:
+        names["epsilon"] = "epsilon of one trial; the certificate counts the whole search"
+    return [(label, wording.setting(run.settings[name])) for name, label in names.items()]
+
+
+# --- the guarantee in words -----------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class Promise:
+    """How far a guess can move: ``most`` and ``least`` are what becomes of an even one.
+
+    ``content`` is None for a unit that has none to guess. ``beliefs`` are rows of how sure a
+    guesser was before, and can be at most and at least afterwards.
+    """
+
+    took_part: str
+    content: str | None
+    content_most: str
+    factor: str | None
+    most: str
+    least: str
+    strength: str
+    beliefs: list[tuple[str, str, str]]
+    plot: Markup
+
+
+def promise(anchor: str, unit: str, epsilon: float) -> Promise:
+    """What (epsilon, delta) for a unit means to somebody who guesses."""
+    most = wording.after(0.5, epsilon)
+    squared, certain = wording.at_most(wording.after(0.5, 2 * epsilon)), wording.at_most(1.0)
+    return Promise(
+        took_part=wording.TOOK_PART[unit],
+        content=wording.CONTENT.get(unit),
+        content_most="as good as certain" if squared == certain else f"at most {squared}",
+        factor=wording.factor(epsilon),
+        most=wording.at_most(most),
+        least=wording.at_least(1 - most),
+        strength=wording.strength(epsilon),
+        beliefs=[
+            (
+                f"{100 * before:g}{wording.PERCENT}",
+                wording.at_most(wording.after(before, epsilon)),
+                wording.at_least(1 - wording.after(1 - before, epsilon)),
+            )
+            for before in wording.BEFORE
+        ],
+        plot=svg.belief(f"{anchor}-belief", epsilon),
+    )
+
+
+# --- what the budget was spent on -----------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class Budget:
+    """Each charge with what was released and its price ``alone``; all of them together.
+
+    ``alone_sum`` and ``plot`` are None where there is one charge, or no guarantee.
+    """
+
+    charges: list[tuple[str, list[wording.Release], str]]
+    alone_sum: str | None
+    cheaper: bool
+    plot: Markup | None
+
+
+def budget(anchor: str, run: Evidence) -> Budget:
+    """What each charge of a run paid for, and its price by itself."""
+    charges, epsilon, alone = run.certificate.charges, run.epsilon, run.alone
+    prices = ["–"] * len(charges) if epsilon is None else [round_up(price) for price in alone]
+    plot = None
+    if len(alone) > 1 and epsilon is not None:
+        names = [charge.paid_for for charge in charges]
+        plot = svg.parts(f"{anchor}-parts", list(zip(names, alone, strict=True)), epsilon)
+    return Budget(
+        charges=[
+            (charge.paid_for, wording.releases(charge.event), price)
+            for charge, price in zip(charges, prices, strict=True)
+        ],
+        alone_sum=None if plot is None else round_up(sum(alone)),
+        cheaper=epsilon is not None and epsilon < sum(alone),
+        plot=plot,
+    )
+
+
+# --- how well it works ----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class Utility:
+    """Scores on test records: of the run, of open runs, of naming the commonest class.
+
+    ``rows`` are a name, whether it is the run itself, and a cell for each of ``scores``.
+    ``classes`` are a name, a count, a share of the test records, and a cell for each of
+    ``columns``. ``lost`` is None where no run in the open was given to compare with.
+    """
+
+    scores: list[str]
+    rows: list[tuple[str, bool, list[str]]]
+    columns: list[str]
+    classes: list[tuple[str, str, str, list[str]]]
+    plot: Markup | None
+    legend: Legend
+    lost: str | None
+
+
+def utility(anchor: str, run: Evidence, baselines: Sequence[Evidence]) -> Utility:
+    """How well a run does, beside its baselines; by class beside the best of them."""
+    scores = [name for name in wording.SCORES if run.metrics[name] is not None]
+    rows = [
+        (
+            other.method + ("" if other is run else ", in the open"),
+            other is run,
+            [wording.score(name, other.metrics[name]) for name in scores],
+        )
+        for other in (run, *baselines)
+    ]
+    if run.constant is not None and "accuracy" in scores:
+        rows.append((CONSTANT, False, [wording.percent(run.constant), *["–"] * (len(scores) - 1)]))
+    compared = (run, *baselines[:1])
+    columns = [other.method for other in compared]
+    plot, legend = _class_plot(anchor, compared)
+    return Utility(
+        scores=[wording.SCORES[name] for name in scores],
+        rows=rows,
+        columns=columns,
+        classes=[
+            (
+                _class_name(run, number),
+                f"{count:,}",
+                wording.percent(count / run.tests if run.tests else None),
+                [wording.percent(other.metrics["class_accuracy"][number]) for other in compared],
+            )
+            for number, count in enumerate(run.metrics["class_count"])
+        ],
+        plot=plot,
+        legend=legend,
+        lost=_lost(*compared),
+    )
+
+
+def _class_name(run: Evidence, number: int) -> str:
+    return f"class {number}" if run.names is None else run.names[number]
+
+
+def _class_plot(anchor: str, compared: Sequence[Evidence]) -> tuple[Markup | None, Legend]:
+    """Bars by class for a run and, if there is one, an open run; the legend tells two apart."""
+    run, *others = compared
+    legend = [(svg.legend_bar(0), run.method)] if others else []
+    legend += [(svg.legend_bar(n), f"{o.method}, in the open") for n, o in enumerate(others, 1)]
+    if not run.tests or run.facts.num_classes > _MOST_BARS:
+        return None, legend
+    rows = [
+        (_class_name(run, number), [other.metrics["class_accuracy"][number] for other in compared])
+        for number in range(run.facts.num_classes)
+    ]
+    methods = [other.method for other in compared]
+    return svg.bars(f"{anchor}-classes", "Accuracy by class", rows, methods), legend
+
+
+def _lost(run: Evidence, best: Evidence | None = None) -> str | None:
+    """How far a run stays behind the best open one, in words."""
+    if best is None or run.metrics["accuracy"] is None:
+        return None
+    points = 100 * (best.metrics["accuracy"] - run.metrics["accuracy"])
+    return (
+        f"Against {best.method}, trained in the open on the same records, its accuracy is "
+        f"{abs(points):.1f} points {'higher' if points < 0 else 'lower'}."
+    )
