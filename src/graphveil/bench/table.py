@@ -40,6 +40,7 @@ from typing import Any
 from graphveil import _validate
 from graphveil._errors import InvalidInputError
 from graphveil._inputs import json_of, read_toml, regular, toml_of
+from graphveil._schema import NUMBER, Schema, check_table
 from graphveil.bench.compare import (
     Asked,
     Memory,
@@ -51,7 +52,7 @@ from graphveil.bench.compare import (
 )
 from graphveil.runs import METRICS, Source
 
-_KEYS: dict[str, type | tuple[type, ...]] = {
+_KEYS: Schema = {
     "title": str,
     "source": str,
     "data": list,
@@ -62,13 +63,13 @@ _KEYS: dict[str, type | tuple[type, ...]] = {
     "delta": float,
     "run": list,
 }
-_RUN_KEYS: dict[str, type | tuple[type, ...]] = {
+_RUN_KEYS: Schema = {
     "name": str,
     "method": str,
     "settings": dict,
-    "epsilon": (int, float),
+    "epsilon": NUMBER,
     "delta": float,
-    "train_share": (int, float),
+    "train_share": NUMBER,
     "vary": dict,
     "published": dict,
     "at_least": dict,
@@ -152,7 +153,7 @@ def read(description: str | Path) -> Table:
 
 
 def _table(found: dict[str, Any], path: str) -> Table:
-    _check_keys(found, _KEYS, path, needed=("title", "data", "run"))
+    check_table(found, _KEYS, path, required=("title", "data", "run"))
     data, runs = tuple(found["data"]), found["run"]
     if not data or not all(isinstance(name, str) for name in data) or not runs:
         raise InvalidInputError(f"{path} must name graphs in 'data' and have a [[run]] or more.")
@@ -174,7 +175,7 @@ def _lines(run: Any, table: dict[str, Any], path: str, number: int) -> Iterator[
     place = f"{path}: [[run]] {number + 1}"
     if not isinstance(run, dict):
         raise InvalidInputError(f"{place} cannot be {run!r}; write it as a table.")
-    _check_keys(run, _RUN_KEYS, place, needed=("method",))
+    check_table(run, _RUN_KEYS, place, required=("method",))
     vary, private = run.get("vary", {}), is_private(run["method"])
     for key, values in vary.items():
         if not isinstance(values, list) or not values:
@@ -215,24 +216,6 @@ def _lines(run: Any, table: dict[str, Any], path: str, number: int) -> Iterator[
             published=run.get("published", {}),
             at_least=run.get("at_least", {}),
         )
-
-
-def _check_keys(
-    found: Mapping[str, Any],
-    known: Mapping[str, type | tuple[type, ...]],
-    place: str,
-    needed: Sequence[str],
-) -> None:
-    for key, value in found.items():
-        if key not in known:
-            raise InvalidInputError(
-                f"{place} has the unknown key {key!r}; it may hold {', '.join(known)}."
-            )
-        if isinstance(value, bool) or not isinstance(value, known[key]):
-            raise InvalidInputError(f"{place}: {key!r} cannot be {_validate.shown(value)}.")
-    for key in needed:
-        if key not in found:
-            raise InvalidInputError(f"{place} must have the key {key!r}.")
 
 
 class Notes(MutableMapping[str, Outcome]):

@@ -12,17 +12,30 @@ import click
 
 from graphveil import _validate
 from graphveil._errors import InvalidInputError
-from graphveil._inputs import read_toml, toml_value
+from graphveil._inputs import toml_value
+from graphveil._schema import NUMBER, Schema, read_table
 
 if TYPE_CHECKING:
     from graphveil.methods import Method
 
 # Settings with an option of their own, which --set leaves alone.
 OWN_OPTIONS = ("epsilon", "delta", "seed")
-CONFIG_KEYS = (
-    "method", "data", "root", "epsilon", "delta", "seed", "split", "out", "ledger", "account",
-    "private_losses", "classes", "directed", "settings",
-)  # fmt: skip
+CONFIG: Schema = {
+    "method": str,
+    "data": str,
+    "root": str,
+    "epsilon": NUMBER,
+    "delta": NUMBER,
+    "seed": int,
+    "split": str,
+    "out": str,
+    "ledger": str,
+    "account": str,
+    "private_losses": bool,
+    "classes": (int, str, list),
+    "directed": bool,
+    "settings": dict,
+}
 
 _KINDS: dict[str, tuple[tuple[type, ...], str]] = {
     "int": ((int,), "a whole number"),
@@ -33,17 +46,16 @@ _KINDS: dict[str, tuple[tuple[type, ...], str]] = {
 }
 
 
-Kinds = Mapping[str, type | tuple[type, ...]]
-
-
 def merged(
-    config: str | None, given: Mapping[str, Any], sets: Sequence[str], more: Kinds | None = None
+    config: str | None, given: Mapping[str, Any], sets: Sequence[str], more: Schema | None = None
 ) -> dict[str, Any]:
     """A file's values, replaced by those given on the command line; ``settings`` is a dict.
 
-    ``more`` are keys that a command's file may hold beside CONFIG_KEYS, and what they must be.
+    ``more`` are keys that a command's file may hold beside CONFIG, and what they must be.
     """
-    asked: dict[str, Any] = {} if config is None else _read_config(Path(config), more or {})
+    asked: dict[str, Any] = {}
+    if config is not None:
+        asked = read_table(Path(config), {**CONFIG, **(more or {})})
     asked |= {key: value for key, value in given.items() if value is not None}
     asked["settings"] = {**asked.get("settings", {}), **parsed(sets)}
     return asked
@@ -139,31 +151,3 @@ def has_setting(kind: type[Method], key: str) -> bool:
 
 def _settings(kind: type[Method]) -> dict[str, str]:
     return {each.name: str(each.type) for each in fields(kind) if each.init}
-
-
-def _read_config(path: Path, more: Kinds) -> dict[str, Any]:
-    try:
-        found = read_toml(path)
-    except OSError as error:
-        raise InvalidInputError(f"{path} cannot be read: {error.strerror}.") from None
-    known = (*CONFIG_KEYS, *more)
-    unknown = [key for key in found if key not in known]
-    if unknown:
-        raise InvalidInputError(
-            f"{path} has the unknown key {unknown[0]!r}; it may hold {', '.join(known)}."
-        )
-    kinds: dict[str, type | tuple[type, ...]] = {
-        "epsilon": (int, float),
-        "delta": (int, float),
-        "seed": int,
-        "private_losses": bool,
-        "classes": (int, str, list),
-        "directed": bool,
-        "settings": dict,
-        **more,
-    }
-    for key, value in found.items():
-        kind = kinds.get(key, str)
-        if isinstance(value, bool) != (kind is bool) or not isinstance(value, kind):
-            raise InvalidInputError(f"{path}: {key!r} cannot be {_validate.shown(value)}.")
-    return found

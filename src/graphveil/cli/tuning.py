@@ -9,6 +9,7 @@ import click
 
 from graphveil._errors import InvalidInputError
 from graphveil._inputs import at_home
+from graphveil._schema import NUMBER, Schema
 from graphveil.cli._asked import check_setting, merged, method_named
 from graphveil.cli._notices import notices
 from graphveil.cli._shared import (
@@ -34,15 +35,15 @@ if TYPE_CHECKING:
     from graphveil.runs import Arranged, Source
     from graphveil.tuning import Tuning, Winner
 
-_KINDS: dict[str, type | tuple[type, ...]] = {
+_CONFIG: Schema = {
     "vary": dict,
-    "trials": (int, float),
+    "trials": NUMBER,
     "public_validation": bool,
     "public_data": str,
     "fixed": bool,
     "sampler": str,
     "law": str,
-    "score_share": (int, float),
+    "score_share": NUMBER,
 }
 _SAID = {
     "private": "on private validation records, through noise of {noise:.2%}; charged with the "
@@ -117,7 +118,7 @@ def tune(
     graphveil tune dp-mlp --data pubmed --epsilon 2 --trials 20 --public-data social \\
         --vary learning_rate=0.002..0.2 --out runs/tuned
     """
-    asked = merged(config, {"method": method, **given}, sets, _KINDS)
+    asked = merged(config, {"method": method, **given}, sets, _CONFIG)
     tuning = _tuning(asked, vary)
     for name in ("data", "out"):
         if not asked.get(name):
