@@ -138,7 +138,7 @@ def compare(
         epsilons=budgets,
         delta=delta,
         seeds=seeds,
-        track=bar("comparing"),
+        progress=bar("comparing"),
     )
     _some_ran(rows)
     rows = bench.rank(rows)
@@ -147,7 +147,7 @@ def compare(
         "data": data,
         "split": split,
         "seeds": seeds,
-        "rows": [row_json(row) for row in rows],
+        "rows": [row.json() for row in rows],
         "remarks": remarks,
         "note": bench.CAUTION,
     }
@@ -254,7 +254,7 @@ def sweep(
         epsilon=epsilon,
         delta=delta,
         seeds=seeds,
-        track=bar(f"varying {key}"),
+        progress=bar(f"varying {key}"),
     )
     _some_ran(rows)
     refusals = [f"{key} = {row.setting[key]}: {row.refused}" for row in rows if row.refused]
@@ -263,7 +263,7 @@ def sweep(
         "method": kind.name,
         "vary": key,
         "seeds": seeds,
-        "rows": [row_json(row) for row in rows],
+        "rows": [row.json() for row in rows],
         "remarks": refusals,
         "note": bench.CAUTION,
     }
@@ -288,7 +288,7 @@ def sweep(
 
 def _title(name: str, data: str, rows: list[Row]) -> str:
     """What a plot of one method shows; a claimed epsilon is called one."""
-    budget = rows[0].budget
+    budget = rows[0].target_epsilon
     if budget is None:
         return f"{name} on {data}"
     claimed = any(row.claimed_epsilon is not None for row in rows)
@@ -360,37 +360,10 @@ def _draw(rows: list[Row], folder: Path, data: str, names: list[str] | None) -> 
     private = [row for row in rows if row.best]
     in_the_open = [row for row in rows if not row.private and row.mean is not None]
     if private and in_the_open:
-        widest = max(private, key=lambda row: row.budget or 0.0)
+        widest = max(private, key=lambda row: row.target_epsilon or 0.0)
         honest = max(in_the_open, key=lambda row: row.mean or 0.0)
         drawn.append(plots.class_accuracy(widest, honest, folder / PLOTS[1], data, names))
     return drawn
-
-
-def row_json(row: Row) -> dict[str, Any]:
-    """A row of a table, for programs."""
-    return {
-        "method": row.method,
-        "name": row.name,
-        "private": row.private,
-        "setting": dict(row.setting),
-        "unit": row.unit if row.private else None,
-        "target_epsilon": row.budget,
-        "epsilon": row.epsilon,
-        "delta": row.delta,
-        "claimed_epsilon": row.claimed_epsilon,
-        "noise_multiplier": row.noise_multiplier,
-        "mean": row.mean,
-        "deviation": row.deviation,
-        "accuracies": list(row.accuracies),
-        "scores": {metric: list(values) for metric, values in row.scores.items()},
-        "train_share": row.train_share,
-        "class_accuracy": list(row.class_accuracy),
-        "class_share": list(row.class_share),
-        "seconds": round(row.seconds, 3),
-        "void_because": list(row.void_because),
-        "refused": row.refused,
-        "best": row.best,
-    }
 
 
 def _cells(row: Row, ranked: bool = False) -> list[str]:
@@ -398,7 +371,13 @@ def _cells(row: Row, ranked: bool = False) -> list[str]:
     auc = row.score("roc_auc")[0]
     area = [("" if auc is None else f"{auc:.3f}")] if ranked else []
     if row.mean is None:
-        return ["-" if row.budget is None else f"{row.budget:g}", "", "refused", *area, ""]
+        return [
+            "-" if row.target_epsilon is None else f"{row.target_epsilon:g}",
+            "",
+            "refused",
+            *area,
+            "",
+        ]
     accuracy = f"{100 * row.mean:.1f}"
     if row.deviation is not None:
         accuracy += f" ± {100 * row.deviation:.1f}"

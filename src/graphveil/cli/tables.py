@@ -11,7 +11,6 @@ import click
 from graphveil._errors import InvalidInputError, ToleranceError
 from graphveil.cli._asked import check_setting, method_named
 from graphveil.cli._shared import bar, figure, force_option, json_option, root_option, show_table
-from graphveil.cli.comparing import row_json
 from graphveil.cli.training import check_file
 
 if TYPE_CHECKING:
@@ -58,11 +57,11 @@ def bench(
     from graphveil import bench as benches
 
     if description is None:
-        known = benches.described()
+        known = benches.titles()
         rows = [[name, title] for name, title in known.items()]
         show_table({"tables": known}, as_json, "Tables known by name", ["name", "title"], rows)
         return
-    table = benches.chosen(benches.read(description), data=data, only=only)
+    table = benches.select(benches.read(description), data=data, only=only)
     if seeds is not None:
         table = replace(table, seeds=seeds)
     table = replace(table, lines=tuple(_checked(line) for line in table.lines))
@@ -73,7 +72,7 @@ def bench(
     found = table.run(
         root=root,
         seed=seed,
-        track=bar("measuring"),
+        progress=bar("measuring"),
         memory=None if out is None else benches.Notes(out),
     )
     missed = table.missed(found)
@@ -85,7 +84,7 @@ def bench(
         "rows": [
             {
                 "data": name,
-                **row_json(row),
+                **row.json(),
                 "published": line.published.get(name),
                 "at_least": line.at_least.get(name),
             }
@@ -120,9 +119,11 @@ def _checked(line: Line) -> Line:
     """The line with settings as the method takes them, or one line on what is wrong."""
     from dataclasses import replace
 
-    kind = method_named(line.asked.method)
-    settings = {key: check_setting(kind, key, value) for key, value in line.asked.settings.items()}
-    return replace(line, asked=replace(line.asked, settings=settings))
+    kind = method_named(line.request.method)
+    settings = {
+        key: check_setting(kind, key, value) for key, value in line.request.settings.items()
+    }
+    return replace(line, request=replace(line.request, settings=settings))
 
 
 def _check_plot(plot: str, table: Table, force: bool) -> None:
