@@ -197,9 +197,10 @@ def check_setting(kind: type[Method], key: str, value: Any) -> Any:
             f"The method '{kind.name}' has no setting {key!r}; its settings are {listed}."
         )
     hint = typing.get_type_hints(kind)[key]
-    if type(None) in _members(hint) and (value is None or str(value).lower() == "none"):
+    members, optional = _members(hint)
+    if optional and (value is None or str(value).lower() == "none"):
         return None
-    if not any(_fits(value, member) for member in _members(hint)):
+    if not any(_fits(value, member) for member in members):
         raise InvalidInputError(
             f"The setting '{key}' must be {_rule(hint)}. Got {_validate.shown(value)} instead."
         )
@@ -215,10 +216,11 @@ _KINDS: dict[Any, tuple[tuple[type, ...], str]] = {
 _ANY = ((int, float, dict, list, str), "a number, a word, or a list or table of numbers")
 
 
-def _members(hint: Any) -> tuple[Any, ...]:
-    """What a type hint allows, one by one."""
+def _members(hint: Any) -> tuple[list[Any], bool]:
+    """What a type hint allows, one by one, and whether it allows none, too."""
     union = typing.get_origin(hint) in (typing.Union, types.UnionType)
-    return typing.get_args(hint) if union else (hint,)
+    members = typing.get_args(hint) if union else (hint,)
+    return [member for member in members if member is not type(None)], type(None) in members
 
 
 def _fits(value: Any, member: Any) -> bool:
@@ -236,15 +238,15 @@ def _fits(value: Any, member: Any) -> bool:
 
 def _rule(hint: Any, within: str | None = None) -> str:
     """What a setting must be, in words."""
+    members, optional = _members(hint)
     words = [
         "one of " + ", ".join(map(repr, typing.get_args(member)))
         if typing.get_origin(member) is Literal
         else _KINDS.get(member, _ANY)[1]
-        for member in _members(hint)
-        if member is not type(None)
+        for member in members
     ]
     interval = f" in {within}" if within else ""
-    return " or ".join(words) + interval + (", or none" if type(None) in _members(hint) else "")
+    return " or ".join(words) + interval + (", or none" if optional else "")
 
 
 # --- help -----------------------------------------------------------------------------------------
@@ -270,7 +272,7 @@ class MethodCommand(click.Command):
             return
         with formatter.section("Methods"):
             formatter.write_text(f"{describe_methods()}.")
-            formatter.write_text(f"graphveil {ctx.info_name} NAME --help lists the settings.")
+            formatter.write_text("graphveil train NAME --help lists the settings of one.")
 
 
 def describe_settings(kind: type[Method]) -> list[tuple[str, str]]:

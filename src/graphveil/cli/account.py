@@ -9,7 +9,7 @@ import click
 
 from graphveil._errors import InvalidInputError
 from graphveil._inputs import TEXT, json_of, read_text
-from graphveil.cli._options import json_option, together
+from graphveil.cli import _options as option
 from graphveil.cli._output import Result, figure
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ _SEARCHED: dict[str, tuple[float, float]] = {
 _rate = click.option(
     "--rate", type=float, help="Probability with which each loss term is drawn (Poisson)."
 )
-_shared = together(
+_shared = option.together(
     click.option(
         "--removed",
         type=int,
@@ -50,7 +50,7 @@ _shared = together(
         help="Standard deviation of the noise, in units of the clipping bound.",
     ),
     click.option("--delta", type=float, required=True, help="Below 1/n for n people, e.g. 1e-6."),
-    json_option,
+    option.as_json,
 )
 
 

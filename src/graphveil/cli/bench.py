@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from graphveil._errors import InvalidInputError, ToleranceError
-from graphveil.cli._options import force_option, json_option, root_option
+from graphveil.cli import _options as option
 from graphveil.cli._output import Result, bar, check_file, check_picture, figure, plural
 from graphveil.cli._rows import percent
 from graphveil.cli._settings import check_settings, method_named
@@ -23,15 +23,15 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("description", required=False)
-@root_option
+@option.root
 @click.option("--out", help="A file of results, a line each; what is in it is not run again.")
 @click.option("--data", multiple=True, help="Only these graphs of the table; repeat.")
 @click.option("--only", multiple=True, help="Only runs whose name contains this; repeat.")
 @click.option("--seeds", type=int, help="Runs of each, instead of what the description says.")
 @click.option("--seed", type=int, default=0, show_default=True, help="The first of them.")
 @click.option("--plot", help="A file for a plot: .png, .svg or .pdf.")
-@force_option
-@json_option
+@option.force
+@option.as_json
 def bench(
     description: str | None,
     root: str | None,

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from graphveil.cli._options import json_option
+from graphveil.cli import _options as option
 from graphveil.cli._output import Result, figure
 
 
@@ -107,12 +107,12 @@ def _claim_command(name: str, summary: str, needed: str, optional: str) -> click
         result.show(as_json)
 
     options: list[click.Parameter] = []
-    for option in [*needed.split(), *optional.split()]:
-        kind, text = _HELP[option]
+    for word in [*needed.split(), *optional.split()]:
+        kind, text = _HELP[word]
         flag = {"is_flag": True, "default": None} if kind is bool else {"type": kind}
-        required = option in needed.split()
-        options.append(click.Option([f"--{option}"], required=required, help=text, **flag))
-    return json_option(click.Command(name, callback=command, params=options, help=summary))
+        required = word in needed.split()
+        options.append(click.Option([f"--{word}"], required=required, help=text, **flag))
+    return option.as_json(click.Command(name, callback=command, params=options, help=summary))
 
 
 for _name, _paper in _PAPERS.items():

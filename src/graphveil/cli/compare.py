@@ -9,16 +9,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from graphveil._errors import InvalidInputError
+from graphveil.cli import _options as option
 from graphveil.cli._notices import notices
-from graphveil.cli._options import (
-    data_option,
-    delta_option,
-    force_option,
-    json_option,
-    seeds_options,
-    set_option,
-    source_options,
-)
 from graphveil.cli._output import Result, bar, check_file, plural, require_plots, write_json
 from graphveil.cli._rows import check_ran, cost_cells, percent, plan_first, seconds_of
 from graphveil.cli._runs import source
@@ -44,21 +36,20 @@ PLOTS = ("privacy-utility.png", "class-accuracy.png")
 
 
 @click.command(cls=MethodCommand)
-@data_option
+@option.data
 @click.option("--epsilon", "epsilons", type=float, multiple=True, required=True, help="Repeatable.")
-@delta_option
+@option.delta
 @click.option(
     "--methods",
-    help="NAME or NAME:KEY=VALUE+KEY=VALUE, with commas. Default: all for such data, but for "
-    "graph-split.",
+    help="NAME or NAME:KEY=VALUE+KEY=VALUE, with commas. Default: what there is for such data.",
 )
-@seeds_options
-@source_options
-@set_option
+@option.seeds
+@option.source
+@option.sets
 @click.option("--out", help="Write the results there as JSON, too.")
 @click.option("--plots", help="A directory for plots: over epsilon, and by class.")
-@force_option
-@json_option
+@option.force
+@option.as_json
 @notices()
 def compare(
     epsilons: tuple[float, ...],

@@ -7,13 +7,7 @@ from typing import Any
 
 import click
 
-from graphveil.cli._options import (
-    data_option,
-    delta_option,
-    force_option,
-    json_option,
-    source_options,
-)
+from graphveil.cli import _options as option
 from graphveil.cli._output import Result, bar, check_picture
 from graphveil.cli._runs import source
 from graphveil.cli._settings import MethodCommand, is_private, make, parse_methods
@@ -25,16 +19,16 @@ NOTE = (
 
 
 @click.command(cls=MethodCommand)
-@data_option
+@option.data
 @click.option("--methods", required=True, help="NAME or NAME:KEY=VALUE+KEY=VALUE, with commas.")
 @click.option("--epsilon", type=float, help="What each private run may spend.")
-@delta_option
+@option.delta
 @click.option("--every", type=int, default=5, show_default=True, help="Steps between two looks.")
 @click.option("--seed", type=int, default=0, show_default=True)
-@source_options
+@option.source
 @click.option("--out", required=True, help="A file for the picture: .png, .svg or .pdf.")
-@force_option
-@json_option
+@option.force
+@option.as_json
 def curves(
     methods: str,
     epsilon: float | None,

@@ -7,14 +7,8 @@ from typing import Any
 
 import click
 
+from graphveil.cli import _options as option
 from graphveil.cli._notices import notices
-from graphveil.cli._options import (
-    classes_option,
-    directed_option,
-    force_option,
-    json_option,
-    root_option,
-)
 from graphveil.cli._output import Result, bar, check_file
 from graphveil.cli._runs import is_cataloged
 
@@ -32,7 +26,7 @@ def data() -> None:
 
 
 @data.command("list")
-@json_option
+@option.as_json
 def list_(as_json: bool) -> None:
     """Every data set of the catalog: its size, and what a record is."""
     from graphveil.data.catalog import CATALOG
@@ -63,10 +57,10 @@ def list_(as_json: bool) -> None:
 
 @data.command("show")
 @click.argument("source", metavar="NAME|PATH")
-@root_option
-@classes_option
-@directed_option
-@json_option
+@option.root
+@option.classes
+@option.directed
+@option.as_json
 @notices()
 def show_(
     source: str, root: str | None, classes: str | None, directed: bool | None, as_json: bool
@@ -107,15 +101,15 @@ def build() -> None:
 @click.option("--id", default="id", show_default=True, help="The column of ids.")
 @click.option("--text", default="text", show_default=True, help="The column of texts.")
 @click.option("--label", help="The column of labels; else the column label, if there is one.")
-@classes_option
+@option.classes
 @click.option("--min-class", type=int, default=0, help="Leave out smaller classes.")
 @click.option("--dimension", type=int, help="Columns, for hash; 1024 unless told.")
 @click.option("--vocabulary", help="Words and frequencies of public text, for tfidf.")
 @click.option("--vectors", help="A file of fastText (.vec) or GloVe, for vectors.")
 @click.option("--model", help="For sentence: a folder, an installed package, or a cached name.")
 @click.option("--directed", is_flag=True, help="Links go from source to target only.")
-@force_option
-@json_option
+@option.force
+@option.as_json
 @notices()
 def build_text(
     documents: str,
@@ -158,8 +152,8 @@ def build_text(
 @click.option("--id", default="id", show_default=True, help="The column of ids.")
 @click.option("--text", default="text", show_default=True, help="The column of texts.")
 @click.option("--dimension", type=int, default=1024, show_default=True, help="How many words.")
-@force_option
-@json_option
+@option.force
+@option.as_json
 def build_vocabulary(
     documents: str, out: str, dimension: int, force: bool, as_json: bool, **columns: str
 ) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from graphveil._errors import InvalidInputError
-from graphveil.cli._options import force_option, json_option, root_option
+from graphveil.cli import _options as option
 from graphveil.cli._output import Result, bar, check_file, require_plots, write_json
 from graphveil.cli._runs import describe, run_json, same_tests
 
@@ -54,9 +54,9 @@ _COLUMNS = (
 )
 @click.option("--epochs", type=int, help="Steps of gnn (200), points of integrated (50).")
 @click.option("--seed", type=int, default=0, show_default=True, help="Draws where gnn starts.")
-@root_option
-@force_option
-@json_option
+@option.root
+@option.force
+@option.as_json
 def explain(
     run: str,
     against: str,

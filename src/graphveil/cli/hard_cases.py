@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from graphveil._errors import InvalidInputError
-from graphveil.cli._options import force_option, json_option, root_option
+from graphveil.cli import _options as option
 from graphveil.cli._output import Result, check_picture, plural, tracked
 from graphveil.cli._runs import check_distinct, describe, run_json, same_tests
 from graphveil.cli._settings import is_private
@@ -33,9 +33,9 @@ _SHARES = ("stay_hard", "hard_in_the_open", "jaccard", "expected_both", "over_ex
     show_default=True,
     help="A node is hard for a side if at least this share of its runs get it wrong.",
 )
-@root_option
-@force_option
-@json_option
+@option.root
+@option.force
+@option.as_json
 def hard_cases(
     runs: tuple[str, ...],
     against: tuple[str, ...],

@@ -10,7 +10,7 @@ import click
 
 from graphveil._errors import InvalidInputError
 from graphveil._inputs import read_text
-from graphveil.cli._options import force_option, json_option
+from graphveil.cli import _options as option
 from graphveil.cli._output import Result, check_file, figure, plural, write_text
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ def ledger() -> None:
 @click.option("--delta", required=True, type=float, help="Below 1/units.")
 @click.option("--unit", help="node, edge-directed, edge-undirected or graph; else the first run's.")
 @click.option("--who", help="Whose data it is, for everybody to read: one line.")
-@json_option
+@option.as_json
 def open_(
     path: str,
     name: str,
@@ -81,7 +81,7 @@ def _who(account: Account) -> str:
 @ledger.command(name="show")
 @_path
 @click.option("--account", help="One account only.")
-@json_option
+@option.as_json
 def show_(path: str, account: str | None, as_json: bool) -> None:
     """What is spent, and what is left."""
     from graphveil.privacy.ledger import Ledger
@@ -178,7 +178,7 @@ def _add_account(result: Result, account: Account, cost: dict[str, Any]) -> None
 @click.option("--head", help="A hash that was noted earlier: it must still be there.")
 @click.option("--at-least", type=int, help="So many entries there must be.")
 @click.option("--runs", multiple=True, metavar="DIR...", help="Run directories to compare with it.")
-@json_option
+@option.as_json
 def verify(
     path: str,
     more: tuple[str, ...],
@@ -217,8 +217,8 @@ def verify(
 @ledger.command()
 @_path
 @click.option("--out", help="A file; without it the JSON goes to stdout.")
-@force_option
-@json_option
+@option.force
+@option.as_json
 def export(path: str, out: str | None, force: bool, as_json: bool) -> None:
     """The whole ledger as JSON, with the chain."""
     from graphveil.privacy.ledger import Ledger
@@ -246,7 +246,7 @@ def export(path: str, out: str | None, force: bool, as_json: bool) -> None:
 @ledger.command(name="import")
 @_path
 @click.argument("exported")
-@json_option
+@option.as_json
 def import_(path: str, exported: str, as_json: bool) -> None:
     """Make the ledger PATH from a file that export wrote."""
     from graphveil.privacy.ledger import Ledger

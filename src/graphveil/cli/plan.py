@@ -9,13 +9,7 @@ import click
 
 from graphveil import _validate
 from graphveil._errors import InvalidInputError
-from graphveil.cli._options import (
-    config_option,
-    delta_option,
-    force_option,
-    json_option,
-    set_option,
-)
+from graphveil.cli import _options as option
 from graphveil.cli._output import Result, bar, check_page, plural, write_text
 from graphveil.cli._runs import add_cost
 from graphveil.cli._settings import MethodCommand, make_asked, merge, method_named
@@ -40,12 +34,12 @@ _SIZES = ("nodes", "features", "classes")
     help="Whether edges have a direction; the unit edge asks for it.",
 )
 @click.option("--epsilon", type=float, help="What may be spent.")
-@delta_option
-@set_option
-@config_option
+@option.delta
+@option.sets
+@option.config
 @click.option("--html", help="A page with sliders around this plan.")
-@force_option
-@json_option
+@option.force
+@option.as_json
 def plan(
     method: str | None,
     config: str | None,

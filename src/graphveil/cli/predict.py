@@ -10,13 +10,7 @@ import click
 
 from graphveil._errors import InvalidInputError
 from graphveil._inputs import at_home
-from graphveil.cli._options import (
-    data_option,
-    force_option,
-    json_option,
-    ledger_options,
-    root_option,
-)
+from graphveil.cli import _options as option
 from graphveil.cli._output import Result, check_file, say, write_text
 from graphveil.cli._runs import add_cost, add_ledger, is_cataloged, is_same_place
 
@@ -26,8 +20,8 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("run")
-@data_option
-@root_option
+@option.data
+@option.root
 @click.option(
     "--mode",
     type=click.Choice(["cached", "visible", "noisy", "disjoint"]),
@@ -38,9 +32,9 @@ if TYPE_CHECKING:
 )
 @click.option("--epsilon", type=float, help="What a noisy prediction may spend.")
 @click.option("--out", help="A CSV file; without it the table goes to stdout.")
-@ledger_options
-@force_option
-@json_option
+@option.ledger
+@option.force
+@option.as_json
 def predict(
     run: str,
     data: str,

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from graphveil.cli._options import force_option, json_option
+from graphveil.cli import _options as option
 from graphveil.cli._output import Result, check_page, figure, tracked, write_text
 from graphveil.cli._runs import check_distinct
 
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 @click.command()
 @click.argument("runs", nargs=-1, required=True)
 @click.option("--out", required=True, help="The page, an HTML file.")
-@force_option
-@json_option
+@option.force
+@option.as_json
 def report(runs: tuple[str, ...], out: str, force: bool, as_json: bool) -> None:
     """A page about runs, to hand on: what is promised, and what it costs.
 

@@ -7,16 +7,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from graphveil._inputs import toml_value
+from graphveil.cli import _options as option
 from graphveil.cli._notices import notices
-from graphveil.cli._options import (
-    data_option,
-    delta_option,
-    force_option,
-    json_option,
-    seeds_options,
-    set_option,
-    source_options,
-)
 from graphveil.cli._output import Result, bar, check_file, check_picture, plural, write_json
 from graphveil.cli._rows import check_ran, cost_cells, percent, plan_first, seconds_of
 from graphveil.cli._runs import source
@@ -35,17 +27,17 @@ if TYPE_CHECKING:
 
 @click.command(cls=MethodCommand)
 @click.argument("method")
-@data_option
+@option.data
 @click.option("--vary", required=True, metavar="KEY=V1,V2,...", help="A setting and its values.")
 @click.option("--epsilon", type=float, help="What each run may spend.")
-@delta_option
-@seeds_options
-@source_options
-@set_option
+@option.delta
+@option.seeds
+@option.source
+@option.sets
 @click.option("--out", help="Write the results there as JSON, too.")
 @click.option("--plot", help="A file for a plot, .png, .svg or .pdf.")
-@force_option
-@json_option
+@option.force
+@option.as_json
 @notices()
 def sweep(
     method: str,

@@ -7,8 +7,8 @@ from typing import Any
 
 import click
 
+from graphveil.cli import _options as option
 from graphveil.cli._notices import notices
-from graphveil.cli._options import delta_option, force_option, json_option, run_options
 from graphveil.cli._output import Result, bar, say
 from graphveil.cli._runs import add_accuracy, add_cost, add_ledger, check_account, source
 from graphveil.cli._settings import MethodCommand, make_asked, merge, method_named, require
@@ -17,9 +17,9 @@ from graphveil.cli._settings import MethodCommand, make_asked, merge, method_nam
 @click.command(cls=MethodCommand)
 @click.argument("method", required=False)
 @click.option("--epsilon", type=float, help="What may be spent.")
-@delta_option
-@run_options
-@force_option
+@option.delta
+@option.run
+@option.force
 @click.option("--resume", is_flag=True, help="Go on with a run that was killed.")
 @click.option(
     "--private-losses",
@@ -27,7 +27,7 @@ from graphveil.cli._settings import MethodCommand, make_asked, merge, method_nam
     default=None,
     help="Write the loss of every step, for your eyes only.",
 )
-@json_option
+@option.as_json
 def train(
     method: str | None,
     config: str | None,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from graphveil.cli._options import force_option, json_option, root_option
+from graphveil.cli import _options as option
 from graphveil.cli._output import Result, check_picture, figure, tracked
 from graphveil.cli._runs import run_json
 from graphveil.cli._settings import is_private
@@ -13,12 +13,12 @@ from graphveil.cli._settings import is_private
 @click.command()
 @click.argument("runs", nargs=-1, required=True)
 @click.option("--out", required=True, help="The picture: .png, .svg or .pdf.")
-@root_option
+@option.root
 @click.option(
     "--nodes", type=int, default=2000, show_default=True, help="How many test nodes, at most."
 )
-@force_option
-@json_option
+@option.force
+@option.as_json
 def tsne(
     runs: tuple[str, ...], out: str, root: str | None, nodes: int, force: bool, as_json: bool
 ) -> None:

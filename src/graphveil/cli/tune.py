@@ -9,8 +9,8 @@ import click
 
 from graphveil._errors import InvalidInputError
 from graphveil._schema import NUMBER, Schema
+from graphveil.cli import _options as option
 from graphveil.cli._notices import notices
-from graphveil.cli._options import delta_option, force_option, json_option, run_options
 from graphveil.cli._output import Result, bar, figure, say
 from graphveil.cli._runs import (
     add_accuracy,
@@ -56,7 +56,7 @@ _SCORED = {
 @click.command(cls=MethodCommand)
 @click.argument("method", required=False)
 @click.option("--epsilon", type=float, help="What the whole may spend, all trials included.")
-@delta_option
+@option.delta
 @click.option(
     "--vary",
     multiple=True,
@@ -85,9 +85,9 @@ _SCORED = {
     help="Of the secret number. logarithmic (the default) costs less, geometric is less often 1.",
 )
 @click.option("--score-share", type=float, help="Of a trial's budget, for its score. Default: 0.1.")
-@run_options
-@force_option
-@json_option
+@option.run
+@option.force
+@option.as_json
 @notices()
 def tune(
     method: str | None,
