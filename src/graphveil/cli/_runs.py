@@ -113,6 +113,12 @@ def add_ledger(result: Result, charged: Mapping[str, str] | None) -> None:
     )
 
 
+def add_out(result: Result, out: str) -> None:
+    """The directory of a run."""
+    end = "certificate.txt says what is promised, and to whom"
+    result.add("out", out, "written to", lambda path: f"{path}: {end}")
+
+
 def add_accuracy(result: Result, metrics: Mapping[str, Any]) -> None:
     """How many test records are right."""
     accuracy = metrics["test_accuracy"]

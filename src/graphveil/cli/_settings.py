@@ -265,7 +265,7 @@ class MethodCommand(click.Command):
         from graphveil.methods import METHODS
 
         super().format_epilog(ctx, formatter)
-        name = next((word for word in ctx.meta["graphveil.words"] if word in METHODS), None)
+        name = next((word for word in ctx.meta.get("graphveil.words", ()) if word in METHODS), None)
         if name is not None:
             with formatter.section(f"Settings of {name}, by --set KEY=VALUE"):
                 formatter.write_dl(describe_settings(METHODS[name]))

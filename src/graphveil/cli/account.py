@@ -97,8 +97,9 @@ def account(
         event = _step(noise_multiplier=noise_multiplier, **step)
     event = repeated(event, steps)
     priced = price(event, delta)
-    result = Result("What the run costs", event=to_json(event), notes=list(priced.notes))
+    result = Result("What the run costs")
     _add_price(result, priced)
+    result.update({"notes": list(priced.notes), "event": to_json(event)})
     result.show(as_json)
 
 

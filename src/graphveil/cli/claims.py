@@ -88,7 +88,7 @@ def _claim_command(name: str, summary: str, needed: str, optional: str) -> click
         from graphveil.privacy.claims import CLAIMS
 
         claim = CLAIMS[name](**{key: value for key, value in settings.items() if value is not None})
-        result = Result("Claimed and proven", delta=claim.delta, paper=claim.paper)
+        result = Result("Claimed and proven")
         result.add(
             "claimed_epsilon",
             claim.claimed_epsilon,
@@ -100,6 +100,7 @@ def _claim_command(name: str, summary: str, needed: str, optional: str) -> click
             result.row("proven epsilon", "none")
         for key, value in claim.further.items():
             result.add(key, value, key.replace("_", " "), "{:.4g}".format)
+        result.update({"delta": claim.delta, "paper": claim.paper})
         result.add("formula", claim.formula, "formula")
         result.add("flaw", claim.flaw, "flaw")
         result.add("as_run", claim.as_run, "as run")

@@ -10,7 +10,7 @@ import click
 from graphveil.cli import _options as option
 from graphveil.cli._notices import notices
 from graphveil.cli._output import Result, bar, say
-from graphveil.cli._runs import add_accuracy, add_cost, add_ledger, check_account, source
+from graphveil.cli._runs import add_accuracy, add_cost, add_ledger, add_out, check_account, source
 from graphveil.cli._settings import MethodCommand, make_asked, merge, method_named, require
 
 
@@ -44,8 +44,8 @@ def train(
     graphveil train --config run.toml --seed 1 --out runs/second
     """
     asked = merge(config, {"method": method, **given}, sets)
-    if sys.stderr.isatty() and not as_json:  # loading torch takes seconds
-        say(f"training {asked.get('method', '')} on {asked.get('data', '')}")
+    if sys.stderr.isatty() and not as_json and {"method", "data"} <= asked.keys():
+        say(f"training {asked['method']} on {asked['data']}")  # loading torch takes seconds
     _train(asked, resume, force).show(as_json)
 
 
@@ -91,8 +91,7 @@ def _train(asked: dict[str, Any], resume: bool, force: bool) -> Result:
     add_cost(result, certificate)
     add_ledger(result, runs.charged_to(asked["out"]))
     result.add("seconds", metrics["seconds"], "seconds", "{:.1f}".format)
-    end = ": certificate.txt says what is promised, and to whom"
-    result.add("out", asked["out"], "written to", lambda out: out + end)
+    add_out(result, asked["out"])
     if UNNAMED in certificate.public:
         result.row("classes", "class numbers only; to publish names: --classes a,b,c")
     if metrics["test_accuracy"] is not None:

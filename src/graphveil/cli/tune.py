@@ -15,6 +15,7 @@ from graphveil.cli._output import Result, bar, figure, say
 from graphveil.cli._runs import (
     add_accuracy,
     add_ledger,
+    add_out,
     check_account,
     is_cataloged,
     is_same_place,
@@ -119,11 +120,11 @@ def tune(
     check_account(asked)
     where = {key: asked.get(key) for key in ("ledger", "account")} | {"force": force}
     search = _search_public if tuning.scores == "public-data" else _search_charged
-    method_, metrics, winner, trial_epsilon = search(tuning, origin, asked["out"], where)
-    certificate = method_.certificate_
+    tuned, metrics, winner, trial_epsilon = search(tuning, origin, asked["out"], where)
+    certificate = tuned.certificate_
     result = Result(
-        f"{method_.name} tuned on {origin.data}",
-        method=method_.name,
+        f"{tuned.name} tuned on {origin.data}",
+        method=tuned.name,
         data=origin.data,
         seed=tuning.seed,
         scores=tuning.scores,
@@ -151,8 +152,7 @@ def tune(
         "scored",
         lambda noise: scored.format(public_data=tuning.public_data, noise=noise),
     )
-    end = ": certificate.txt says what is promised, and to whom"
-    result.add("out", asked["out"], "written to", lambda out: out + end)
+    add_out(result, asked["out"])
     result.row("note", f"The accuracy was {metrics['note']}.")
     result.show(as_json)
 

@@ -99,3 +99,9 @@ def test_train_says_at_once_what_it_does(run, monkeypatch):
     assert run(line)[2].splitlines()[0] == "graphveil: training dp-gnn on social"
     assert "training" not in run(f"{line} --json")[2]
     assert seen == ["dp-gnn"] * 3
+
+
+def test_the_docs_list_the_same_commands(request):
+    text = (request.config.rootpath / "docs" / "cli.md").read_text()
+    lines = [f"    graphveil {name:<12s} {COMMANDS[name][1]}\n" for name in COMMANDS]
+    assert "".join(lines) in text
