@@ -76,7 +76,8 @@ def compare(
     from graphveil import bench
 
     origin = source(given)
-    chosen = _choose(methods or ",".join(compared_methods(_record(origin))), parse(sets))
+    names = ",".join(compared_methods(_record(origin))) if methods is None else methods
+    chosen = _choose(names, parse(sets))
     _check_outputs(out, plots, force)
     targets = sorted(set(epsilons))
     plan_first(_make_all(chosen, targets, delta, origin.seed), origin)
@@ -99,8 +100,8 @@ def compare(
     result.add("remarks", bench.remarks(rows), "note")
     written = []
     if plots is not None:
-        names = getattr(graph, "class_names", None)
-        written = [str(path) for path in _draw(rows, Path(plots), origin.data, names)]
+        labels = getattr(graph, "class_names", None)
+        written = [str(path) for path in _draw(rows, Path(plots), origin.data, labels)]
         result.add("plots", list(written))
     if written or out is not None:
         result.note(f"Written to {', '.join([*written, *([] if out is None else [out])])}.")
@@ -135,7 +136,7 @@ def _make_all(
 ) -> list[Method]:
     """Every method that will be trained; of those in the open, one."""
     return [
-        make(kind, settings, seed=seed, epsilon=epsilon, delta=delta if epsilon else None)
+        make(kind, settings, seed=seed, epsilon=epsilon, delta=None if epsilon is None else delta)
         for kind, settings in chosen
         for epsilon in (epsilons if is_private(kind) else [None])
     ]
