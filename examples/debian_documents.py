@@ -80,10 +80,10 @@ notes = bench.Notes("results.jsonl")
 found = table.run(memory=notes)
 print(f"{'':44s}" + "".join(f"{name:>16s}" for name in table.data))
 for line in zip(*found, strict=True):
-    budget = "" if line[0].budget is None else f", epsilon {line[0].budget:g}"
+    spent = "" if line[0].target_epsilon is None else f", epsilon {line[0].target_epsilon:g}"
     cells = [row.score(table.metric) for row in line]
     print(
-        f"{line[0].label + budget:44s}"
+        f"{line[0].label + spent:44s}"
         + "".join(
             f"{100 * (mean or 0):10.1f} ± {100 * (spread or 0):3.1f}" for mean, spread in cells
         )

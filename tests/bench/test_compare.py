@@ -14,7 +14,11 @@ def row(method, budget, *accuracies, **more):
     more = {"epsilon": math.inf if budget is None else budget, **more}
     private = budget is not None
     return Row(
-        method=method, private=private, budget=budget, scores={"accuracy": accuracies}, **more
+        method=method,
+        private=private,
+        target_epsilon=budget,
+        scores={"accuracy": accuracies},
+        **more,
     )
 
 
@@ -42,7 +46,7 @@ def test_a_void_certificate_is_never_the_best():
     void = Row(
         method="dp-gnn",
         private=True,
-        budget=8.0,
+        target_epsilon=8.0,
         scores={"accuracy": (0.9,)},
         void_because=("the sampler",),
     )

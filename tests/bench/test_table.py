@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from graphveil._errors import InvalidInputError
-from graphveil.bench import Notes, Row, chosen, described, read
+from graphveil.bench import Notes, Row, read, select, titles
 from graphveil.bench.table import Table
 from graphveil.data.synthetic import social_network
 from graphveil.graph.splits import split
@@ -48,14 +48,14 @@ def test_every_combination_of_what_varies_is_a_row(described_as):
             "[[run]]\nmethod = 'mlp'\npublished = { 'a.npz' = 0.9 }\n"
         )
     )
-    asked = [line.asked for line in table.lines]
+    asked = [line.request for line in table.lines]
     assert len(asked) == 9
-    assert {(a.budget, a.train_share, a.settings["splits"]) for a in asked[:8]} == {
+    assert {(a.epsilon, a.train_share, a.settings["splits"]) for a in asked[:8]} == {
         (e, t, s) for e in (1.0, 8.0) for t in (0.5, 1.0) for s in (2, 4)
     }
     assert all(a.delta == 1e-4 and a.settings["steps"] == 3 for a in asked[:8])
     assert asked[0].varied == {"train_share": 0.5, "splits": 2}
-    assert asked[8].budget is None
+    assert asked[8].epsilon is None
     assert asked[8].delta is None
     assert table.lines[8].published == {"a.npz": 0.9}
 
@@ -105,25 +105,25 @@ def test_an_unknown_name_lists_the_known_ones(tmp_path):
         read(tmp_path)
 
 
-@pytest.mark.parametrize("name", described())
+@pytest.mark.parametrize("name", titles())
 def test_descriptions_of_the_package_hold(name):
     """Every run of every description is one that its method takes."""
     table = read(name)
     for line in table.lines:
-        method = line.asked.made(0)
+        method = line.request.make(0)
         assert method.get_params()["seed"] == 0
     if table.across == "data":
         assert len(table.data) > 1
     elif table.across is not None:
         assert any(
-            table.across in (*line.asked.varied, "epsilon" if line.asked.budget else "")
+            table.across in (*line.request.varied, "epsilon" if line.request.epsilon else "")
             for line in table.lines
         )
 
 
 def test_published_figures_are_those_of_the_paper():
     """Igamberdiev and Habernal, Table 2: spot checks of what was typed in."""
-    lines = {line.asked.name: line.published for line in read("splits-table2").lines}
+    lines = {line.request.name: line.published for line in read("splits-table2").lines}
     assert lines["GCN in the open, Adam"]["cora:full"] == 0.88
     assert lines["the paper's noise, whole graph, claimed 2, SGD"]["pubmed:full"] == 0.38
     assert lines["the paper's noise, 10 groups, claimed 2, Adam"]["citeseer:full"] == 0.36
@@ -188,13 +188,13 @@ def test_a_figure_below_what_is_demanded_is_named(described_as):
 
 def test_part_of_a_table(described_as):
     table = read("splits-table2")
-    part = chosen(table, data=["cora:full"], only=["late"])
+    part = select(table, data=["cora:full"], only=["late"])
     assert part.data == ("cora:full",)
-    assert {line.asked.method for line in part.lines} == {"late-graph"}
+    assert {line.request.method for line in part.lines} == {"late-graph"}
     with pytest.raises(InvalidInputError, match="Nothing is left"):
-        chosen(table, only=["xyz"])
+        select(table, only=["xyz"])
     with pytest.raises(InvalidInputError, match="Nothing is left"):
-        chosen(table, data=["cora"])
+        select(table, data=["cora"])
 
 
 def test_the_training_share_is_trained_on(described_as, graph):

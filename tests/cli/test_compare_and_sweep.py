@@ -122,3 +122,11 @@ def test_one_method_stands_there_under_several_settings(answer, graph):
     assert settings[1]["similarity"] == "half"
     assert {row["unit"] for row in result["rows"]} == {"edge-undirected", None}
     assert sum("weighting=similarity" in remark for remark in result["remarks"]) == 1
+
+
+@pytest.mark.parametrize("methods", [",", ""])
+def test_no_method_at_all_is_refused(run, graph, methods):
+    line = ["compare", "--data", str(graph), "--epsilon", "8", "--methods", methods]
+    code, out, err = run(line)
+    assert (code, out) == (2, "")
+    assert "'--methods' names none" in err

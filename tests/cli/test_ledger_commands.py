@@ -316,7 +316,7 @@ def test_the_command_that_goes_on_is_printed_to_the_letter():
 
 
 def test_say_leaves_a_command_as_it_is(capsys):
-    from graphveil.cli._shared import say
+    from graphveil.cli._output import say
 
     say("two\n lines", "rm 'a  b'")
     assert capsys.readouterr().err == "graphveil: two lines rm 'a  b'\n"

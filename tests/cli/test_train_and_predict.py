@@ -11,8 +11,7 @@ import time
 import numpy as np
 import pytest
 
-from graphveil.cli.comparing import DEFAULT_METHODS
-from graphveil.cli.training import METHOD_NAMES
+from graphveil.cli._settings import compared_methods, describe_methods
 from graphveil.grads.step import PrivateStep
 from graphveil.methods import METHODS
 from graphveil.runs import FILES, LOSSES
@@ -54,11 +53,13 @@ def test_data_list_does_not_load_torch():
 
 def test_every_method_is_named_in_the_help():
     # graph-split is compared where it is asked for.
-    listed = set(",".join(DEFAULT_METHODS.values()).split(","))
-    assert listed == set(METHODS) - {"graph-split"}
-    for record, names in DEFAULT_METHODS.items():
-        assert all(METHODS[name].record == record for name in names.split(","))
-    assert all(name in METHOD_NAMES for name in METHODS)
+    compared = {record: compared_methods(record) for record in ("node", "graph")}
+    assert {*compared["node"], *compared["graph"]} == set(METHODS) - {"graph-split"}
+    for record, names in compared.items():
+        assert all(METHODS[name].record == record for name in names)
+    assert compared["node"][-2:] == ["mlp", "gnn"]
+    assert compared["graph"] == ["graph-dpsgd", "graph-gnn"]
+    assert all(name in describe_methods() for name in METHODS)
 
 
 def test_a_plan_says_what_it_costs_and_touches_no_data(answer, run):

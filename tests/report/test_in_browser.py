@@ -10,7 +10,7 @@ import report_chromium
 from report_cases import trimmed
 from report_chromium import Chromium
 
-from graphveil.cli.training import _plan_rows
+from graphveil.cli.plan import plan_rows
 from graphveil.methods import DPAR, Facts
 from graphveil.privacy.guarantee import round_up
 from graphveil.report import evidence, page, plan_page
@@ -37,7 +37,7 @@ def pages(browser, rendered, tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(plan_page, "_axes", lambda m: trimmed(every(m), ("epsilon", "steps"), 3))
         grid = plan_page.grid(method, facts)
-    (folder / "plan.html").write_text(plan_page.render(method, facts, *grid, _plan_rows))
+    (folder / "plan.html").write_text(plan_page.render(method, facts, *grid, plan_rows))
     return folder
 
 

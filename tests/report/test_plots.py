@@ -24,7 +24,7 @@ def private(budget, mean):
     return Row(
         method="dp-gnn",
         private=True,
-        budget=budget,
+        target_epsilon=budget,
         epsilon=budget - 1e-6,
         scores={"accuracy": (mean, mean + 0.01)},
         class_accuracy=(0.9, 0.4, None),

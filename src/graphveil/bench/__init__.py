@@ -3,7 +3,7 @@
 from graphveil.bench.compare import CAUTION, Row, compare, rank, remarks, sweep
 from graphveil.bench.curves import Curve, loss_curves
 from graphveil.bench.hard_cases import HardCases, hard_cases
-from graphveil.bench.table import Notes, Table, chosen, described, read
+from graphveil.bench.table import Notes, Table, read, select, titles
 
 __all__ = [
     "CAUTION",
@@ -12,13 +12,13 @@ __all__ = [
     "Notes",
     "Row",
     "Table",
-    "chosen",
     "compare",
-    "described",
     "hard_cases",
     "loss_curves",
     "rank",
     "read",
     "remarks",
+    "select",
     "sweep",
+    "titles",
 ]

@@ -15,15 +15,17 @@ import math
 import statistics
 import time
 from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any
-
-from torch_geometric.data import Data
+from dataclasses import asdict, dataclass, field, replace
+from typing import TYPE_CHECKING, Any
 
 from graphveil import _validate
 from graphveil._errors import InvalidInputError, RefusedError
-from graphveil.methods import METHODS, Method
-from graphveil.runs import METRICS, Arranged, Source, measure
+
+if TYPE_CHECKING:
+    from torch_geometric.data import Data
+
+    from graphveil.methods import Method
+    from graphveil.runs import Arranged, Source
 
 CAUTION = (
     "Each epsilon is one run's. Showing such a table, whose accuracies are read off test labels, "
@@ -31,16 +33,21 @@ CAUTION = (
     "settings in advance, or on public data."
 )
 
-Track = Callable[[Iterable[Any]], Iterable[Any]]
+Progress = Callable[[Iterable[Any]], Iterable[Any]]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
-    """One method under one setting, over all seeds."""
+    """One method under one setting, over all seeds.
+
+    ``target_epsilon`` is what each run was allowed to spend, ``epsilon`` what the costliest of them
+    is proven to spend. ``setting`` tells the row from others of the same method or ``name``.
+    ``scores`` has a value for each seed, by metric. ``refused`` says why nothing was run.
+    """
 
     method: str
     private: bool
-    budget: float | None = None
+    target_epsilon: float | None = None
     setting: Mapping[str, Any] = field(default_factory=dict)
     name: str | None = None
     data: str = ""
@@ -61,10 +68,10 @@ class Row:
     @property
     def label(self) -> str:
         """The method, or the name it goes by, with what tells it from others of the same name."""
-        called = self.name or self.method
+        name = self.name or self.method
         if not self.setting:
-            return called
-        return f"{called} ({', '.join(f'{k}={v}' for k, v in self.setting.items())})"
+            return name
+        return f"{name} ({', '.join(f'{k}={v}' for k, v in self.setting.items())})"
 
     @property
     def accuracies(self) -> tuple[float, ...]:
@@ -83,11 +90,23 @@ class Row:
 
     def score(self, metric: str) -> tuple[float | None, float | None]:
         """Mean and standard deviation of one of :data:`METRICS` over the seeds."""
-        found = self.scores.get(_validate.choice("metric", metric, METRICS), ())
+        values = self.scores.get(_validate.choice("metric", metric, metrics()), ())
         return (
-            statistics.fmean(found) if found else None,
-            statistics.stdev(found) if len(found) > 1 else None,
+            statistics.fmean(values) if values else None,
+            statistics.stdev(values) if len(values) > 1 else None,
         )
+
+    def json(self) -> dict[str, Any]:
+        """The row as plain values, for programs."""
+        fields = asdict(self)
+        del fields["data"]
+        return fields | {
+            "unit": self.unit if self.private else None,
+            "mean": self.mean,
+            "deviation": self.deviation,
+            "accuracies": self.accuracies,
+            "seconds": round(self.seconds, 3),
+        }
 
 
 def compare(
@@ -98,7 +117,7 @@ def compare(
     epsilons: Sequence[float],
     delta: float | None = None,
     seeds: int = 3,
-    track: Track | None = None,
+    progress: Progress | None = None,
 ) -> list[Row]:
     """One row for each method and epsilon; methods without a budget have one row.
 
@@ -106,24 +125,24 @@ def compare(
     Seeds are ``source.seed``, ``source.seed + 1``, ...; each draws its own split and first weights.
     A method whose plan is refused keeps its row, and says why in ``refused``.
     """
-    asked = [
-        Asked(name, budget, delta, dict(settings), varied=_own(name, settings, methods))
-        for budget in (*epsilons, None)
+    requests = [
+        Request(name, epsilon, delta, dict(settings), varied=_own(name, settings, methods))
+        for epsilon in (*epsilons, None)
         for name, settings in methods
-        if is_private(name) == (budget is not None)
+        if is_private(name) == (epsilon is not None)
     ]
-    return measured(data, source, asked, seeds, track)
+    return measure_rows(data, source, requests, seeds, progress)
 
 
 def _own(
     name: str, settings: Mapping[str, Any], methods: Sequence[tuple[str, Mapping[str, Any]]]
 ) -> dict[str, Any]:
     """The settings that tell a method from others of the same name."""
-    others = [each for other, each in methods if other == name]
+    namesakes = [other for method, other in methods if method == name]
     return {
         key: value
         for key, value in settings.items()
-        if any(key not in each or each[key] != value for each in others)
+        if any(key not in other or other[key] != value for other in namesakes)
     }
 
 
@@ -138,14 +157,14 @@ def sweep(
     epsilon: float | None = None,
     delta: float | None = None,
     seeds: int = 3,
-    track: Track | None = None,
+    progress: Progress | None = None,
 ) -> list[Row]:
     """One row for each value of the setting ``key``, all else equal: an ablation."""
-    asked = [
-        Asked(name, epsilon, delta, {**settings, key: value}, varied={key: value})
+    requests = [
+        Request(name, epsilon, delta, {**settings, key: value}, varied={key: value})
         for value in values
     ]
-    return measured(data, source, asked, seeds, track)
+    return measure_rows(data, source, requests, seeds, progress)
 
 
 def rank(rows: Iterable[Row]) -> list[Row]:
@@ -157,12 +176,14 @@ def rank(rows: Iterable[Row]) -> list[Row]:
     best: dict[tuple[str, float | None], float] = {}
     for row in rows:
         if row.mean is not None and _counts(row):
-            place = row.unit, row.budget
+            place = row.unit, row.target_epsilon
             best[place] = max(best.get(place, 0.0), row.mean)
     return [
         replace(
             row,
-            best=_counts(row) and row.mean is not None and row.mean == best[row.unit, row.budget],
+            best=_counts(row)
+            and row.mean is not None
+            and row.mean == best[row.unit, row.target_epsilon],
         )
         for row in rows
     ]
@@ -170,76 +191,97 @@ def rank(rows: Iterable[Row]) -> list[Row]:
 
 def remarks(rows: Iterable[Row]) -> list[str]:
     """What a reader should not overlook: where the graph costs more than it tells."""
-    found: dict[tuple[str, float | None], Row] = {(row.label, row.budget): row for row in rows}
-    said = []
-    for (name, budget), row in found.items():
-        # Under an edge unit features are public: what never reads an edge needs no privacy there.
-        other = found.get(("dp-mlp", budget) if row.unit == "node" else ("mlp", None))
-        if row.method not in ("dp-gnn", "gap", "dpar", "graph-split") or other is None:
-            continue
-        if row.mean is None or other.mean is None:
-            continue
-        pair, difference = f"{name} and {other.method}", 100 * (row.mean - other.mean)
-        claimed = "a claimed " if row.claimed_epsilon is not None else ""
-        at = f"at {claimed}epsilon {budget:g}"
-        if row.deviation is None or other.deviation is None:
-            said.append(
-                f"{pair} are {abs(difference):.1f} points apart {at}: one seed does not tell which "
-                "is better."
-            )
-        elif abs(row.mean - other.mean) <= row.deviation + other.deviation:
-            said.append(
-                f"{pair} are {abs(difference):.1f} points apart {at}, within what they vary by: "
-                "these seeds do not tell which is better."
-            )
-        elif difference < 0:
-            said.append(
-                f"{name} loses to {other.method} by {-difference:.1f} points {at}: reading the "
-                "graph costs more here than the graph tells."
-            )
-        else:
-            said.append(
-                f"{name} beats {other.method} by {difference:.1f} points {at}: the graph is worth "
-                "its price here."
-            )
-    said += [f"{row.label} was left out: {row.refused}" for row in found.values() if row.refused]
-    return said
+    by_place = {(row.label, row.target_epsilon): row for row in rows}
+    verdicts = [_verdict(row, by_place.get(_baseline(row))) for row in by_place.values()]
+    refusals = [
+        f"{row.label} was left out: {row.refused}" for row in by_place.values() if row.refused
+    ]
+    return [*filter(None, verdicts), *refusals]
+
+
+def _baseline(row: Row) -> tuple[str, float | None]:
+    """The row that never reads an edge: its label, and what it may spend."""
+    from graphveil.methods import METHODS
+
+    name = getattr(METHODS[row.method], "baseline", _BASELINES.get(row.method)) or ""
+    # Under an edge unit features are public: what never reads an edge needs no privacy there.
+    return ("mlp", None) if name and row.unit != "node" else (name, row.target_epsilon)
+
+
+_BASELINES = dict.fromkeys(("dp-gnn", "gap", "dpar", "graph-split"), "dp-mlp")
+
+
+def _verdict(row: Row, baseline: Row | None) -> str | None:
+    """Which of two is better, where both were run."""
+    if baseline is None or baseline.mean is None or row.mean is None:
+        return None
+    difference = 100 * (row.mean - baseline.mean)
+    claimed = "a claimed " if row.claimed_epsilon is not None else ""
+    at = f"at {claimed}epsilon {row.target_epsilon:g}"
+    apart = f"{row.label} and {baseline.method} are {abs(difference):.1f} points apart {at}"
+    if row.deviation is None or baseline.deviation is None:
+        return f"{apart}: one seed does not tell which is better."
+    if abs(row.mean - baseline.mean) <= row.deviation + baseline.deviation:
+        return f"{apart}, within what they vary by: these seeds do not tell which is better."
+    if difference < 0:
+        return (
+            f"{row.label} loses to {baseline.method} by {-difference:.1f} points {at}: reading the "
+            "graph costs more here than the graph tells."
+        )
+    return (
+        f"{row.label} beats {baseline.method} by {difference:.1f} points {at}: the graph is worth "
+        "its price here."
+    )
 
 
 def _counts(row: Row) -> bool:
     """Whether a row holds what was asked of it; a paper's claim alone does not count."""
-    within = row.budget is None or row.epsilon <= row.budget * (1 + 1e-6)
+    target = row.target_epsilon
+    within = target is None or row.epsilon <= target * (1 + 1e-6)
     return row.private and within and not row.void_because and not row.refused
 
 
 def is_private(name: str) -> bool:
     """Whether the method of that name has a budget."""
+    from graphveil.methods import METHODS
+
     if name not in METHODS:
         raise InvalidInputError(
             f"The method must be one of {', '.join(METHODS)}. Got {name!r} instead."
         )
-    return "epsilon" in METHODS[name].__dataclass_fields__
+    kind = METHODS[name]
+    return getattr(kind, "private", "epsilon" in kind.__dataclass_fields__)
+
+
+def metrics() -> tuple[str, ...]:
+    """What a run is measured by."""
+    from graphveil.runs import METRICS
+
+    return METRICS
 
 
 # --- running --------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
-class Asked:
-    """One row to be measured: a method, its settings and its budget."""
+class Request:
+    """One row to be measured: a method, its settings and what it may spend."""
 
     method: str
-    budget: float | None
+    epsilon: float | None
     delta: float | None
     settings: Mapping[str, Any]
     train_share: float = 1.0
     name: str | None = None
     varied: Mapping[str, Any] = field(default_factory=dict)
 
-    def made(self, seed: int) -> Method:
+    def make(self, seed: int) -> Method:
         """The method, not yet fitted."""
-        private = is_private(self.method)
-        budget: dict[str, Any] = {"epsilon": self.budget, "delta": self.delta} if private else {}
+        from graphveil.methods import METHODS
+
+        budget: dict[str, Any] = (
+            {"epsilon": self.epsilon, "delta": self.delta} if is_private(self.method) else {}
+        )
         return METHODS[self.method](**self.settings, **budget, seed=seed)
 
     def key(self, source: Source) -> str:
@@ -250,7 +292,7 @@ class Asked:
             "train_share": source.train_share,
             "seed": source.seed,
             "method": self.method,
-            "epsilon": self.budget,
+            "epsilon": self.epsilon,
             "delta": self.delta,
             "settings": dict(sorted(self.settings.items())),
         }
@@ -258,48 +300,51 @@ class Asked:
 
 
 Outcome = dict[str, Any]  # of one run; plain values, so that it can be written down
-Memory = MutableMapping[str, Outcome]  # outcomes by the key of what was asked
+Memory = MutableMapping[str, Outcome]  # outcomes by the key of a request
 
 
-def measured(
+def measure_rows(
     data: Data,
     source: Source,
-    asked: Sequence[Asked],
+    requests: Sequence[Request],
     seeds: int,
-    track: Track | None = None,
+    progress: Progress | None = None,
     memory: Memory | None = None,
 ) -> list[Row]:
-    """One row for each of ``asked``; what ``memory`` holds is not run again."""
+    """One row for each of ``requests``; what ``memory`` holds is not run again."""
     count = _validate.integer("seeds", seeds, "[1, 1000]")
     planned = [
-        (each, replace(source, seed=source.seed + number, train_share=each.train_share))
-        for each in asked
+        (request, replace(source, seed=source.seed + number, train_share=request.train_share))
+        for request in requests
         for number in range(count)
     ]
-    found: Memory = {} if memory is None else memory
-    outcomes: list[list[Outcome]] = [[] for _ in asked]
-    for number, (each, where) in enumerate(planned if track is None else track(planned)):
-        row, key = outcomes[number // count], each.key(where)
+    known: Memory = {} if memory is None else memory
+    outcomes: list[list[Outcome]] = [[] for _ in requests]
+    for number, (request, where) in enumerate(planned if progress is None else progress(planned)):
+        row, key = outcomes[number // count], request.key(where)
         if row and row[-1].get("refused"):
             continue  # a plan that one seed has refused is not tried with others
-        if key not in found:
-            found[key] = _outcome(each.made(where.seed), where.arrange(data))
-        row.append(found[key])
-    return [_row(each, source, row) for each, row in zip(asked, outcomes, strict=True)]
+        if key not in known:
+            known[key] = _measure(request.make(where.seed), where.arrange(data))
+        row.append(known[key])
+    return [_row(request, source, row) for request, row in zip(requests, outcomes, strict=True)]
 
 
-def _outcome(method: Method, arranged: Arranged) -> Outcome:
+def _measure(method: Method, arranged: Arranged) -> Outcome:
+    """Train and test one method; a refusal is an outcome, too."""
+    from graphveil.runs import measure
+
     begun = time.monotonic()
     try:
         method.fit(arranged.training)
     except RefusedError as error:
         return {"refused": str(error)}
-    metrics = measure(method, arranged.testing, arranged.mode)
-    if metrics["test_accuracy"] is None:
+    scores = measure(method, arranged.testing, arranged.mode)
+    if scores["test_accuracy"] is None:
         raise InvalidInputError("The 'test_mask' must hold a labelled record. Got none instead.")
     certificate = method.certificate_
     proven = certificate.guarantee.epsilon
-    total = sum(metrics["class_count"])
+    total = sum(scores["class_count"])
     return {
         "unit": certificate.guarantee.unit,
         "epsilon": proven if math.isfinite(proven) else None,  # JSON has no infinity
@@ -307,25 +352,25 @@ def _outcome(method: Method, arranged: Arranged) -> Outcome:
         "claimed_epsilon": None if certificate.claim is None else certificate.claim.epsilon,
         "noise_multiplier": method.plan_.details.get("noise_multiplier"),
         "void_because": list(certificate.void_because),
-        "scores": {metric: metrics[f"test_{metric}"] for metric in METRICS},
-        "class_accuracy": metrics["class_accuracy"],
-        "class_share": [count / total for count in metrics["class_count"]],
+        "scores": {metric: scores[f"test_{metric}"] for metric in metrics()},
+        "class_accuracy": scores["class_accuracy"],
+        "class_share": [count / total for count in scores["class_count"]],
         "seconds": time.monotonic() - begun,
     }
 
 
-def _row(asked: Asked, source: Source, outcomes: Sequence[Outcome]) -> Row:
+def _row(request: Request, source: Source, outcomes: Sequence[Outcome]) -> Row:
     row = Row(
-        method=asked.method,
-        private=is_private(asked.method),
-        budget=asked.budget,
-        setting=asked.varied,
-        name=asked.name,
+        method=request.method,
+        private=is_private(request.method),
+        target_epsilon=request.epsilon,
+        setting=request.varied,
+        name=request.name,
         data=source.data,
-        train_share=asked.train_share,
-        refused=next((each["refused"] for each in outcomes if each.get("refused")), None),
+        train_share=request.train_share,
+        refused=next((one["refused"] for one in outcomes if one.get("refused")), None),
     )
-    ran = [each for each in outcomes if not each.get("refused")]
+    ran = [one for one in outcomes if not one.get("refused")]
     if not ran:
         return row
     # The costliest run speaks for all of them.
@@ -337,13 +382,13 @@ def _row(asked: Asked, source: Source, outcomes: Sequence[Outcome]) -> Row:
         epsilon=_proven(last),
         void_because=tuple(last["void_because"]),
         scores={
-            metric: tuple(each["scores"][metric] for each in ran)
-            for metric in METRICS
-            if all(each["scores"].get(metric) is not None for each in ran)
+            metric: tuple(one["scores"][metric] for one in ran)
+            for metric in metrics()
+            if all(one["scores"].get(metric) is not None for one in ran)
         },
-        class_accuracy=_averaged([each["class_accuracy"] for each in ran]),
-        class_share=_averaged([each["class_share"] for each in ran]),
-        seconds=sum(each["seconds"] for each in ran),
+        class_accuracy=_means([one["class_accuracy"] for one in ran]),
+        class_share=_means([one["class_share"] for one in ran]),
+        seconds=sum(one["seconds"] for one in ran),
     )
 
 
@@ -351,7 +396,7 @@ def _proven(outcome: Outcome) -> float:
     return math.inf if outcome["epsilon"] is None else float(outcome["epsilon"])
 
 
-def _averaged(lists: Sequence[Sequence[float | None]]) -> tuple[Any, ...]:
+def _means(lists: Sequence[Sequence[float | None]]) -> tuple[Any, ...]:
     """Means by place, over the lists that have a value there."""
     there = [
         [value for value in values if value is not None] for values in zip(*lists, strict=True)

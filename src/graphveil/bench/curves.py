@@ -12,17 +12,17 @@ training records nothing. Training losses would be a release; these are of test 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
-
-from torch.nn import functional as F
+from typing import TYPE_CHECKING, Any
 
 from graphveil import _validate
 from graphveil._errors import InvalidInputError
-from graphveil.methods import Facts, Method
-from graphveil.methods.base import Progress
-from graphveil.methods.private import PrivateMethod, SteppedMethod
-from graphveil.runs import Arranged
+
+if TYPE_CHECKING:
+    from graphveil.methods import Facts, Method
+    from graphveil.methods.base import Progress
+    from graphveil.runs import Arranged
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,7 +51,7 @@ def loss_curves(
     _validate.integer("every", every, "[1, 1e9]")
     names = [method.name for method in methods] if labels is None else list(labels)
     for method in methods:
-        if isinstance(method, PrivateMethod) and not isinstance(method, SteppedMethod):
+        if not _trains_one_network(method):
             raise InvalidInputError(
                 "A curve must be of a method that trains one network step by step. Got "
                 f"'{method.name}' instead; leave it out."
@@ -62,42 +62,55 @@ def loss_curves(
     ]
 
 
+def _trains_one_network(method: Method) -> bool:
+    from graphveil.methods.private import PrivateMethod, SteppedMethod
+
+    return isinstance(method, SteppedMethod) or not isinstance(method, PrivateMethod)
+
+
 def _curve(
     arranged: Arranged, method: Method, label: str, every: int, progress: Progress | None
 ) -> Curve:
+    from torch.nn import functional as F
+
     testing = arranged.testing
-    wanted = testing.test_mask & (testing.y >= 0)
-    if not wanted.any():
+    tested = testing.test_mask & (testing.y >= 0)
+    if not tested.any():
         raise InvalidInputError("The 'test_mask' must hold a labelled record. Got none instead.")
-    made, networks = method._made, []
-
-    def kept(facts: Facts) -> Any:
-        networks.append(made(facts))
-        return networks[-1]
-
-    found: list[tuple[int, float, float]] = []
+    y = testing.y[tested]
+    points: list[tuple[int, float, float]] = []
 
     def look(step: int) -> None:
-        network = networks[-1]
-        training = network.training
-        method.network_ = network
-        chances = method.predict_proba(testing)[wanted]
-        network.train(training)
-        y = testing.y[wanted]
+        training = method.network_.training
+        chances = method.predict_proba(testing)[tested]
+        method.network_.train(training)
         loss = float(F.nll_loss(chances.clamp_min(1e-12).log(), y))
-        found.append((step, loss, float((chances.argmax(1) == y).float().mean())))
+        points.append((step, loss, float((chances.argmax(1) == y).float().mean())))
 
-    def watched(steps: Iterable[int]) -> Iterator[int]:
+    def watch(steps: Iterable[int]) -> Iterator[int]:
         look(0)
-        for taken, step in enumerate(steps if progress is None else progress(steps), 1):
+        for count, step in enumerate(steps if progress is None else progress(steps), 1):
             yield step
-            if taken % every == 0:
-                look(taken)
+            if count % every == 0:
+                look(count)
 
-    method._made = kept  # type: ignore[method-assign]
+    with _network_kept(method):
+        method.fit(arranged.training, progress=watch)
+    steps, losses, accuracies = zip(*points, strict=True)
+    return Curve(label=label, steps=steps, loss=losses, accuracy=accuracies)
+
+
+@contextmanager
+def _network_kept(method: Method) -> Iterator[None]:
+    """Have ``fit`` keep ``network_`` from before its first step, as it does after its last."""
+    make = method._made
+
+    def keep(facts: Facts) -> Any:
+        method.network_ = make(facts)
+        return method.network_
+
+    method._made = keep  # type: ignore[method-assign]
     try:
-        method.fit(arranged.training, progress=watched)
+        yield
     finally:
         del method._made
-    steps, losses, accuracies = zip(*found, strict=True)
-    return Curve(label=label, steps=steps, loss=losses, accuracy=accuracies)

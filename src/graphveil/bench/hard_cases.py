@@ -1,7 +1,7 @@
 """Do private models fail where open ones fail? Igamberdiev and Habernal, Appendix E.
 
-    found = hard_cases(wrong_private, wrong_open)     # a list of masks for each side, one a run
-    print(found.both, found.stay_hard, found.over_expected)
+    cases = hard_cases(wrong_private, wrong_open)     # a list of masks for each side, one a run
+    print(cases.both, cases.stay_hard, cases.over_expected)
 
 *Guarantee*: none. Who is wrong is read off the labels of test nodes: outside every certificate.
 """
@@ -10,13 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
-
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING, Any
 
 from graphveil import _validate
 from graphveil._errors import InvalidInputError
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,8 +84,8 @@ def hard_cases(
     *Guarantee*: none. It reads labels.
     """
     often = _validate.number("often", often, "(0, 1]")
-    private = _stacked("wrong_private", wrong_private, None)
-    in_the_open = _stacked("wrong_open", wrong_open, private.shape[1])
+    private = _stack("wrong_private", wrong_private, None)
+    in_the_open = _stack("wrong_open", wrong_open, private.shape[1])
     hard = _hard(private, often), _hard(in_the_open, often)
     whole = HardCases(
         **_counts(*hard), often=often, private_runs=len(private), open_runs=len(in_the_open)
@@ -93,7 +93,8 @@ def hard_cases(
     if classes is None:
         return whole
     by_class = {}
-    for number in _classes(classes, private.shape[1]).unique().tolist():
+    _check_classes(classes, private.shape[1])
+    for number in classes.unique().tolist():
         members = classes == number
         by_class[number] = replace(whole, **_counts(hard[0][members], hard[1][members]))
     return replace(whole, by_class=by_class)
@@ -102,8 +103,8 @@ def hard_cases(
 def _hard(wrong: Tensor, often: float) -> Tensor:
     runs = len(wrong)
     # Not ceil(often * runs): 0.07 * 100 is above 7.
-    needed = next(count for count in range(1, runs + 1) if count / runs >= often)
-    return wrong.sum(0) >= needed
+    least = next(count for count in range(1, runs + 1) if count / runs >= often)
+    return wrong.sum(0) >= least
 
 
 def _counts(private: Tensor, in_the_open: Tensor) -> dict[str, Any]:
@@ -119,14 +120,16 @@ def _share(part: float, whole: float) -> float | None:
     return part / whole if whole else None
 
 
-def _stacked(name: str, masks: Sequence[Tensor], nodes: int | None) -> Tensor:
+def _stack(name: str, masks: Sequence[Tensor], nodes: int | None) -> Tensor:
+    import torch
+
     rule = "be a list of bool tensors (nodes,), one for each run"
-    if not isinstance(masks, (Sequence, Tensor)):
+    if not isinstance(masks, (Sequence, torch.Tensor)):
         raise _refusal(name, rule, type(masks).__name__)
     if not len(masks):
         raise _refusal(name, "hold a run or more", "none")
     for mask in masks:
-        if not isinstance(mask, Tensor):
+        if not isinstance(mask, torch.Tensor):
             raise _refusal(name, rule, f"{type(mask).__name__} in it")
         if mask.dtype != torch.bool or mask.dim() != 1:
             raise _refusal(name, rule, f"{mask.dtype} of shape {tuple(mask.shape)}")
@@ -138,15 +141,16 @@ def _stacked(name: str, masks: Sequence[Tensor], nodes: int | None) -> Tensor:
     return torch.stack(list(masks))
 
 
-def _classes(classes: Tensor, nodes: int) -> Tensor:
-    if not isinstance(classes, Tensor) or classes.dtype != torch.long:
-        kind = classes.dtype if isinstance(classes, Tensor) else type(classes).__name__
+def _check_classes(classes: Tensor, nodes: int) -> None:
+    import torch
+
+    if not isinstance(classes, torch.Tensor) or classes.dtype != torch.long:
+        kind = classes.dtype if isinstance(classes, torch.Tensor) else type(classes).__name__
         raise _refusal("classes", "be a long tensor (nodes,)", kind)
     if classes.shape != (nodes,):
         raise _refusal("classes", f"be of shape ({nodes},)", f"shape {tuple(classes.shape)}")
     if classes.min() < 0:
         raise _refusal("classes", "be 0 or more everywhere", int(classes.min()))
-    return classes
 
 
 def _refusal(name: str, rule: str, got: object) -> InvalidInputError:

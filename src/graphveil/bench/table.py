@@ -21,7 +21,7 @@
 
 ``vary`` makes a row of every combination of its values; ``epsilon`` and ``train_share`` (the share
 of the training nodes that is trained on) may stand in it beside settings. ``across`` names the one
-a plot goes over. Descriptions that come with the package have names: :func:`described`.
+a plot goes over. Descriptions that come with the package have names: :func:`titles`.
 
 *Guarantee*: none for a table as a whole; see :mod:`graphveil.bench.compare`.
 """
@@ -39,19 +39,21 @@ from typing import Any
 
 from graphveil import _validate
 from graphveil._errors import InvalidInputError
+from graphveil._files import open_file, sync
 from graphveil._inputs import json_of, read_toml, regular, toml_of
+from graphveil._schema import NUMBER, Schema, check_table
 from graphveil.bench.compare import (
-    Asked,
     Memory,
     Outcome,
+    Progress,
+    Request,
     Row,
-    Track,
     is_private,
-    measured,
+    measure_rows,
+    metrics,
 )
-from graphveil.runs import METRICS, Source
 
-_KEYS: dict[str, type | tuple[type, ...]] = {
+_KEYS: Schema = {
     "title": str,
     "source": str,
     "data": list,
@@ -62,13 +64,13 @@ _KEYS: dict[str, type | tuple[type, ...]] = {
     "delta": float,
     "run": list,
 }
-_RUN_KEYS: dict[str, type | tuple[type, ...]] = {
+_RUN_KEYS: Schema = {
     "name": str,
     "method": str,
     "settings": dict,
-    "epsilon": (int, float),
+    "epsilon": NUMBER,
     "delta": float,
-    "train_share": (int, float),
+    "train_share": NUMBER,
     "vary": dict,
     "published": dict,
     "at_least": dict,
@@ -79,7 +81,7 @@ _RUN_KEYS: dict[str, type | tuple[type, ...]] = {
 class Line:
     """One row of a table: what to run, and by data set what was published and what must be met."""
 
-    asked: Asked
+    request: Request
     published: Mapping[str, float] = field(default_factory=dict)
     at_least: Mapping[str, float] = field(default_factory=dict)
 
@@ -102,137 +104,141 @@ class Table:
         *,
         root: str | None = None,
         seed: int = 0,
-        track: Track | None = None,
+        progress: Progress | None = None,
         memory: Memory | None = None,
     ) -> list[list[Row]]:
         """A list of rows for each data set, in the order of the lines.
 
         What ``memory`` holds already is not run again.
         """
+        from graphveil.runs import Source
+
         sources = [Source(data=name, root=root, split=self.split, seed=seed) for name in self.data]
-        asked = [line.asked for line in self.lines]
+        requests = [line.request for line in self.lines]
         return [
-            measured(source.load(), source, asked, self.seeds, track, memory) for source in sources
+            measure_rows(source.load(), source, requests, self.seeds, progress, memory)
+            for source in sources
         ]
 
     def missed(self, rows: Sequence[Sequence[Row]]) -> list[str]:
         """Every figure below what the description demands of it, in words."""
-        said = []
+        sentences = []
         for name, column in zip(self.data, rows, strict=True):
             for line, row in zip(self.lines, column, strict=True):
-                wanted, found = line.at_least.get(name), row.score(self.metric)[0]
-                if wanted is not None and (found is None or found < wanted):
-                    got = "no figure" if found is None else f"{100 * found:.1f}"
-                    least = f"{100 * wanted:.3g}"
-                    said.append(f"{row.label} on {name} must reach {least}. Got {got} instead.")
-        return said
+                least, mean = line.at_least.get(name), row.score(self.metric)[0]
+                if least is not None and (mean is None or mean < least):
+                    got = "no figure" if mean is None else f"{100 * mean:.1f}"
+                    sentences.append(
+                        f"{row.label} on {name} must reach {100 * least:.3g}. Got {got} instead."
+                    )
+        return sentences
 
 
-def described() -> dict[str, str]:
+def titles() -> dict[str, str]:
     """The descriptions that come with the package: name and title."""
-    folder = resources.files("graphveil.bench") / "tables"
-    found = sorted(path.name for path in folder.iterdir() if path.name.endswith(".toml"))
-    return {name[:-5]: toml_of((folder / name).read_text())["title"] for name in found}
+    names = sorted(path.name for path in _FOLDER.iterdir() if path.name.endswith(".toml"))
+    return {name[:-5]: toml_of((_FOLDER / name).read_text())["title"] for name in names}
+
+
+_FOLDER = resources.files("graphveil.bench") / "tables"
 
 
 def read(description: str | Path) -> Table:
-    """The table of a description: a name from :func:`described`, or the path of a TOML file."""
-    named = str(description) in described()
-    path = resources.files("graphveil.bench") / "tables" / f"{description}.toml"
+    """The table of a description: a name from :func:`titles`, or the path of a TOML file."""
+    name = str(description)
     try:
-        found = toml_of(path.read_text()) if named else read_toml(Path(description))
+        if name in titles():
+            content = toml_of((_FOLDER / f"{name}.toml").read_text())
+        else:
+            content = read_toml(Path(description))
     except FileNotFoundError:
         raise InvalidInputError(
-            f"A description must be a TOML file or one of {', '.join(described())}. Got "
-            f"{str(description)!r} instead."
+            f"A description must be a TOML file or one of {', '.join(titles())}. Got {name!r} "
+            "instead."
         ) from None
     except OSError as error:
-        raise InvalidInputError(f"{description} cannot be read: {error.strerror}.") from None
-    return _table(found, str(description))
+        raise InvalidInputError(f"{name} cannot be read: {error.strerror}.") from None
+    return _table(content, name)
 
 
-def _table(found: dict[str, Any], path: str) -> Table:
-    _check_keys(found, _KEYS, path, needed=("title", "data", "run"))
-    data, runs = tuple(found["data"]), found["run"]
+def _table(content: dict[str, Any], path: str) -> Table:
+    check_table(content, _KEYS, path, required=("title", "data", "run"))
+    data, runs = tuple(content["data"]), content["run"]
     if not data or not all(isinstance(name, str) for name in data) or not runs:
         raise InvalidInputError(f"{path} must name graphs in 'data' and have a [[run]] or more.")
-    lines = [line for number, run in enumerate(runs) for line in _lines(run, found, path, number)]
+    lines = [
+        line
+        for number, run in enumerate(runs, 1)
+        for line in _lines(run, content, f"{path}: [[run]] {number}")
+    ]
     return Table(
-        title=found["title"],
-        source=found.get("source", ""),
+        title=content["title"],
+        source=content.get("source", ""),
         data=data,
         lines=tuple(lines),
-        split=found.get("split"),
-        metric=_validate.choice("metric", found.get("metric", "accuracy"), METRICS),
-        across=found.get("across"),
-        seeds=_validate.integer("seeds", found.get("seeds", 3), "[1, 1000]"),
+        split=content.get("split"),
+        metric=_validate.choice("metric", content.get("metric", "accuracy"), metrics()),
+        across=content.get("across"),
+        seeds=_validate.integer("seeds", content.get("seeds", 3), "[1, 1000]"),
     )
 
 
-def _lines(run: Any, table: dict[str, Any], path: str, number: int) -> Iterator[Line]:
+def _lines(run: Any, table: dict[str, Any], place: str) -> Iterator[Line]:
     """A line for each combination of what a [[run]] varies."""
-    place = f"{path}: [[run]] {number + 1}"
     if not isinstance(run, dict):
         raise InvalidInputError(f"{place} cannot be {run!r}; write it as a table.")
-    _check_keys(run, _RUN_KEYS, place, needed=("method",))
-    vary, private = run.get("vary", {}), is_private(run["method"])
+    check_table(run, _RUN_KEYS, place, required=("method",))
+    private, vary = is_private(run["method"]), run.get("vary", {})
     for key, values in vary.items():
         if not isinstance(values, list) or not values:
             raise InvalidInputError(f"{place}: {key!r} must have a list of values in 'vary'.")
     for kind in ("published", "at_least"):
-        figures = run.get(kind, {})
-        for name, value in figures.items():
-            if name not in table["data"] or isinstance(value, bool):
-                raise InvalidInputError(f"{place}: {kind!r} has {name!r}, which is not in 'data'.")
-            _validate.number(f"{kind}.{name}", value, "[0, 1]")
-        if figures and any(len(values) > 1 for values in vary.values()):
-            raise InvalidInputError(
-                f"{place} must not have {kind!r} beside values to vary: nobody could say which "
-                "row it is about. Write a [[run]] of its own."
-            )
+        _check_figures(kind, run.get(kind, {}), vary, table["data"], place)
     for values in itertools.product(*vary.values()):
         varied = dict(zip(vary, values, strict=True))
-        free = {key: varied.pop(key) for key in ("epsilon", "train_share") if key in varied}
-        budget = free.get("epsilon", run.get("epsilon"))
-        if private != (budget is not None):
+        epsilon = varied.pop("epsilon", run.get("epsilon"))
+        if private != (epsilon is not None):
             rule = "must have an 'epsilon'" if private else "trains in the open, without 'epsilon'"
             raise InvalidInputError(f"{place}: the method '{run['method']}' {rule}.")
+        share = varied.pop("train_share", run.get("train_share", 1.0))
+        # Checked here, before the first line is run, whose results would be left.
         delta = run.get("delta", table.get("delta")) if private else None
-        if delta is not None:  # before the first line is run, whose results would be left
-            delta = _validate.number("delta", delta, "(0, 1)")
-        share = free.get("train_share", run.get("train_share", 1.0))
-        shown = varied if "train_share" not in free else {"train_share": share, **varied}
         yield Line(
-            asked=Asked(
+            request=Request(
                 method=run["method"],
-                budget=None if budget is None else _validate.number("epsilon", budget, "(0, inf)"),
-                delta=delta,
+                epsilon=_number("epsilon", epsilon, "(0, inf)"),
+                delta=_number("delta", delta, "(0, 1)"),
                 settings={**run.get("settings", {}), **varied},
                 train_share=_validate.number("train_share", share, "(0, 1]"),
                 name=run.get("name"),
-                varied=shown,
+                varied={"train_share": share, **varied} if "train_share" in vary else varied,
             ),
             published=run.get("published", {}),
             at_least=run.get("at_least", {}),
         )
 
 
-def _check_keys(
-    found: Mapping[str, Any],
-    known: Mapping[str, type | tuple[type, ...]],
+def _check_figures(
+    kind: str,
+    figures: Mapping[str, Any],
+    vary: Mapping[str, Sequence[Any]],
+    data: Sequence[str],
     place: str,
-    needed: Sequence[str],
 ) -> None:
-    for key, value in found.items():
-        if key not in known:
-            raise InvalidInputError(
-                f"{place} has the unknown key {key!r}; it may hold {', '.join(known)}."
-            )
-        if isinstance(value, bool) or not isinstance(value, known[key]):
-            raise InvalidInputError(f"{place}: {key!r} cannot be {_validate.shown(value)}.")
-    for key in needed:
-        if key not in found:
-            raise InvalidInputError(f"{place} must have the key {key!r}.")
+    """Refuse figures for other data, and figures for several rows at once."""
+    for name, value in figures.items():
+        if name not in data or isinstance(value, bool):
+            raise InvalidInputError(f"{place}: {kind!r} has {name!r}, which is not in 'data'.")
+        _validate.number(f"{kind}.{name}", value, "[0, 1]")
+    if figures and any(len(values) > 1 for values in vary.values()):
+        raise InvalidInputError(
+            f"{place} must not have {kind!r} beside values to vary: nobody could say which row it "
+            "is about. Write a [[run]] of its own."
+        )
+
+
+def _number(name: str, value: Any, interval: str) -> float | None:
+    return None if value is None else _validate.number(name, value, interval)
 
 
 class Notes(MutableMapping[str, Outcome]):
@@ -243,7 +249,7 @@ class Notes(MutableMapping[str, Outcome]):
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
-        self.found: dict[str, Outcome] = {}
+        self.outcomes: dict[str, Outcome] = {}
         try:
             text = regular(self.path).read_bytes() if self.path.exists() else b""
             whole = text[: text.rfind(b"\n") + 1]
@@ -256,8 +262,8 @@ class Notes(MutableMapping[str, Outcome]):
 
     def _read(self, line: bytes, number: int) -> None:
         try:
-            noted = json_of(line)
-            self.found[json.dumps(noted["run"])] = noted["outcome"]
+            entry = json_of(line)
+            self.outcomes[json.dumps(entry["run"])] = entry["outcome"]
         except (ValueError, KeyError, TypeError):
             raise InvalidInputError(
                 f"{self.path} must hold results, one line of JSON each. Got something else in line "
@@ -267,40 +273,42 @@ class Notes(MutableMapping[str, Outcome]):
     def __setitem__(self, key: str, outcome: Outcome) -> None:
         line = json.dumps({"run": json.loads(key), "outcome": outcome}, allow_nan=False) + "\n"
         try:
-            with self.path.open("ab") as file:
+            new = not self.path.exists()
+            with open_file(self.path, "ab") as file:
                 file.write(line.encode())
                 file.flush()
                 os.fsync(file.fileno())
+            if new:
+                sync(self.path.absolute().parent)
         except OSError as error:
             raise InvalidInputError(f"{self.path} cannot be written: {error.strerror}.") from None
-        self.found[key] = outcome
+        self.outcomes[key] = outcome
 
     def __getitem__(self, key: str) -> Outcome:
-        return self.found[key]
+        return self.outcomes[key]
 
     def __delitem__(self, key: str) -> None:
         raise InvalidInputError(f"Results in {self.path} are added, never taken away.")
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self.found)
+        return iter(self.outcomes)
 
     def __len__(self) -> int:
-        return len(self.found)
+        return len(self.outcomes)
 
 
-def chosen(table: Table, *, data: Sequence[str] = (), only: Sequence[str] = ()) -> Table:
+def select(table: Table, *, data: Sequence[str] = (), only: Sequence[str] = ()) -> Table:
     """The part of a table that is about some ``data`` and lines whose names contain ``only``."""
-    kept = tuple(name for name in table.data if not data or name in data)
+    graphs = tuple(name for name in table.data if not data or name in data)
+    names = [line.request.name or line.request.method for line in table.lines]
     lines = tuple(
         line
-        for line in table.lines
-        if not only or any(word in (line.asked.name or line.asked.method) for word in only)
+        for name, line in zip(names, table.lines, strict=True)
+        if not only or any(word in name for word in only)
     )
-    if not kept or not lines:
-        names = ", ".join(
-            dict.fromkeys(repr(line.asked.name or line.asked.method) for line in table.lines)
-        )
+    if not graphs or not lines:
         raise InvalidInputError(
-            f"Nothing is left of the table; it has data {', '.join(table.data)} and runs {names}."
+            f"Nothing is left of the table; it has data {', '.join(table.data)} and runs "
+            f"{', '.join(dict.fromkeys(map(repr, names)))}."
         )
-    return replace(table, data=kept, lines=lines)
+    return replace(table, data=graphs, lines=lines)

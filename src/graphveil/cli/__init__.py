@@ -6,7 +6,8 @@ by a privacy budget or an unproven guarantee, 4 a reproduced figure out of toler
 interrupted (129 and 143 by SIGHUP and SIGTERM). Who interrupts is told what stays charged, and how
 it goes on.
 
-Heavy modules are imported inside the commands, so that ``--help`` answers at once.
+A command's module is imported when it is called, and heavy modules inside the commands, so that
+``--help`` answers at once.
 """
 
 from __future__ import annotations
@@ -19,26 +20,14 @@ import signal
 import sys
 import threading
 from collections.abc import Iterator, Sequence
+from importlib import import_module
 from types import FrameType
 
 import click
 
 from graphveil import __version__
 from graphveil._errors import GraphveilError
-from graphveil.cli import (
-    accounting,
-    comparing,
-    curves,
-    data,
-    drawing,
-    explaining,
-    ledger,
-    reporting,
-    tables,
-    training,
-    tuning,
-)
-from graphveil.cli._shared import open_streams, say
+from graphveil.cli._output import open_streams, say
 
 EXIT_CODES = (
     "Exit codes: 0 done, 1 unexpected, 2 usage or bad input, 3 refused by a privacy budget or an "
@@ -107,73 +96,72 @@ def _signals() -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    names = [getattr(signal, name) for name in _SIGNALS if hasattr(signal, name)]
+    numbers = [getattr(signal, name) for name in _SIGNALS if hasattr(signal, name)]
     # What was ignored stays so, as by nohup.
-    before = {each: signal.getsignal(each) for each in names}
-    taken = [each for each, handler in before.items() if handler == signal.SIG_DFL]
-    for each in taken:
-        signal.signal(each, end)
+    taken = [number for number in numbers if signal.getsignal(number) == signal.SIG_DFL]
+    for number in taken:
+        signal.signal(number, end)
     try:
         yield
     finally:
-        for each in taken:
-            signal.signal(each, before[each])
+        for number in taken:
+            signal.signal(number, signal.SIG_DFL)
 
 
 def _interrupted(error: BaseException, arguments: Sequence[str]) -> tuple[str, str]:
     """What is left, as whoever stopped says it, and the command that goes on."""
-    said = " ".join(getattr(error, "__notes__", ()))
-    if "--resume" in said:
+    notes = " ".join(getattr(error, "__notes__", ()))
+    if "--resume" in notes:
         # Right after the command: behind a "--" it would be no option.
-        name, *again = (each for each in arguments if each not in ("--force", "--resume"))
+        name, *again = (word for word in arguments if word not in ("--force", "--resume"))
         command = shlex.join(["graphveil", name, "--resume", *again])
-        return f"interrupted. {said} That is:", command
-    return f"interrupted. {said}" if said else "interrupted", ""
+        return f"interrupted. {notes} That is:", command
+    return f"interrupted. {notes}" if notes else "interrupted", ""
 
 
-@click.group(epilog=EXIT_CODES, context_settings={"help_option_names": ["-h", "--help"]})
+# Module and first sentence of each command, in the order of the work.
+COMMANDS = {
+    "data": ("data", "The graphs known by name, and your own."),
+    "plan": ("plan", "What a method will run and cost, before any data is touched."),
+    "train": ("train", "A model, its certificate and its metrics, in a directory."),
+    "predict": ("predict", "The class of every node, or of every graph, by a trained model."),
+    "report": ("report", "A page about runs, to hand on: what is promised, and what it costs."),
+    "ledger": ("ledger", "What was ever spent on some people's data, and what is left."),
+    "compare": ("compare", "All methods on one graph, with the honest baselines."),
+    "tune": ("tune", "Settings chosen by trials that are charged: one run with one certificate."),
+    "sweep": ("sweep", "One method under several values of a setting, all else equal."),
+    "bench": ("bench", "A table of runs, described in TOML, beside published figures."),
+    "curves": ("curves", "The loss on test records while models learn, as a picture."),
+    "tsne": ("tsne", "The test nodes as trained models see them, as a picture."),
+    "hard-cases": ("hard_cases", "The test nodes that private and open models get wrong."),
+    "explain": ("explain", "The edges that private and open models of graphs look at."),
+    "account": ("account", "What a training run costs: epsilon by PLD and by RDP."),
+    "calibrate": ("account", "The noise, the steps or the rate that fit a budget."),
+    "claims": ("claims", "What a paper prints for a setting, beside what can be proven for it."),
+}
+
+
+class _Commands(click.Group):
+    """Commands that are imported when they are called; help lists them without that."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        module = import_module(f"graphveil.cli.{COMMANDS[cmd_name][0]}")
+        command: click.Command = getattr(module, cmd_name.replace("-", "_"))
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, sentence) for name, (_, sentence) in COMMANDS.items()])
+
+
+@click.command(
+    cls=_Commands, epilog=EXIT_CODES, context_settings={"help_option_names": ["-h", "--help"]}
+)
 @click.version_option(__version__, prog_name="graphveil")
 def cli() -> None:
-    """Differential privacy for graph neural networks, with an epsilon that holds.
-
-    \b
-    graphveil data        the graphs known by name, and your own
-    graphveil plan        what a method will cost, before any data is touched
-    graphveil train       a model, its certificate and its metrics, in a directory
-    graphveil predict     classes of nodes by a trained model
-    graphveil report      a page about runs, to hand on: what is promised, what it costs
-    graphveil ledger      what was ever spent on a data set, and what is left
-    graphveil compare     all methods on one graph, with the honest baselines
-    graphveil tune        settings chosen by trials that are charged
-    graphveil sweep       one method under several values of a setting
-    graphveil bench       a table of runs, described in TOML, beside published figures
-    graphveil curves      the loss on test records while models learn, as a picture
-    graphveil tsne        the test nodes as trained models see them, as a picture
-    graphveil hard-cases  the test nodes that private and open models get wrong
-    graphveil explain     the edges that private and open models of graphs look at
-    graphveil account     what a training run costs
-    graphveil calibrate   the noise, steps or rate that fit a budget
-    graphveil claims      what a paper prints, beside what can be proven
-    """
-
-
-for _command in (
-    data.data,
-    training.plan,
-    training.train,
-    training.predict,
-    ledger.ledger,
-    reporting.report,
-    comparing.compare,
-    comparing.sweep,
-    tuning.tune,
-    tables.bench,
-    curves.curves,
-    drawing.tsne,
-    drawing.hard_cases,
-    explaining.explain,
-    accounting.account,
-    accounting.calibrate,
-    accounting.claims,
-):
-    cli.add_command(_command)
+    """Differential privacy for graph neural networks, with an epsilon that holds."""

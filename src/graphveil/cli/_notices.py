@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Iterator
 from typing import Any
 
-from graphveil.cli._shared import say
+from graphveil.cli._output import say
 
 
 @contextlib.contextmanager
@@ -16,15 +16,15 @@ def notices() -> Iterator[None]:
     from graphveil.data.classes import Notice
 
     with warnings.catch_warnings():
-        before, said = warnings.showwarning, set[str]()
+        before, shown = warnings.showwarning, set[str]()
         warnings.simplefilter("always", Notice)
 
-        def shown(message: Warning | str, category: type[Warning], *rest: Any, **more: Any) -> None:
+        def show(message: Warning | str, category: type[Warning], *rest: Any, **more: Any) -> None:
             if not issubclass(category, Notice):
                 before(message, category, *rest, **more)
-            elif str(message) not in said:
-                said.add(str(message))
+            elif str(message) not in shown:
+                shown.add(str(message))
                 say(str(message))
 
-        warnings.showwarning = shown
+        warnings.showwarning = show
         yield

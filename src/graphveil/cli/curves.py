@@ -7,20 +7,10 @@ from typing import Any
 
 import click
 
-from graphveil.cli._asked import check_setting, is_private, made
-from graphveil.cli._shared import (
-    bar,
-    classes_option,
-    delta_option,
-    directed_option,
-    force_option,
-    json_option,
-    root_option,
-    show_table,
-    split_option,
-)
-from graphveil.cli.comparing import METHOD_NAMES, _spec
-from graphveil.cli.training import check_file
+from graphveil.cli import _options as option
+from graphveil.cli._output import Result, bar, check_picture
+from graphveil.cli._runs import source
+from graphveil.cli._settings import MethodCommand, is_private, make, parse_methods
 
 NOTE = (
     "The curves are read off the labels of test records: outside every certificate, and a release "
@@ -28,34 +18,26 @@ NOTE = (
 )
 
 
-@click.command(epilog=f"Methods: {METHOD_NAMES}.")
-@click.option("--data", required=True, help="A name of the catalog, or a path.")
-@root_option
+@click.command(cls=MethodCommand)
+@option.data
 @click.option("--methods", required=True, help="NAME or NAME:KEY=VALUE+KEY=VALUE, with commas.")
 @click.option("--epsilon", type=float, help="What each private run may spend.")
-@delta_option
+@option.delta
 @click.option("--every", type=int, default=5, show_default=True, help="Steps between two looks.")
 @click.option("--seed", type=int, default=0, show_default=True)
-@split_option
-@classes_option
-@directed_option
+@option.source
 @click.option("--out", required=True, help="A file for the picture: .png, .svg or .pdf.")
-@force_option
-@json_option
+@option.force
+@option.as_json
 def curves(
-    data: str,
-    root: str | None,
     methods: str,
     epsilon: float | None,
     delta: float | None,
     every: int,
-    seed: int,
-    split: str | None,
-    classes: str | None,
-    directed: bool | None,
     out: str,
     force: bool,
     as_json: bool,
+    **given: Any,
 ) -> None:
     """The loss on test records while models learn, as a picture.
 
@@ -63,39 +45,23 @@ def curves(
     graphveil curves --data synthetic-er --epsilon 5 --out curves.png \\
         --methods graph-dpsgd:conv=gcn,graph-dpsgd:conv=gat,graph-dpsgd:conv=sage
     """
+    check_picture(out, force)
+    chosen = parse_methods(methods)
+    made = [
+        make(kind, own, seed=given["seed"], **_budget(is_private(kind), epsilon, delta))
+        for _, kind, own in chosen
+    ]
+
+    from graphveil import bench
     from graphveil.report import plots
 
-    plots.require_matplotlib()
-    check_file(out, force)
-    asked, labels = [], []
-    for text in (each.strip() for each in methods.split(",") if each.strip()):
-        kind, own = _spec(text)
-        settings = {key: check_setting(kind, key, value) for key, value in own.items()}
-        private: dict[str, Any] = {"epsilon": epsilon, "delta": delta} if is_private(kind) else {}
-        asked.append(made(kind, settings, seed=seed, **private))
-        labels.append(text)
-
-    from graphveil import bench, runs
-
-    source = runs.Source(
-        data=data, root=root, split=split, seed=seed, classes=classes, directed=directed
-    )
-    arranged = source.arrange(source.load())
-    found = bench.loss_curves(
-        replace(arranged, mode=None), asked, labels, every=every, progress=bar("learning")
-    )
-    path = plots.loss_curves(found, out, data)
-    result = {
-        "data": data,
-        "epsilon": epsilon,
-        "curves": [asdict(curve) for curve in found],
-        "out": str(path),
-        "note": NOTE,
-    }
-    show_table(
-        result,
-        as_json,
-        f"Loss on the test records of {data}",
+    origin = source(given)
+    arranged = replace(origin.arrange(origin.load()), mode=None)
+    labels = [text for text, _, _ in chosen]
+    drawn = bench.loss_curves(arranged, made, labels, every=every, progress=bar("learning"))
+    result = Result(f"Loss on the test records of {origin.data}", data=origin.data, epsilon=epsilon)
+    result.add("curves", [asdict(curve) for curve in drawn])
+    result.table(
         ["method", "steps", "first loss", "last loss", "last accuracy"],
         [
             [
@@ -105,7 +71,14 @@ def curves(
                 f"{curve.loss[-1]:.3f}",
                 f"{curve.accuracy[-1]:.1%}",
             ]
-            for curve in found
+            for curve in drawn
         ],
-        [f"Written to {path}.", NOTE],
     )
+    path = str(plots.loss_curves(drawn, out, origin.data))
+    result.add("out", path, "note", "Written to {}.".format)
+    result.add("note", NOTE, "note")
+    result.show(as_json)
+
+
+def _budget(private: bool, epsilon: float | None, delta: float | None) -> dict[str, float | None]:
+    return {"epsilon": epsilon, "delta": delta} if private else {}

@@ -7,17 +7,10 @@ from typing import Any
 
 import click
 
+from graphveil.cli import _options as option
 from graphveil.cli._notices import notices
-from graphveil.cli._shared import (
-    bar,
-    classes_option,
-    directed_option,
-    force_option,
-    json_option,
-    root_option,
-    show,
-    show_table,
-)
+from graphveil.cli._output import Result, bar, check_file
+from graphveil.cli._runs import is_cataloged
 
 # What is stated of edges; whether each has its reverse is read off private edges.
 _DIRECTION = {
@@ -33,38 +26,41 @@ def data() -> None:
 
 
 @data.command("list")
-@json_option
+@option.as_json
 def list_(as_json: bool) -> None:
     """Every data set of the catalog: its size, and what a record is."""
     from graphveil.data.catalog import CATALOG
 
-    entries = [_described(name) for name in CATALOG]
-    rows = [
+    entries = [_describe(name) for name in CATALOG]
+    result = Result("Graphs known by name", data=entries)
+    result.table(
+        ["name", "nodes", "features", "classes", "a record", "edges", "split"],
         [
-            entry["name"],
-            _records(entry),
-            _size(entry["num_features"]),
-            _size(entry["num_classes"]),
-            entry["unit"].partition(" ")[2],
-            entry["edges"],
-            entry["split"],
-        ]
-        for entry in entries
-    ]
-    columns = ["name", "nodes", "features", "classes", "a record", "edges", "split"]
-    note = (
+            [
+                entry["name"],
+                _records(entry),
+                _size(entry["num_features"]),
+                _size(entry["num_classes"]),
+                entry["unit"].partition(" ")[2],
+                entry["edges"],
+                entry["split"],
+            ]
+            for entry in entries
+        ],
+    )
+    result.note(
         "A record is a node, or a whole graph where there are many. graphveil data show NAME gives "
         "licence and citation. Wherever a name goes, a path to files of your own goes too."
     )
-    show_table({"data": entries}, as_json, "Graphs known by name", columns, rows, [note])
+    result.show(as_json)
 
 
 @data.command("show")
 @click.argument("source", metavar="NAME|PATH")
-@root_option
-@classes_option
-@directed_option
-@json_option
+@option.root
+@option.classes
+@option.directed
+@option.as_json
 @notices()
 def show_(
     source: str, root: str | None, classes: str | None, directed: bool | None, as_json: bool
@@ -74,20 +70,17 @@ def show_(
     For a name nothing is loaded. For a path the files are read and counted; the counts are for
     whoever holds the data, since most of them are private.
     """
-    from graphveil.data.catalog import CATALOG
-
-    name = source.partition(":")[0]
-    if name in CATALOG:
-        result = _described(name)
+    if is_cataloged(source):
+        content = _describe(source.partition(":")[0])
     else:
-        result = _counted(source, root, classes, directed)
-    rows = [
-        (key.removeprefix("num_").replace("_", " "), _text(each))
-        for key, value in result.items()
-        if key not in ("class_names", "columns")  # what is public names them
-        for each in (value if key == "public" else [value])
-    ]
-    show(result, as_json, source, [row for row in rows if row[1]])
+        content = _count(source, root, classes, directed)
+    result = Result(source)
+    for key, value in content.items():
+        # What is public names classes and columns.
+        hidden = key in ("class_names", "columns") or value == ""
+        label = None if hidden else key.removeprefix("num_").replace("_", " ")
+        result.add(key, value, label, _text)
+    result.show(as_json)
 
 
 @data.group()
@@ -105,36 +98,27 @@ def build() -> None:
     help="What becomes of a text; each row depends on its own text alone.",
 )
 @click.option("--out", required=True, help="A .npz, a .pt, or a folder (which keeps the ids).")
-@click.option("--id", "id_", default="id", show_default=True, help="The column of ids.")
-@click.option("--text", "text_", default="text", show_default=True, help="The column of texts.")
+@click.option("--id", default="id", show_default=True, help="The column of ids.")
+@click.option("--text", default="text", show_default=True, help="The column of texts.")
 @click.option("--label", help="The column of labels; else the column label, if there is one.")
-@classes_option
+@option.classes
 @click.option("--min-class", type=int, default=0, help="Leave out smaller classes.")
 @click.option("--dimension", type=int, help="Columns, for hash; 1024 unless told.")
 @click.option("--vocabulary", help="Words and frequencies of public text, for tfidf.")
 @click.option("--vectors", help="A file of fastText (.vec) or GloVe, for vectors.")
 @click.option("--model", help="For sentence: a folder, an installed package, or a cached name.")
 @click.option("--directed", is_flag=True, help="Links go from source to target only.")
-@force_option
-@json_option
+@option.force
+@option.as_json
 @notices()
 def build_text(
     documents: str,
     links: str,
     features: str,
     out: str,
-    id_: str,
-    text_: str,
-    label: str | None,
-    classes: str | None,
-    min_class: int,
-    dimension: int | None,
-    vocabulary: str | None,
-    vectors: str | None,
-    model: str | None,
-    directed: bool,
     force: bool,
     as_json: bool,
+    **columns: Any,
 ) -> None:
     """A graph from a table of documents and a table of links.
 
@@ -147,58 +131,33 @@ def build_text(
     from graphveil.graph.checks import public_of
 
     text.check_place(out, force)
-    built = text.build(
-        documents,
-        links,
-        text.Features(features, dimension, vocabulary, vectors, model),
-        id=id_,
-        text=text_,
-        label=label,
-        classes=classes,
-        min_class=min_class,
-        directed=directed,
-        track=bar("reading documents"),
-    )
-    text.write(out, built, force=force)
-    result = {
-        "out": out,
-        "features": features,
-        "num_nodes": len(built.x),
-        "num_features": built.x.shape[1],
-        "num_classes": built.num_classes if "y" in built else None,
-        "class_names": getattr(built, "class_names", None),
-        "messages": built.edge_index.shape[1],
-        "labelled": int((built.y >= 0).sum()) if "y" in built else None,
-        "public": list(public_of(built)),
-    }
-    rows = [
-        ("documents", _text(result["num_nodes"])),
-        ("features", f"{result['num_features']:,} ({features})"),
-        ("classes", _text(result["num_classes"])),
-        ("labelled", _text(result["labelled"])),
-        ("messages", _text(result["messages"])),
-        ("written to", out),
-        *(("public", each) for each in result["public"]),
-    ]
-    show(result, as_json, f"A graph of {documents}", [row for row in rows if row[1]])
+    kinds = [columns.pop(name) for name in ("dimension", "vocabulary", "vectors", "model")]
+    chosen = text.Features(features, *kinds)
+    graph = text.build(documents, links, chosen, track=bar("reading documents"), **columns)
+    text.write(out, graph, force=force)
+    labelled = "y" in graph
+    result = Result(f"A graph of {documents}", features=features)
+    result.add("num_nodes", len(graph.x), "documents", _text)
+    result.add("num_features", graph.x.shape[1], "features", lambda n: f"{n:,} ({features})")
+    result.add("num_classes", graph.num_classes if labelled else None, "classes", _text)
+    result.add("class_names", getattr(graph, "class_names", None))
+    result.add("labelled", int((graph.y >= 0).sum()) if labelled else None, "labelled", _text)
+    result.add("messages", graph.edge_index.shape[1], "messages", _text)
+    result.add("out", out, "written to")
+    result.add("public", list(public_of(graph)), "public")
+    result.show(as_json)
 
 
 @build.command("vocabulary")
 @click.option("--documents", required=True, help="A csv or csv.gz of public documents.")
 @click.option("--out", required=True, help="The csv to write.")
-@click.option("--id", "id_", default="id", show_default=True, help="The column of ids.")
-@click.option("--text", "text_", default="text", show_default=True, help="The column of texts.")
+@click.option("--id", default="id", show_default=True, help="The column of ids.")
+@click.option("--text", default="text", show_default=True, help="The column of texts.")
 @click.option("--dimension", type=int, default=1024, show_default=True, help="How many words.")
-@force_option
-@json_option
+@option.force
+@option.as_json
 def build_vocabulary(
-    documents: str,
-    out: str,
-    id_: str,
-    text_: str,
-    dimension: int,
-    force: bool,
-    as_json: bool,
+    documents: str, out: str, dimension: int, force: bool, as_json: bool, **columns: str
 ) -> None:
     """The most frequent words of PUBLIC documents, for the features tfidf.
 
@@ -208,31 +167,22 @@ def build_vocabulary(
     \b
     graphveil data build vocabulary --documents public.csv --out words.csv
     """
-    from graphveil.cli.training import check_file
     from graphveil.data import text
 
     check_file(out, force)
-    found = text.make_vocabulary(
-        text.read_documents(documents, id=id_, text=text_)["text"], dimension
-    )
-    text.write_vocabulary(out, found)
+    texts = text.read_documents(documents, **columns)["text"]
+    vocabulary = text.make_vocabulary(texts, dimension)
+    text.write_vocabulary(out, vocabulary)
+    result = Result(f"A vocabulary of {documents}")
+    result.add("words", len(vocabulary.words), "words", _text)
+    result.add("documents", vocabulary.documents, "documents", _text)
+    result.add("out", out, "written to")
     note = f"The words, their frequencies, and with them {documents}, count as public from now on."
-    result = {
-        "out": out,
-        "words": len(found.words),
-        "documents": found.documents,
-        "public": [note],
-    }
-    rows = [
-        ("words", _text(result["words"])),
-        ("documents", _text(result["documents"])),
-        ("written to", out),
-        ("public", note),
-    ]
-    show(result, as_json, f"A vocabulary of {documents}", rows)
+    result.add("public", [note], "public")
+    result.show(as_json)
 
 
-def _described(name: str) -> dict[str, Any]:
+def _describe(name: str) -> dict[str, Any]:
     from graphveil.data.catalog import CATALOG
 
     entry = CATALOG[name]
@@ -255,7 +205,7 @@ def _described(name: str) -> dict[str, Any]:
     }
 
 
-def _counted(
+def _count(
     source: str, root: str | None, classes: str | None, directed: bool | None
 ) -> dict[str, Any]:
     from graphveil.data import load
@@ -269,24 +219,24 @@ def _counted(
         record_of,
     )
 
-    found = load(source, root, classes=classes, directed=directed)
-    labelled = None if found.y is None else int((found.y >= 0).sum())
-    graphs = num_records(found) if record_of(found) == "graph" else None
+    graph = load(source, root, classes=classes, directed=directed)
+    graphs = num_records(graph) if record_of(graph) == "graph" else None
+    names = columns_of(graph)
     return {
         "path": str(Path(source)),
-        "record": record_of(found),
+        "record": record_of(graph),
         "num_graphs": graphs,
-        "num_nodes": len(found.x),
-        "mean_nodes": _mean(len(found.x), graphs),
-        "num_features": found.x.shape[1],
-        "num_classes": None if found.y is None else num_classes_of(found),
-        "class_names": getattr(found, "class_names", None),
-        "columns": None if (names := columns_of(found)) is None else list(names),
-        "messages": found.edge_index.shape[1],
-        "edges": _DIRECTION[directed_of(found)],
-        "labelled": labelled,
-        "public": list(public_of(found)),
-        **{name.removesuffix("_mask"): int(found[name].sum()) for name in MASKS if name in found},
+        "num_nodes": len(graph.x),
+        "mean_nodes": _mean(len(graph.x), graphs),
+        "num_features": graph.x.shape[1],
+        "num_classes": None if graph.y is None else num_classes_of(graph),
+        "class_names": getattr(graph, "class_names", None),
+        "columns": None if names is None else list(names),
+        "messages": graph.edge_index.shape[1],
+        "edges": _DIRECTION[directed_of(graph)],
+        "labelled": None if graph.y is None else int((graph.y >= 0).sum()),
+        "public": list(public_of(graph)),
+        **{name.removesuffix("_mask"): int(graph[name].sum()) for name in MASKS if name in graph},
     }
 
 
@@ -305,8 +255,4 @@ def _size(value: int | None) -> str:
 
 
 def _text(value: Any) -> str:
-    if value is None:
-        return ""
-    if isinstance(value, list):
-        return ", ".join(map(str, value))
     return f"{value:,}" if isinstance(value, int) else str(value)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 import os
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from graphveil._errors import InvalidInputError
 from graphveil._inputs import read_text
-from graphveil.cli._shared import figure, force_option, json_option, show
+from graphveil.cli import _options as option
+from graphveil.cli._output import Result, check_file, figure, plural, write_text
 
 if TYPE_CHECKING:
     from graphveil.privacy.ledger_state import Account, Book
@@ -21,7 +21,9 @@ _path = click.argument("path")
 
 @click.group()
 def ledger() -> None:
-    """What was ever spent on some people's data: accounts with a budget for life.
+    """What was ever spent on some people's data, and what is left.
+
+    A ledger is a file of accounts, each with a budget for life.
 
     \b
     graphveil ledger open study.ledger --name patients --epsilon 8 --delta 1e-6
@@ -38,7 +40,7 @@ def ledger() -> None:
 @click.option("--delta", required=True, type=float, help="Below 1/units.")
 @click.option("--unit", help="node, edge-directed, edge-undirected or graph; else the first run's.")
 @click.option("--who", help="Whose data it is, for everybody to read: one line.")
-@json_option
+@option.as_json
 def open_(
     path: str,
     name: str,
@@ -56,22 +58,20 @@ def open_(
 
     book = Ledger(path).open(name, epsilon, delta, unit, who)
     account = book.account(name)
-    result = {
-        "ledger": path,
-        "account": name,
-        "epsilon": account.epsilon,
-        "delta": account.delta,
-        "unit": account.unit,
-        "who": account.who,
-        **_chain(book),
-    }
-    rows = [
-        ("budget", f"epsilon {account.epsilon:g} at delta {account.delta:g}, for life"),
-        ("unit", account.unit or "that of the first run"),
-        ("who", _who(account)),
-        *_chain_rows(book),
-    ]
-    show(result, as_json, f"Account {name!r} of {path}", rows)
+    result = Result(
+        f"Account {name!r} of {path}",
+        ledger=path,
+        account=name,
+        epsilon=account.epsilon,
+        delta=account.delta,
+        unit=account.unit,
+        who=account.who,
+    )
+    result.row("budget", f"epsilon {account.epsilon:g} at delta {account.delta:g}, for life")
+    result.row("unit", account.unit or "that of the first run")
+    result.row("who", _who(account))
+    _add_chain(result, book)
+    result.show(as_json)
 
 
 def _who(account: Account) -> str:
@@ -81,7 +81,7 @@ def _who(account: Account) -> str:
 @ledger.command(name="show")
 @_path
 @click.option("--account", help="One account only.")
-@json_option
+@option.as_json
 def show_(path: str, account: str | None, as_json: bool) -> None:
     """What is spent, and what is left."""
     from graphveil.privacy.ledger import Ledger
@@ -89,21 +89,22 @@ def show_(path: str, account: str | None, as_json: bool) -> None:
     book = Ledger(path).read()
     accounts = list(book.accounts.values()) if account is None else [book.account(account)]
     dates = _dates(book)
-    priced = [_priced(each, dates) for each in accounts]
-    rows: list[tuple[str, str]] = []
-    for each, cost in zip(accounts, priced, strict=True):
-        rows += [*_account_rows(each, cost), ("", "")]
-    result = {"ledger": path, "accounts": priced, **_chain(book)}
-    show(result, as_json, f"Ledger {path}", [*rows, *_chain_rows(book)])
+    costs = [_price(one, dates) for one in accounts]
+    result = Result(f"Ledger {path}", ledger=path, accounts=costs)
+    for one, cost in zip(accounts, costs, strict=True):
+        _add_account(result, one, cost)
+        result.row("", "")
+    _add_chain(result, book)
+    result.show(as_json)
 
 
 def _dates(book: Book) -> dict[str, str]:
     """When each reservation was first made."""
     bodies = [json.loads(text) for text, _ in reversed(book.entries)]
-    return {each["id"]: each.get("at", "") for each in bodies if each["kind"] == "reserve"}
+    return {body["id"]: body.get("at", "") for body in bodies if body["kind"] == "reserve"}
 
 
-def _priced(account: Account, dates: dict[str, str]) -> dict[str, Any]:
+def _price(account: Account, dates: dict[str, str]) -> dict[str, Any]:
     from graphveil.privacy.composing import together
 
     promise, seen = account.promise, account.seen
@@ -122,58 +123,53 @@ def _priced(account: Account, dates: dict[str, str]) -> dict[str, Any]:
         "overdrawn": account.overdrawn,
         "charges": [
             {
-                "id": each.id,
-                "at": dates[each.id],
-                "purpose": each.purpose,
-                "run": each.run,
-                "epsilon": together([each.event], account.delta).epsilon,
-                "settled": each.settled is not None,
-                "begun": each.begun,
+                "id": one.id,
+                "at": dates[one.id],
+                "purpose": one.purpose,
+                "run": one.run,
+                "epsilon": together([one.event], account.delta).epsilon,
+                "settled": one.settled is not None,
+                "begun": one.begun,
             }
-            for each in account.charged
+            for one in account.charged
         ],
-        "open": [
-            {"id": each.id, "purpose": each.purpose, "run": each.run} for each in account.waiting
-        ],
+        "open": [{"id": one.id, "purpose": one.purpose, "run": one.run} for one in account.waiting],
         "facts": None if seen is None else seen.facts,
         "versions": [
-            {"fingerprint": name, "at": dates[each.id], "run": each.run}
-            for name, each in account.versions.items()
+            {"fingerprint": name, "at": dates[one.id], "run": one.run}
+            for name, one in account.versions.items()
         ],
     }
 
 
-def _account_rows(account: Account, cost: dict[str, Any]) -> list[tuple[str, str]]:
+def _add_account(result: Result, account: Account, cost: dict[str, Any]) -> None:
     from graphveil.privacy.ledger import in_percent, rounded_down
 
     unit = cost["unit"] or "whatever the first run protects"
     unit += "" if cost["relation"] is None else f" ({cost['relation']})"
-    spent = f"epsilon {figure(cost['spent'])}, by composition"
     used = f"{in_percent(cost['used'])} of the budget, however runs were chosen by others' results"
-    count = len(cost["charges"])
-    alone = f"{count} charge{'' if count == 1 else 's'}, each priced by itself"
-    rows = [
-        ("account", account.name),
-        ("budget", f"epsilon {account.epsilon:g} at delta {account.delta:g}"),
-        ("spent", spent),
-        ("used", used + ("; OVERDRAWN" if cost["overdrawn"] else "")),
-        ("plain sum", f"epsilon {figure(cost['sum_of_epsilons'])}, of {alone}"),
-        ("left", f"epsilon {rounded_down(cost['left'])}, for one Gaussian release"),
-        ("unit", unit),
-        ("who", _who(account)),
-        *([] if cost["versions"] else [("data", "none seen yet")]),
-    ]
-    for number, each in enumerate(cost["versions"], 1):
-        said = f"version {number}, {each['fingerprint'][:12]}, first seen {each['at'][:10]}"
-        rows.append(("data", said + (f" in {each['run']}" if each["run"] else "")))
-    for each in cost["charges"]:
-        price = f"epsilon {figure(each['epsilon'])} by itself"
-        where = f", in {each['run']}" if each["run"] else ""
-        rows.append(("charge", f"{each['at'][:10]}  {price}, {each['purpose']}{where}"))
-    for each in account.waiting:
-        said = "begun and not settled" if each.begun else "not settled"
-        rows.append((said, f"{each.purpose}, in {each.run or 'an unknown place'}"))
-    return rows
+    alone = f"{plural(len(cost['charges']), 'charge')}, each priced by itself"
+    result.row("account", account.name)
+    result.row("budget", f"epsilon {account.epsilon:g} at delta {account.delta:g}")
+    result.row("spent", f"epsilon {figure(cost['spent'])}, by composition")
+    result.row("used", used + ("; OVERDRAWN" if cost["overdrawn"] else ""))
+    result.row("plain sum", f"epsilon {figure(cost['sum_of_epsilons'])}, of {alone}")
+    result.row("left", f"epsilon {rounded_down(cost['left'])}, for one Gaussian release")
+    result.row("unit", unit)
+    result.row("who", _who(account))
+    if not cost["versions"]:
+        result.row("data", "none seen yet")
+    for number, version in enumerate(cost["versions"], 1):
+        where = f" in {version['run']}" if version["run"] else ""
+        seen = f"{version['fingerprint'][:12]}, first seen {version['at'][:10]}"
+        result.row("data", f"version {number}, {seen}{where}")
+    for charge in cost["charges"]:
+        price = f"epsilon {figure(charge['epsilon'])} by itself"
+        where = f", in {charge['run']}" if charge["run"] else ""
+        result.row("charge", f"{charge['at'][:10]}  {price}, {charge['purpose']}{where}")
+    for one in account.waiting:
+        label = "begun and not settled" if one.begun else "not settled"
+        result.row(label, f"{one.purpose}, in {one.run or 'an unknown place'}")
 
 
 @ledger.command()
@@ -182,7 +178,7 @@ def _account_rows(account: Account, cost: dict[str, Any]) -> list[tuple[str, str
 @click.option("--head", help="A hash that was noted earlier: it must still be there.")
 @click.option("--at-least", type=int, help="So many entries there must be.")
 @click.option("--runs", multiple=True, metavar="DIR...", help="Run directories to compare with it.")
-@json_option
+@option.as_json
 def verify(
     path: str,
     more: tuple[str, ...],
@@ -200,31 +196,31 @@ def verify(
     if more and not runs:
         raise click.UsageError(f"Runs must be named by '--runs'. Got {more[0]!r} without it.")
     book = Ledger(path).verify(head, at_least)
-    result = {"ledger": path, "holds": True, **_chain(book)}
-    rows = [("holds", "chain, entries and budgets"), *_chain_rows(book)]
+    result = Result(f"Ledger {path}", ledger=path)
+    result.add("holds", True, "holds", lambda _: "chain, entries and budgets")
+    _add_chain(result, book)
     if runs:
         from graphveil.runs import check_charged
 
-        checked = check_charged(path, [*runs, *more])
+        directories = [*runs, *more]
+        charges = check_charged(path, directories)
         count = sum(len(account.charged) for account in book.accounts.values())
-        result |= {"runs": [*runs, *more], "charges_of_runs": checked}
-        rows.append(("runs", f"{len([*runs, *more])}, which made {checked} of {count} charges"))
+        result.update({"runs": directories, "charges_of_runs": charges})
+        result.row("runs", f"{len(directories)}, which made {charges} of {count} charges")
     if not head:
-        rows.append(("note", "a cut-off end is noticed by --head, with a hash kept elsewhere"))
+        result.row("note", "a cut-off end is noticed by --head, with a hash kept elsewhere")
     if not runs:
-        rows.append(("note", "a settlement to too little is noticed by --runs, with its run"))
-    show(result, as_json, f"Ledger {path}", rows)
+        result.row("note", "a settlement to too little is noticed by --runs, with its run")
+    result.show(as_json)
 
 
 @ledger.command()
 @_path
 @click.option("--out", help="A file; without it the JSON goes to stdout.")
-@force_option
-@json_option
+@option.force
+@option.as_json
 def export(path: str, out: str | None, force: bool, as_json: bool) -> None:
     """The whole ledger as JSON, with the chain."""
-    from graphveil._files import write_file
-    from graphveil.cli.training import check_file
     from graphveil.privacy.ledger import Ledger
 
     if out is None:
@@ -240,22 +236,17 @@ def export(path: str, out: str | None, force: bool, as_json: bool) -> None:
         )
     text = Ledger(path).export()
     book = Ledger(path).read()
-    try:
-        write_file(Path(out), text.encode(), private=True)  # it holds the ledger's secret
-    except OSError as error:
-        raise InvalidInputError(f"{out} cannot be written: {error.strerror}.") from None
-    show(
-        {"ledger": path, "out": out, **_chain(book)},
-        as_json,
-        f"Ledger {path}",
-        [("written to", out), *_chain_rows(book)],
-    )
+    write_text(out, text, private=True)  # it holds the ledger's secret
+    result = Result(f"Ledger {path}", ledger=path)
+    result.add("out", out, "written to")
+    _add_chain(result, book)
+    result.show(as_json)
 
 
 @ledger.command(name="import")
 @_path
 @click.argument("exported")
-@json_option
+@option.as_json
 def import_(path: str, exported: str, as_json: bool) -> None:
     """Make the ledger PATH from a file that export wrote."""
     from graphveil.privacy.ledger import Ledger
@@ -267,12 +258,11 @@ def import_(path: str, exported: str, as_json: bool) -> None:
     except UnicodeDecodeError:
         raise InvalidInputError(f"{exported} is no export of a ledger: it is no text.") from None
     book = Ledger(path).restore(text)
-    show({"ledger": path, **_chain(book)}, as_json, f"Ledger {path}", _chain_rows(book))
+    result = Result(f"Ledger {path}", ledger=path)
+    _add_chain(result, book)
+    result.show(as_json)
 
 
-def _chain(book: Book) -> dict[str, Any]:
-    return {"entries": len(book.entries), "head": book.head}
-
-
-def _chain_rows(book: Book) -> list[tuple[str, str]]:
-    return [("entries", str(len(book.entries))), ("head", book.head)]
+def _add_chain(result: Result, book: Book) -> None:
+    result.add("entries", len(book.entries), "entries")
+    result.add("head", book.head, "head")

@@ -59,7 +59,7 @@ def privacy_utility(rows: Iterable[Row], path: str | Path, title: str = "") -> P
             color="#555555",
             linestyle=("--", ":", "-.")[number % 3],
         )
-    budgets = sorted({row.budget for row in private if row.budget is not None})
+    budgets = sorted({row.target_epsilon for row in private if row.target_epsilon is not None})
     if len(budgets) > 1:
         axes.set_xscale("log")
         axes.set_xticks(budgets, [f"{value:g}" for value in budgets])
@@ -175,15 +175,15 @@ def over_table(
 def _place(row: Row, across: str) -> Any:
     """Where a row stands on the axis; None if it has no value there."""
     if across in ("epsilon", "data"):
-        return row.budget if across == "epsilon" else row.data
+        return row.target_epsilon if across == "epsilon" else row.data
     return row.setting.get(across)
 
 
 def _line(row: Row, across: str) -> str:
     """Which line of a plot a row belongs to."""
     rest = {key: value for key, value in row.setting.items() if key != across}
-    if across != "epsilon" and row.budget is not None:
-        rest = {"epsilon": f"{row.budget:g}", **rest}
+    if across != "epsilon" and row.target_epsilon is not None:
+        rest = {"epsilon": f"{row.target_epsilon:g}", **rest}
     settings = ", ".join(f"{key} {value}" for key, value in rest.items())
     name = row.name or row.method
     return f"{name} ({settings})" if settings else name

@@ -8,43 +8,45 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from graphveil._errors import InvalidInputError
-from graphveil._inputs import at_home
-from graphveil.cli._asked import check_setting, merged, method_named
+from graphveil._schema import NUMBER, Schema
+from graphveil.cli import _options as option
 from graphveil.cli._notices import notices
-from graphveil.cli._shared import (
-    account_option,
-    bar,
-    classes_option,
-    delta_option,
-    directed_option,
-    figure,
-    force_option,
-    json_option,
-    ledger_option,
-    root_option,
-    say,
-    set_option,
-    show,
-    split_option,
+from graphveil.cli._output import Result, bar, figure, say
+from graphveil.cli._runs import (
+    add_accuracy,
+    add_ledger,
+    add_out,
+    check_account,
+    is_cataloged,
+    is_same_place,
+    price,
+    source,
 )
-from graphveil.cli.training import METHOD_NAMES, ledger_rows
+from graphveil.cli._settings import (
+    MethodCommand,
+    check_setting,
+    check_settings,
+    merge,
+    method_named,
+    require,
+)
 
 if TYPE_CHECKING:
     from graphveil.methods import Method
     from graphveil.runs import Arranged, Source
     from graphveil.tuning import Tuning, Winner
 
-_KINDS: dict[str, type | tuple[type, ...]] = {
+_CONFIG: Schema = {
     "vary": dict,
-    "trials": (int, float),
+    "trials": NUMBER,
     "public_validation": bool,
     "public_data": str,
     "fixed": bool,
     "sampler": str,
     "law": str,
-    "score_share": (int, float),
+    "score_share": NUMBER,
 }
-_SAID = {
+_SCORED = {
     "private": "on private validation records, through noise of {noise:.2%}; charged with the "
     "trials",
     "public-validation": "on validation records, declared public; the trainings are charged",
@@ -52,12 +54,10 @@ _SAID = {
 }
 
 
-@click.command(epilog=f"METHOD: {METHOD_NAMES}; a private one.")
+@click.command(cls=MethodCommand)
 @click.argument("method", required=False)
-@click.option("--data", help="A name of the catalog, or a path.")
-@root_option
 @click.option("--epsilon", type=float, help="What the whole may spend, all trials included.")
-@delta_option
+@option.delta
 @click.option(
     "--vary",
     multiple=True,
@@ -86,19 +86,9 @@ _SAID = {
     help="Of the secret number. logarithmic (the default) costs less, geometric is less often 1.",
 )
 @click.option("--score-share", type=float, help="Of a trial's budget, for its score. Default: 0.1.")
-@click.option("--out", help="The directory of the run.")
-@click.option("--seed", type=int, help="Draws split and first weights, never noise. Default: 0.")
-@split_option
-@classes_option
-@directed_option
-@set_option
-@click.option(
-    "--config", type=click.Path(dir_okay=False), help="A TOML file; the command line wins."
-)
-@ledger_option
-@account_option
-@force_option
-@json_option
+@option.run
+@option.force
+@option.as_json
 @notices()
 def tune(
     method: str | None,
@@ -109,7 +99,7 @@ def tune(
     as_json: bool,
     **given: Any,
 ) -> None:
-    """Try settings, keep the best, and pay for all of it: one run with one certificate.
+    """Settings chosen by trials that are charged: one run with one certificate.
 
     \b
     graphveil tune dp-mlp --data social --epsilon 2 --trials 10 \\
@@ -117,75 +107,75 @@ def tune(
     graphveil tune dp-mlp --data pubmed --epsilon 2 --trials 20 --public-data social \\
         --vary learning_rate=0.002..0.2 --out runs/tuned
     """
-    asked = merged(config, {"method": method, **given}, sets, _KINDS)
+    asked = merge(config, {"method": method, **given}, sets, _CONFIG)
     tuning = _tuning(asked, vary)
-    for name in ("data", "out"):
-        if not asked.get(name):
-            raise click.UsageError(f"Missing option '--{name}'.")
+    require(asked, "data", "out")
 
     from graphveil import runs
     from graphveil.tuning import needed
 
     needed(tuning.sampler)
     runs.check_tuning(asked["out"], force=force)
-    known: dict[str, Any] = {
-        name: asked.get(name) for name in ("root", "split", "classes", "directed")
-    }
-    source = runs.Source(data=asked["data"], seed=tuning.seed, **known)
-    if asked.get("account") is not None and asked.get("ledger") is None:
-        raise click.UsageError("'--account' needs '--ledger': the file that the account is in.")
+    origin = source({**asked, "seed": tuning.seed})
+    check_account(asked)
     where = {key: asked.get(key) for key in ("ledger", "account")} | {"force": force}
-    run = _openly if tuning.scores == "public-data" else _charged
-    found, metrics, result = run(tuning, source, asked["out"], where)
-    certificate = found.certificate_
-    guarantee, accuracy = certificate.guarantee, metrics["test_accuracy"]
-    result = {
-        "method": found.name,
-        "data": source.data,
-        "seed": tuning.seed,
-        "scores": tuning.scores,
-        **result,
-        "test_accuracy": accuracy,
-        "test_macro_f1": metrics["test_macro_f1"],
-        "epsilon": guarantee.epsilon,
-        "delta": guarantee.delta,
-        "void_because": list(certificate.void_because),
-        "out": asked["out"],
-        "ledger": runs.charged_to(asked["out"]),
-    }
-    from graphveil.privacy.guarantee import ONE
+    search = _search_public if tuning.scores == "public-data" else _search_charged
+    tuned, metrics, winner, trial_epsilon = search(tuning, origin, asked["out"], where)
+    certificate = tuned.certificate_
+    result = Result(
+        f"{tuned.name} tuned on {origin.data}",
+        method=tuned.name,
+        data=origin.data,
+        seed=tuning.seed,
+        scores=tuning.scores,
+        validation_accuracy=winner.score,
+        test_macro_f1=metrics["test_macro_f1"],
+        delta=certificate.guarantee.delta,
+        void_because=list(certificate.void_because),
+    )
+    result.add("chosen", winner.candidate, "chosen", _settings_text)
+    add_accuracy(result, metrics)
+    guarantee = certificate.guarantee
+    result.add("epsilon", guarantee.epsilon, "epsilon", lambda _: price(guarantee))
+    add_ledger(result, runs.charged_to(asked["out"]))
+    result.add(
+        "trial_epsilon",
+        trial_epsilon,
+        "each trial",
+        lambda value: f"trained at epsilon {figure(value)}",
+    )
+    # Noise as large as what settings differ by chooses at random.
+    scored = _SCORED[tuning.scores]
+    result.add(
+        "validation_noise",
+        winner.noise,
+        "scored",
+        lambda noise: scored.format(public_data=tuning.public_data, noise=noise),
+    )
+    add_out(result, asked["out"])
+    result.row("note", f"The accuracy was {metrics['note']}.")
+    result.show(as_json)
 
-    rows = [
-        ("chosen", ", ".join(f"{key} = {_short(each)}" for key, each in result["chosen"].items())),
-        ("test accuracy", "no labelled record" if accuracy is None else f"{accuracy:.2%}"),
-        (
-            "epsilon",
-            f"{figure(guarantee.epsilon)}  at delta {guarantee.delta:g}, for {ONE[guarantee.unit]} "
-            f"({guarantee.relation})",
-        ),
-        *ledger_rows(result["ledger"]),
-        ("each trial", f"trained at epsilon {figure(result['trial_epsilon'])}"),
-        ("scored", _scored(tuning, result["validation_noise"])),
-        ("written to", f"{asked['out']}: certificate.txt says what is promised, and to whom"),
-        ("note", f"The accuracy was {metrics['note']}."),
-    ]
-    show(result, as_json, f"{found.name} tuned on {source.data}", rows)
+
+def _settings_text(settings: dict[str, Any]) -> str:
+    return ", ".join(
+        f"{key} = {value:.4g}" if isinstance(value, float) else f"{key} = {value}"
+        for key, value in settings.items()
+    )
 
 
 def _tuning(asked: dict[str, Any], vary: tuple[str, ...]) -> Tuning:
     """What was asked for, checked as far as it can be without data."""
     kind = method_named(asked.get("method"))
-    for name in ("epsilon", "trials"):
-        if asked.get(name) is None:
-            raise click.UsageError(f"Missing option '--{name}'.")
+    require(asked, "epsilon", "trials")
     from graphveil.tuning import Tuning, values_of
 
     tried = dict(asked.get("vary", {}))
-    for each in vary:
-        key, equals, text = each.partition("=")
+    for pair in vary:
+        key, equals, text = pair.partition("=")
         if not equals or not key.strip():
             raise click.UsageError(
-                f"Write '--vary' as KEY=VALUES, e.g. learning_rate=0.001..0.1. Got {each!r}."
+                f"Write '--vary' as KEY=VALUES, e.g. learning_rate=0.001..0.1. Got {pair!r}."
             )
         tried[key.strip()] = text
     varied = {key: values_of(key, values) for key, values in tried.items()}
@@ -201,7 +191,7 @@ def _tuning(asked: dict[str, Any], vary: tuple[str, ...]) -> Tuning:
         vary=varied,
         trials=asked["trials"],
         epsilon=asked["epsilon"],
-        settings={key: check_setting(kind, key, value) for key, value in asked["settings"].items()},
+        settings=check_settings(kind, asked["settings"]),
         scores=scores,
         **{key: asked[key] for key in optional if asked.get(key) is not None},
     )
@@ -213,19 +203,18 @@ def _tuning(asked: dict[str, Any], vary: tuple[str, ...]) -> Tuning:
 
 def _check_another(public: str, private: str | None) -> None:
     """Refuse to declare public what is to be protected, where the name alone tells."""
-    if private is None:
-        return
-    places = [at_home(each).absolute() for each in (public, private)]
-    if public == private or places[0] == places[1]:
+    if private is not None and is_same_place(public, private):
         raise InvalidInputError(
             f"'--public-data' must be another data set than '--data'. Got {public!r} twice; what "
             "is public needs no epsilon."
         )
 
 
-def _charged(
-    tuning: Tuning, source: Source, out: str, where: dict[str, Any]
-) -> tuple[Method, dict[str, Any], dict[str, Any]]:
+# The run, its metrics, the trial that won, and what each trial was trained at.
+Tuned = tuple["Method", dict[str, Any], "Winner", float]
+
+
+def _search_charged(tuning: Tuning, source: Source, out: str, where: dict[str, Any]) -> Tuned:
     """Trials on the private data, and their charge."""
     from graphveil import runs
     from graphveil.methods import Facts
@@ -241,55 +230,32 @@ def _charged(
         scored = {"validation_accuracy": winners[0].score, "validation_noise": winners[0].noise}
         return winners[0].method, scored
 
-    found, metrics = runs.tune(find, priced, out, source, tuning.described(), notify=say, **where)
-    epsilon = float(found.get_params()["epsilon"])
-    return found, metrics, _result(winners[0], epsilon)
+    method, metrics = runs.tune(find, priced, out, source, tuning.described(), notify=say, **where)
+    return method, metrics, winners[0], float(method.get_params()["epsilon"])
 
 
-def _openly(
-    tuning: Tuning, source: Source, out: str, where: dict[str, Any]
-) -> tuple[Method, dict[str, Any], dict[str, Any]]:
+def _search_public(tuning: Tuning, source: Source, out: str, where: dict[str, Any]) -> Tuned:
     """Trials on public data, then one run on the private data with the whole budget."""
     from graphveil import runs
-    from graphveil.data.catalog import CATALOG
     from graphveil.tuning import search_openly
 
     assert tuning.public_data is not None
     expected = source.expected()
     if expected is not None:
         tuning.made(tuning.first).plan(expected)
-    known = tuning.public_data.partition(":")[0] in CATALOG
-    stated = (None, None) if known else ("public", source.directed)
+    stated = (None, None) if is_cataloged(tuning.public_data) else ("public", source.directed)
     apart = replace(
         source, data=tuning.public_data, split=None, classes=stated[0], directed=stated[1]
     )
     try:
         public = apart.arrange(apart.load())
     except InvalidInputError as error:
-        said = str(error).replace("The 'data' parameter", "it")
-        raise InvalidInputError(f"'--public-data': {said}") from error
+        reason = str(error).replace("The 'data' parameter", "it")
+        raise InvalidInputError(f"'--public-data': {reason}") from error
     winner = search_openly(tuning, public.training, track=bar(f"tuning {tuning.method}"))
     method = tuning.made(winner.candidate)
     progress = bar(f"training {tuning.method}")
     metrics = runs.train(
         method, None, out, source, progress=progress, tuning=tuning.described(), notify=say, **where
     )
-    return method, metrics, _result(winner, tuning.epsilon)
-
-
-def _scored(tuning: Tuning, noise: float) -> str:
-    """How trials were judged. Noise as large as what settings differ by chooses at random."""
-    return _SAID[tuning.scores].format(public_data=tuning.public_data, noise=noise)
-
-
-def _result(winner: Winner, trial_epsilon: float) -> dict[str, Any]:
-    return {
-        "chosen": winner.candidate,
-        "trial_epsilon": trial_epsilon,
-        "validation_accuracy": winner.score,
-        "validation_noise": winner.noise,
-    }
-
-
-def _short(value: Any) -> str:
-    return f"{value:.4g}" if isinstance(value, float) else str(value)
+    return method, metrics, winner, tuning.epsilon

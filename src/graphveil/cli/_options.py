@@ -1,0 +1,77 @@
+"""Options that several commands share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import click
+
+Decorator = Callable[[Any], Any]
+
+
+def together(*options: Decorator) -> Decorator:
+    """Several options as one decorator, in the order in which help lists them."""
+
+    def decorate(command: Any) -> Any:
+        for option in reversed(options):
+            command = option(command)
+        return command
+
+    return decorate
+
+
+as_json = click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout.")
+force = click.option("--force", is_flag=True, help="Replace what is there.")
+data = click.option("--data", required=True, help="A name of the catalog, or a path.")
+root = click.option("--root", help="Folder with raw data; else GRAPHVEIL_DATA or the cache.")
+split = click.option(
+    "--split",
+    type=click.Choice(["transductive", "inductive", "given"]),
+    help="Who is trained on: drawn by --seed (one graph, or two without an edge between them), or "
+    "the masks that come with the data. Default: given for files, and for sets of graphs, that "
+    "have masks, else transductive.",
+)
+classes = click.option(
+    "--classes",
+    metavar="N|A,B,C|public",
+    help="What is public of the classes of your own files: how many there are, their names, or "
+    "public: whatever names the file has. Else names are not published.",
+)
+directed = click.option(
+    "--directed/--undirected",
+    default=None,
+    help="Whether edges of your own files have a direction; the unit edge asks for it. A line of "
+    "a table goes both ways unless --directed.",
+)
+# Where data comes from and how it is split; _runs.source reads them.
+source = together(root, split, classes, directed)
+
+sets = click.option(
+    "--set", "sets", multiple=True, metavar="KEY=VALUE", help="A setting of the method; repeat."
+)
+config = click.option(
+    "--config", type=click.Path(dir_okay=False), help="A TOML file; the command line wins."
+)
+delta = click.option("--delta", type=float, help="Default: below 1/nodes, a power of ten.")
+ledger = together(
+    click.option("--ledger", help="A ledger to charge: see 'graphveil ledger'."),
+    click.option("--account", help="Its account; may be left out if it has but one."),
+)
+# Of a command that makes one run, perhaps by a file.
+run = together(
+    click.option("--data", help="A name of the catalog, or a path."),
+    click.option("--out", help="The directory of the run."),
+    click.option(
+        "--seed", type=int, help="Draws split and first weights, never noise. Default: 0."
+    ),
+    source,
+    sets,
+    config,
+    ledger,
+)
+# Of a command that measures several.
+seeds = together(
+    click.option("--seeds", type=int, default=3, show_default=True, help="Runs of each."),
+    click.option("--seed", type=int, default=0, show_default=True, help="The first of them."),
+)

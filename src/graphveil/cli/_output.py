@@ -1,0 +1,234 @@
+"""What a command says: its result, lines on stderr, progress, and files that it writes."""
+
+from __future__ import annotations
+
+import io
+import json
+import math
+import os
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import click
+
+from graphveil._errors import InvalidInputError
+from graphveil._files import write_file
+
+# --- results --------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Field:
+    """One thing that a command found out: a key of the JSON, a row for a person, or both."""
+
+    key: str | None
+    value: Any
+    label: str | None = None
+    show: Callable[[Any], str] = str
+
+    def rows(self) -> list[tuple[str, str]]:
+        """A row, one for each item of a list, or none for what is not there."""
+        if self.label is None or self.value is None:
+            return []
+        items = self.value if isinstance(self.value, (list, tuple)) else [self.value]
+        return [(self.label, self.show(item)) for item in items]
+
+
+class Result:
+    """What a command answers: one JSON object for programs, or a table for a person.
+
+    A table has a row of label and text for each field; after :meth:`table` it has columns, and the
+    texts of the fields are notes below it.
+    """
+
+    def __init__(self, title: str, /, **values: Any) -> None:
+        self.title = title
+        self.fields = [Field(key, value) for key, value in values.items()]
+        self._columns: Sequence[str] = ()
+        self._cells: list[Sequence[str]] = []
+
+    def add(
+        self,
+        key: str,
+        value: Any,
+        label: str | None = None,
+        show: Callable[[Any], str] = str,
+    ) -> None:
+        """A value of the JSON, and with a ``label`` a row that ``show`` makes of it."""
+        self.fields.append(Field(key, value, label, show))
+
+    def update(self, values: Mapping[str, Any]) -> None:
+        """Values of the JSON alone."""
+        self.fields += [Field(key, value) for key, value in values.items()]
+
+    def row(self, label: str, text: str | None) -> None:
+        """A row for a person alone, unless there is nothing to say."""
+        self.fields.append(Field(None, text, label))
+
+    def note(self, *texts: str) -> None:
+        """Sentences for a person alone."""
+        self.fields += [Field(None, text, "note") for text in texts]
+
+    def table(self, columns: Sequence[str], cells: Iterable[Sequence[str]]) -> None:
+        """Show a table with a heading for each column."""
+        self._columns, self._cells = columns, list(cells)
+
+    def json(self) -> dict[str, Any]:
+        """The JSON object. It has no infinity: a guarantee that does not exist is "inf"."""
+        content: dict[str, Any] = _finite(
+            {field.key: field.value for field in self.fields if field.key is not None}
+        )
+        return content
+
+    def rows(self) -> list[tuple[str, str]]:
+        """Label and text of every field that is shown."""
+        return [row for field in self.fields for row in field.rows()]
+
+    def show(self, as_json: bool) -> None:
+        """Print the JSON, or the table."""
+        try:
+            if as_json:
+                click.echo(json.dumps(self.json()))
+            else:
+                self._print()
+                sys.stdout.flush()
+        except BrokenPipeError:  # the reader (head, less) has had enough, which is not our error
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+    def _print(self) -> None:
+        from rich.table import Table
+
+        console, columns = _console(), self._columns or ("", "")
+        table = Table(
+            title=self.title,
+            title_justify="left",
+            box=None,
+            pad_edge=False,
+            show_header=bool(self._columns),
+            header_style="bold",
+        )
+        for number, name in enumerate(columns):
+            style = "bold" if number == 0 and not self._columns else None
+            table.add_column(name, overflow="fold", no_wrap=number == 0, style=style)
+        for cells in self._cells if self._columns else self.rows():
+            table.add_row(*cells)
+        console.print(table)
+        for _, text in self.rows() if self._columns else ():
+            console.print(f"\n{text}")
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _finite(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_finite(item) for item in value]
+    return "inf" if isinstance(value, float) and math.isinf(value) else value
+
+
+def figure(value: float | None) -> str:
+    """A bound as a person reads it, rounded up."""
+    from graphveil.privacy.guarantee import round_up
+
+    return round_up(value)
+
+
+def plural(count: int, noun: str) -> str:
+    """A count with its noun."""
+    return f"{count} {noun}{'' if count == 1 else 's'}"
+
+
+# --- streams --------------------------------------------------------------------------------------
+
+
+def open_streams() -> None:
+    """Let stdout and stderr say everything: a path may hold bytes that are no text."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+
+
+def say(message: str, command: str = "") -> None:
+    """One line on stderr, and perhaps a command to copy from its end, to the letter."""
+    click.echo(
+        " ".join(["graphveil:", *message.split(), *([command] if command else [])]), err=True
+    )
+
+
+def bar(label: str) -> Callable[[Iterable[Any]], Iterable[Any]] | None:
+    """A progress bar on stderr, if that is a terminal."""
+    if not sys.stderr.isatty():
+        return None
+    from rich.progress import track
+
+    return lambda steps: track(steps, label, console=_console(stderr=True), transient=True)
+
+
+def tracked(label: str, items: Iterable[Any]) -> Iterable[Any]:
+    """The ``items``, with a progress bar where there is a terminal."""
+    track = bar(label)
+    return items if track is None else track(items)
+
+
+def _console(stderr: bool = False) -> Any:
+    from rich.console import Console
+
+    return Console(highlight=False, markup=False, emoji=False, stderr=stderr)
+
+
+# --- files ----------------------------------------------------------------------------------------
+
+
+def check_file(path: str, force: bool) -> None:
+    """Refuse a file that is there, or cannot be; before anything is spent on it."""
+    file = Path(path)
+    if file.is_dir() or (file.exists() and not force):
+        raise InvalidInputError(
+            f"{path} exists and is not written over; choose another name, or use --force."
+        )
+    parent = file.absolute().parent
+    if not parent.is_dir() or not os.access(parent, os.W_OK | os.X_OK):
+        raise InvalidInputError(f"{path} cannot be written: {parent} is no writable directory.")
+
+
+def check_page(path: str, force: bool) -> None:
+    """Refuse a page that cannot be written; before anything is read or planned."""
+    if Path(path).suffix not in (".html", ".htm"):
+        raise InvalidInputError(f"A page must end in .html. Got {path!r} instead.")
+    check_file(path, force)
+
+
+def check_picture(path: str, force: bool) -> None:
+    """Refuse a picture that cannot be drawn or written; before anything is loaded."""
+    require_plots()
+    from graphveil.report.plots import ENDINGS
+
+    if Path(path).suffix not in ENDINGS:
+        raise InvalidInputError(f"A plot must end in {', '.join(ENDINGS)}. Got {path!r} instead.")
+    check_file(path, force)
+
+
+def require_plots() -> None:
+    """Refuse where nothing can be drawn."""
+    from graphveil.report import plots
+
+    plots.require_matplotlib()
+
+
+def write_text(path: str, text: str, *, private: bool = False) -> None:
+    """Write a file whole or not at all; a ``private`` one is its owner's alone."""
+    try:
+        # A path may hold bytes that are no UTF-8, which Python keeps as surrogates.
+        write_file(Path(path), text.encode(errors="backslashreplace"), private=private)
+    except OSError as error:
+        raise InvalidInputError(
+            f"{path} cannot be written: {error.strerror or error}; make room, or choose another "
+            "place."
+        ) from error
+
+
+def write_json(path: str, content: Mapping[str, Any]) -> None:
+    """One JSON object as a file."""
+    write_text(path, json.dumps(content, indent=2) + "\n")

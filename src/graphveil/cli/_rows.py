@@ -1,0 +1,58 @@
+"""What commands share that measure rows of runs: plans first, a table, and its cells."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from graphveil._errors import RefusedError
+from graphveil.cli._output import figure
+from graphveil.cli._settings import is_private
+
+if TYPE_CHECKING:
+    from graphveil.bench import Row
+    from graphveil.methods import Method
+    from graphveil.runs import Source
+
+
+def plan_first(methods: Sequence[Method], source: Source) -> None:
+    """Refuse bad values before data is touched. One plan refused among others is no error."""
+    expected = source.expected()
+    if expected is None:
+        return
+    refusals = []
+    for method in methods:
+        try:
+            method.plan(expected)
+        except RefusedError as error:
+            refusals.append(error)
+    if refusals and len(refusals) == sum(is_private(type(method)) for method in methods):
+        raise refusals[0]
+
+
+def check_ran(rows: Sequence[Row]) -> None:
+    """Refuse for all of them if no private run was possible."""
+    refusals = [row.refused for row in rows if row.refused]
+    if refusals and len(refusals) == sum(row.private for row in rows):
+        raise RefusedError(refusals[0])
+
+
+def percent(mean: float | None, deviation: float | None) -> str:
+    """A mean with its deviation, in percent."""
+    if mean is None:
+        return "refused"
+    return f"{100 * mean:.1f}" + ("" if deviation is None else f" ± {100 * deviation:.1f}")
+
+
+def cost_cells(row: Row) -> list[str]:
+    """Epsilon and delta."""
+    target = row.target_epsilon
+    if row.mean is None:
+        return ["-" if target is None else f"{target:g}", ""]
+    epsilon = "none" if row.void_because else figure(row.epsilon)
+    return [epsilon, f"{row.delta:g}" if row.private and row.delta is not None else ""]
+
+
+def seconds_of(row: Row) -> str:
+    """How long one run took."""
+    return "" if row.mean is None else f"{row.seconds / len(row.accuracies):.1f}"

@@ -1,0 +1,133 @@
+"""What several commands ask of runs, and how they show it."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from graphveil._errors import InvalidInputError
+from graphveil._inputs import at_home
+from graphveil.cli._output import Result, figure
+from graphveil.cli._settings import is_private
+
+if TYPE_CHECKING:
+    from graphveil.methods import Method
+    from graphveil.privacy.guarantee import Certificate, Guarantee
+    from graphveil.runs import Source
+
+_LARGE_DELTA = 1e-3
+
+
+# --- data -----------------------------------------------------------------------------------------
+
+
+def source(asked: Mapping[str, Any]) -> Source:
+    """Where data comes from, by the values of ``_options.source_options``."""
+    from graphveil import runs
+
+    known: dict[str, Any] = {
+        name: asked.get(name) for name in ("root", "split", "classes", "directed")
+    }
+    return runs.Source(data=asked["data"], seed=asked.get("seed") or 0, **known)
+
+
+def is_same_place(one: str, other: str) -> bool:
+    """Whether two names of data, or paths, say the same."""
+    return one == other or at_home(one).absolute() == at_home(other).absolute()
+
+
+def is_cataloged(data: str) -> bool:
+    """Whether data has a name of the catalog."""
+    from graphveil.data.catalog import CATALOG
+
+    return data.partition(":")[0] in CATALOG
+
+
+def same_tests(one: Any, other: Any, *names: str) -> bool:
+    """Whether two graphs are one, with the same test records; ``names`` are compared, too."""
+    pairs = [(one[name], other[name]) for name in ("x", "edge_index", "y", "test_mask", *names)]
+    return all(a.dtype == b.dtype and a.equal(b) for a, b in pairs)
+
+
+# --- runs -----------------------------------------------------------------------------------------
+
+
+def check_distinct(runs: Sequence[str]) -> None:
+    """Refuse a run that is named twice."""
+    if len({os.path.realpath(run) for run in runs}) < len(runs):
+        raise InvalidInputError("Each run must be named once. Got one of them twice instead.")
+
+
+def describe(method: Method) -> str:
+    """A trained method as a person calls it, with what is proven for it."""
+    if not is_private(type(method)):
+        return method.name
+    if method.certificate_.void_because:
+        return f"{method.name} (void certificate)"
+    return f"{method.name} at epsilon {figure(method.certificate_.guarantee.epsilon)}"
+
+
+def run_json(run: str, method: Method) -> dict[str, Any]:
+    """A trained run, for programs."""
+    return {"run": run, "method": method.name, "epsilon": method.certificate_.guarantee.epsilon}
+
+
+# --- what a run cost ------------------------------------------------------------------------------
+
+
+def price(guarantee: Guarantee) -> str:
+    """What is promised, and to whom."""
+    from graphveil.privacy.guarantee import ONE
+
+    epsilon, delta = figure(guarantee.epsilon), f"{guarantee.delta:g}"
+    return f"{epsilon}  at delta {delta}, for {ONE[guarantee.unit]} ({guarantee.relation})"
+
+
+def add_cost(result: Result, certificate: Certificate, of: str = "") -> None:
+    """Epsilon and delta, what a paper claims, and what voids the certificate."""
+    guarantee, claim = certificate.guarantee, certificate.claim
+    proven = not math.isinf(guarantee.epsilon)
+    text = price(guarantee) if proven else "none: no guarantee"
+    result.add("epsilon", guarantee.epsilon, f"epsilon {of}".strip(), lambda _: text)
+    result.add("delta", guarantee.delta)
+    if proven and guarantee.delta > _LARGE_DELTA:
+        result.row(
+            "caution",
+            f"delta {guarantee.delta:g} is large: with such a probability nothing is promised. "
+            "Give a smaller one, such as --delta 1e-5",
+        )
+    claimed = None if claim is None else claim.epsilon
+    paper = "" if claim is None else f"  ({claim.source})"
+    result.add("claimed_epsilon", claimed, "claimed epsilon", lambda value: figure(value) + paper)
+    result.add("void_because", list(certificate.void_because), "void")
+
+
+def add_ledger(result: Result, charged: Mapping[str, str] | None) -> None:
+    """Whom a run was charged to, if there is a ledger."""
+    result.add(
+        "ledger", charged, "charged to", lambda to: f"account {to['account']!r} of {to['ledger']}"
+    )
+
+
+def add_out(result: Result, out: str) -> None:
+    """The directory of a run."""
+    end = "certificate.txt says what is promised, and to whom"
+    result.add("out", out, "written to", lambda path: f"{path}: {end}")
+
+
+def add_accuracy(result: Result, metrics: Mapping[str, Any]) -> None:
+    """How many test records are right."""
+    accuracy = metrics["test_accuracy"]
+    result.add("test_accuracy", accuracy, "test accuracy", "{:.2%}".format)
+    if accuracy is None:
+        result.row("test accuracy", "no labelled record")
+
+
+def check_account(asked: Mapping[str, Any]) -> None:
+    """Refuse an account without the file that it is in."""
+    if asked.get("account") is not None and asked.get("ledger") is None:
+        raise click.UsageError("'--account' needs '--ledger': the file that the account is in.")

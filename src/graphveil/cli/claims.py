@@ -1,0 +1,120 @@
+"""What a paper prints, beside what can be proven."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from graphveil.cli import _options as option
+from graphveil.cli._output import Result, figure
+
+
+@click.group()
+def claims() -> None:
+    """What a paper prints for a setting, beside what can be proven for it.
+
+    A claimed figure is the published formula's and never a guarantee; so is any other that has
+    "claim" in its name. The proven one assumes what the note says.
+    """
+
+
+_HELP: dict[str, tuple[Any, str]] = {
+    "nodes": (int, "Training nodes."),
+    "graphs": (int, "Training graphs."),
+    "batch": (int, "Loss terms in a batch."),
+    "max-degree": (int, "Cap on the messages of a node (K or D)."),
+    "noise-ratio": (float, "The paper's sigma / (2 (K + 1) C)."),
+    "noise-multiplier": (float, "Noise, in units of the clipping bound or of one message."),
+    "mechanism": (click.Choice(["gm", "em0", "em1"]), "How rows are made private."),
+    "rows": (int, "Private rows (M)."),
+    "neighbours": (int, "Names chosen in a row (K), for em0 and em1."),
+    "value-noise": (float, "Laplace scale of em1's values, in units of the clipping bound."),
+    "steps": (int, "Training steps."),
+    "splits": (int, "Groups the graph is split into; 1 is the whole graph."),
+    "hops": (int, "Aggregation hops."),
+    "unit": (click.Choice(["edge", "node"]), "What is protected."),
+    "directed": (bool, "Edges are directed: one message each instead of two."),
+    "weighting": (click.Choice(["similarity", "attention"]), "How messages are weighted."),
+    "encoder-noise": (float, "Noise multiplier of the encoder's DP-SGD (unit node)."),
+    "classifier-noise": (float, "Noise multiplier of the classifier's DP-SGD (unit node)."),
+    "attention-noise": (float, "Noise multiplier of the attention's DP-SGD."),
+    "attention-steps": (int, "Steps of the attention's DP-SGD."),
+    "rate": (float, "Sampling rate of DP-SGD."),
+    "epsilon": (float, "The epsilon the paper prints."),
+    "graph-rate": (float, "Probability with which a node is kept in the sampled graph."),
+    "delta": (float, "The delta of the guarantee."),
+}
+
+# Paper: what it is about, the options it needs, the options it takes.
+_PAPERS = {
+    "daigavane": (
+        "Node-level DP-GNN: Theorem 1 for one layer.",
+        "nodes batch max-degree noise-ratio steps delta",
+        "",
+    ),
+    "igamberdiev": (
+        "Graph splits for text: the moments accountant of Table 3.",
+        "noise-multiplier steps splits delta",
+        "",
+    ),
+    "mueller": (
+        "Graph classification: Opacus's RDP accountant.",
+        "graphs batch noise-multiplier steps delta",
+        "",
+    ),
+    "gap": (
+        "GAP: noisy aggregation over hops.",
+        "hops noise-multiplier delta",
+        "unit directed max-degree encoder-noise classifier-noise rate steps",
+    ),
+    "shpilevskiy": (
+        "GAP with weighted messages.",
+        "weighting hops noise-multiplier delta",
+        "unit directed attention-noise attention-steps rate max-degree encoder-noise "
+        "classifier-noise steps",
+    ),
+    "dpar": ("DPAR: the sampling rate times epsilon.", "epsilon graph-rate", "delta"),
+    "dpar-rows": (
+        "DPAR's private rows, before sampling: Theorems 1 and 3, Corollary 1.",
+        "mechanism noise-multiplier rows delta",
+        "neighbours value-noise",
+    ),
+}
+
+
+def _claim_command(name: str, summary: str, needed: str, optional: str) -> click.Command:
+    def command(as_json: bool, **settings: Any) -> None:
+        from graphveil.privacy.claims import CLAIMS
+
+        claim = CLAIMS[name](**{key: value for key, value in settings.items() if value is not None})
+        result = Result("Claimed and proven")
+        result.add(
+            "claimed_epsilon",
+            claim.claimed_epsilon,
+            "claimed epsilon",
+            lambda value: f"{value:.4g}  ({claim.paper})",
+        )
+        result.add("proven_epsilon", claim.proven_epsilon, "proven epsilon", figure)
+        if claim.proven_epsilon is None:
+            result.row("proven epsilon", "none")
+        for key, value in claim.further.items():
+            result.add(key, value, key.replace("_", " "), "{:.4g}".format)
+        result.update({"delta": claim.delta, "paper": claim.paper})
+        result.add("formula", claim.formula, "formula")
+        result.add("flaw", claim.flaw, "flaw")
+        result.add("as_run", claim.as_run, "as run")
+        result.add("proven_note", claim.proven_note, "proven for")
+        result.show(as_json)
+
+    options: list[click.Parameter] = []
+    for word in [*needed.split(), *optional.split()]:
+        kind, text = _HELP[word]
+        flag = {"is_flag": True, "default": None} if kind is bool else {"type": kind}
+        required = word in needed.split()
+        options.append(click.Option([f"--{word}"], required=required, help=text, **flag))
+    return option.as_json(click.Command(name, callback=command, params=options, help=summary))
+
+
+for _name, _paper in _PAPERS.items():
+    claims.add_command(_claim_command(_name, *_paper))

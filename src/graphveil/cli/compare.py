@@ -1,0 +1,211 @@
+"""Methods side by side."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from graphveil._errors import InvalidInputError
+from graphveil.cli import _options as option
+from graphveil.cli._notices import notices
+from graphveil.cli._output import Result, bar, check_file, plural, require_plots, write_json
+from graphveil.cli._rows import check_ran, cost_cells, percent, plan_first, seconds_of
+from graphveil.cli._runs import source
+from graphveil.cli._settings import (
+    OWN_OPTIONS,
+    MethodCommand,
+    check_setting,
+    check_settings,
+    compared_methods,
+    is_private,
+    make,
+    parse,
+    parse_methods,
+    settings_of,
+)
+
+if TYPE_CHECKING:
+    from graphveil.bench import Row
+    from graphveil.methods import Method
+    from graphveil.runs import Source
+
+PLOTS = ("privacy-utility.png", "class-accuracy.png")
+
+
+@click.command(cls=MethodCommand)
+@option.data
+@click.option("--epsilon", "epsilons", type=float, multiple=True, required=True, help="Repeatable.")
+@option.delta
+@click.option(
+    "--methods",
+    help="NAME or NAME:KEY=VALUE+KEY=VALUE, with commas. Default: what there is for such data.",
+)
+@option.seeds
+@option.source
+@option.sets
+@click.option("--out", help="Write the results there as JSON, too.")
+@click.option("--plots", help="A directory for plots: over epsilon, and by class.")
+@option.force
+@option.as_json
+@notices()
+def compare(
+    epsilons: tuple[float, ...],
+    delta: float | None,
+    methods: str | None,
+    seeds: int,
+    sets: tuple[str, ...],
+    out: str | None,
+    plots: str | None,
+    force: bool,
+    as_json: bool,
+    **given: Any,
+) -> None:
+    """All methods on one graph, with the honest baselines.
+
+    Each is trained under several seeds. A setting given by --set goes to every method that has it.
+    One method under several settings: NAME:KEY=VALUE, several joined by +.
+
+    \b
+    graphveil compare --data social --epsilon 1 --epsilon 8 --seeds 3
+    graphveil compare --data social --epsilon 1 --set unit=edge \\
+        --methods gap:weighting=none,gap:weighting=similarity,gap:weighting=attention,mlp,gnn
+    """
+    from graphveil import bench
+
+    origin = source(given)
+    names = ",".join(compared_methods(_record(origin))) if methods is None else methods
+    chosen = _choose(names, parse(sets))
+    _check_outputs(out, plots, force)
+    targets = sorted(set(epsilons))
+    plan_first(_make_all(chosen, targets, delta, origin.seed), origin)
+    graph = origin.load()
+    rows = bench.compare(
+        graph,
+        origin,
+        [(kind.name, settings) for kind, settings in chosen],
+        epsilons=targets,
+        delta=delta,
+        seeds=seeds,
+        progress=bar("comparing"),
+    )
+    check_ran(rows)
+    rows = bench.rank(rows)
+    title = f"Test accuracy on {origin.data}, {plural(seeds, 'seed')}"
+    result = Result(title, data=origin.data, split=origin.split, seeds=seeds)
+    result.add("rows", [row.json() for row in rows])
+    result.table(*_table(rows))
+    result.add("remarks", bench.remarks(rows), "note")
+    written = []
+    if plots is not None:
+        labels = getattr(graph, "class_names", None)
+        written = [str(path) for path in _draw(rows, Path(plots), origin.data, labels)]
+        result.add("plots", list(written))
+    if written or out is not None:
+        result.note(f"Written to {', '.join([*written, *([] if out is None else [out])])}.")
+    result.add("note", bench.CAUTION, "note")
+    if out is not None:
+        write_json(out, result.json())
+    result.show(as_json)
+
+
+Chosen = list[tuple[type["Method"], dict[str, Any]]]
+
+
+def _choose(methods: str, shared: dict[str, Any]) -> Chosen:
+    """Methods with their settings; those that are shared go to every method that has them."""
+    parsed = [(kind, own) for _, kind, own in parse_methods(methods)]
+    for key, value in shared.items():
+        if key in OWN_OPTIONS or not any(key in settings_of(kind) for kind, _ in parsed):
+            check_setting(parsed[0][0], key, value)  # refuses, and lists what there is
+    return [
+        (
+            kind,
+            check_settings(
+                kind, {key: shared[key] for key in shared if key in settings_of(kind)} | own
+            ),
+        )
+        for kind, own in parsed
+    ]
+
+
+def _make_all(
+    chosen: Chosen, epsilons: list[float], delta: float | None, seed: int
+) -> list[Method]:
+    """Every method that will be trained; of those in the open, one."""
+    return [
+        make(kind, settings, seed=seed, epsilon=epsilon, delta=None if epsilon is None else delta)
+        for kind, settings in chosen
+        for epsilon in (epsilons if is_private(kind) else [None])
+    ]
+
+
+def _record(source: Source) -> str:
+    """What the data's records are, before it is loaded where its name tells."""
+    from graphveil.data.catalog import CATALOG
+    from graphveil.graph.checks import record_of
+
+    entry = CATALOG.get(source.data.partition(":")[0])
+    return record_of(source.load()) if entry is None else entry.record
+
+
+def _check_outputs(out: str | None, plots: str | None, force: bool) -> None:
+    if out is not None:
+        check_file(out, force)
+    if plots is None:
+        return
+    require_plots()
+    folder = Path(plots)
+    if folder.is_dir():
+        for name in PLOTS:
+            check_file(str(folder / name), force)
+    elif folder.exists() or not os.access(folder.absolute().parent, os.W_OK | os.X_OK):
+        raise InvalidInputError(f"{plots} cannot be a directory for plots; choose another.")
+
+
+def _draw(rows: list[Row], folder: Path, data: str, names: list[str] | None) -> list[Path]:
+    from graphveil.report import plots
+
+    folder.mkdir(exist_ok=True)
+    drawn = [plots.privacy_utility(rows, folder / PLOTS[0], data)]
+    private = [row for row in rows if row.best]
+    in_the_open = [row for row in rows if not row.private and row.mean is not None]
+    if private and in_the_open:
+        widest = max(private, key=lambda row: row.target_epsilon or 0.0)
+        honest = max(in_the_open, key=lambda row: row.mean or 0.0)
+        drawn.append(plots.class_accuracy(widest, honest, folder / PLOTS[1], data, names))
+    return drawn
+
+
+def _table(rows: list[Row]) -> tuple[list[str], list[list[str]]]:
+    """Columns and cells; ROC AUC where there are two classes."""
+    ranked = any(row.score("sensitivity")[0] is not None for row in rows)
+    columns = ["method", "unit", "epsilon", "delta", "accuracy"]
+    cells = [
+        [
+            row.label,
+            row.unit if row.private else "",
+            *cost_cells(row),
+            percent(row.mean, row.deviation),
+            *([_area(row)] if ranked else []),
+            seconds_of(row),
+            _mark(row),
+        ]
+        for row in rows
+    ]
+    return [*columns, *(["ROC AUC"] if ranked else []), "seconds", ""], cells
+
+
+def _area(row: Row) -> str:
+    area = row.score("roc_auc")[0]
+    return "" if area is None else f"{area:.3f}"
+
+
+def _mark(row: Row) -> str:
+    if row.void_because:
+        return "void certificate"
+    if not row.private:
+        return "not private"
+    return "best private" if row.best else ""

@@ -1,0 +1,169 @@
+"""The records that private and open models get wrong."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from graphveil._errors import InvalidInputError
+from graphveil.cli import _options as option
+from graphveil.cli._output import Result, check_picture, plural, tracked
+from graphveil.cli._runs import check_distinct, describe, run_json, same_tests
+from graphveil.cli._settings import is_private
+
+if TYPE_CHECKING:
+    from graphveil.bench import HardCases
+    from graphveil.methods import Method
+
+_COUNTS = ("both", "only_private", "only_open", "neither")
+_SHARES = ("stay_hard", "hard_in_the_open", "jaccard", "expected_both", "over_expected")
+
+
+@click.command()
+@click.argument("runs", nargs=-1, required=True)
+@click.option(
+    "--against", multiple=True, required=True, metavar="RUN", help="A run in the open; repeat."
+)
+@click.option("--out", help="A picture: .png, .svg or .pdf.")
+@click.option(
+    "--often",
+    type=float,
+    default=0.5,
+    show_default=True,
+    help="A node is hard for a side if at least this share of its runs get it wrong.",
+)
+@option.root
+@option.force
+@option.as_json
+def hard_cases(
+    runs: tuple[str, ...],
+    against: tuple[str, ...],
+    out: str | None,
+    often: float,
+    root: str | None,
+    force: bool,
+    as_json: bool,
+) -> None:
+    """The test nodes that private and open models get wrong.
+
+    The table says how far they meet. All runs must be tested on the same nodes of the same graph:
+    one --seed, or --split given. Each is asked in the way it was measured. Like the accuracy, the
+    counts are outside every certificate.
+
+    \b
+    graphveil hard-cases runs/eps1 --against runs/open --out hard.png
+    graphveil hard-cases runs/a runs/b --against runs/c --against runs/d --often 1
+    """
+    if out is not None:
+        check_picture(out, force)
+
+    from graphveil import _validate, bench
+    from graphveil import runs as trained
+
+    _validate.number("often", often, "(0, 1]")
+    both_sides = [*runs, *against]
+    check_distinct(both_sides)
+    methods = {run: trained.read(run) for run in both_sides}
+    for run, method in methods.items():
+        if is_private(type(method)) != (run in runs):
+            rule = "before --against must be private" if run in runs else "--against must be open"
+            raise InvalidInputError(f"A run {rule}. Got {run}, by {method.name}, instead.")
+    wrong, labels = _wrong(methods, root)
+    cases = bench.hard_cases(wrong[: len(runs)], wrong[len(runs) :], often=often, classes=labels)
+    data, names = trained.trained_on(runs[0]), trained.class_names(runs[0])
+    private, in_the_open = (
+        " and ".join(dict.fromkeys(describe(methods[run]) for run in side))
+        for side in (runs, against)
+    )
+    if out is not None:
+        from graphveil.report import plots
+
+        plots.hard_cases(cases, out, f"{data}: {private}, against {in_the_open}", names)
+    result = Result(f"Hard cases among the test records of {data}", data=data, often=often)
+    described = [run_json(run, methods[run]) | {"private": run in runs} for run in both_sides]
+    result.update({"runs": described, **_json(cases)})
+    result.add(
+        "by_class",
+        [
+            {"class": number, "name": None if names is None else names[number], **_json(part)}
+            for number, part in cases.by_class.items()
+        ],
+    )
+    parts = {
+        f"class {number}" if names is None else names[number]: part
+        for number, part in cases.by_class.items()
+    }
+    result.table(
+        ["", "records", "both", "only private", "only open", "neither"],
+        [_cells("all", cases), *(_cells(name, part) for name, part in parts.items())],
+    )
+    sides = f"Private: {private}, {plural(len(runs), 'run')}."
+    sides += f" Open: {in_the_open}, {plural(len(against), 'run')}."
+    result.note(sides + _rule(cases), *_sentences(cases))
+    result.add("out", out, "note", "Written to {}.".format)
+    result.add("note", trained.OUTSIDE, "note", "The counts were {}.".format)
+    result.show(as_json)
+
+
+def _wrong(methods: dict[str, Method], root: str | None) -> tuple[list[Any], Any]:
+    """Where each run is wrong among the labelled test nodes that all share; and their labels."""
+    from graphveil import runs as trained
+
+    wrong: list[Any] = []
+    for run in tracked("predicting", methods):
+        arranged = trained.arranged(run, root)
+        testing = arranged.testing
+        if not wrong:
+            first, shared = run, testing
+            tested = testing.test_mask & (testing.y >= 0)
+            if not tested.any():
+                raise InvalidInputError(
+                    f"The test nodes of {run} must hold a labelled one. Got none instead."
+                )
+        elif not same_tests(shared, testing):
+            raise InvalidInputError(
+                "All runs must be tested on the same nodes of the same graph. Got others in "
+                f"{run} than in {first} instead; train them on the same data with one --seed, or "
+                "with --split given."
+            )
+        predicted = methods[run].predict(testing, mode=arranged.mode)
+        wrong.append((predicted != testing.y)[tested])
+    return wrong, shared.y[tested]
+
+
+def _json(cases: HardCases) -> dict[str, Any]:
+    return {name: getattr(cases, name) for name in ("nodes", *_COUNTS, *_SHARES)}
+
+
+def _cells(name: str, cases: HardCases) -> list[str]:
+    counts = [getattr(cases, count) for count in _COUNTS]
+    shares = [f"{count:,} ({100 * count / cases.nodes:.1f} %)" for count in counts]
+    return [name, f"{cases.nodes:,}", *shares]
+
+
+def _rule(cases: HardCases) -> str:
+    if max(cases.private_runs, cases.open_runs) == 1:
+        return " Hard is what a run gets wrong."
+    return f" Hard is what at least {100 * cases.often:g} % of a side's runs get wrong."
+
+
+def _sentences(cases: HardCases) -> list[str]:
+    """The shares, in words; nothing is said of a side without a hard case."""
+    sentences = []
+    if cases.stay_hard is not None:
+        sentences.append(
+            f"{100 * cases.stay_hard:.1f} % of the open side's hard cases stay hard under privacy."
+        )
+    if cases.hard_in_the_open is not None:
+        sentences.append(
+            f"{100 * cases.hard_in_the_open:.1f} % of the private side's hard cases are hard in "
+            "the open, too."
+        )
+    if cases.over_expected is not None:
+        sentences.append(
+            f"Jaccard overlap {cases.jaccard:.3f}. Were errors independent, "
+            f"{cases.expected_both:.1f} records would be hard for both: there are "
+            f"{cases.over_expected:.2f} times as many."
+        )
+    return [" ".join(sentences)] if sentences else []

@@ -1,0 +1,200 @@
+"""What a run would cost."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from graphveil import _validate
+from graphveil._errors import InvalidInputError
+from graphveil.cli import _options as option
+from graphveil.cli._output import Result, bar, check_page, plural, write_text
+from graphveil.cli._runs import add_cost
+from graphveil.cli._settings import MethodCommand, make_asked, merge, method_named
+
+if TYPE_CHECKING:
+    from graphveil.methods import Facts, Method, Plan
+    from graphveil.privacy.guarantee import Certificate
+
+_SIZES = ("nodes", "features", "classes")
+
+
+@click.command(cls=MethodCommand)
+@click.argument("method", required=False)
+@click.option("--data", help="A name of the catalog: its sizes are taken, its data is not touched.")
+@click.option("--nodes", "--graphs", type=int, help="How many: nodes, or graphs as records.")
+@click.option("--features", type=int, help="Number of feature columns.")
+@click.option("--classes", type=int, help="Number of classes.")
+@click.option("--train", type=int, help="Records to train on. Default: 75 %.")
+@click.option(
+    "--directed/--undirected",
+    default=None,
+    help="Whether edges have a direction; the unit edge asks for it.",
+)
+@click.option("--epsilon", type=float, help="What may be spent.")
+@option.delta
+@option.sets
+@option.config
+@click.option("--html", help="A page with sliders around this plan.")
+@option.force
+@option.as_json
+def plan(
+    method: str | None,
+    config: str | None,
+    sets: tuple[str, ...],
+    html: str | None,
+    force: bool,
+    as_json: bool,
+    **given: Any,
+) -> None:
+    """What a method will run and cost, before any data is touched.
+
+    \b
+    graphveil plan dp-gnn --data pubmed --epsilon 8
+    graphveil plan dp-gnn --nodes 50000 --features 64 --classes 5 --epsilon 4 --set sender_cap=3
+    graphveil plan dp-gnn --data pubmed --epsilon 8 --html plan.html
+    """
+    if html is not None:
+        check_page(html, force)
+    sizes = {key: given.pop(key) for key in (*_SIZES, "train", "directed")}
+    asked = merge(config, {"method": method, **given}, sets)
+    made = make_asked(method_named(asked.get("method")), asked)
+    facts = _facts(asked.get("data"), sizes, made.record)
+    planned = made.plan(facts)
+    result = _result(planned, planned.certificate())
+    if html is not None:
+        _write_page(html, made, facts)
+        result.add("html", html, "written to")
+    result.show(as_json)
+
+
+def plan_rows(planned: Plan, certificate: Certificate) -> list[tuple[str, str]]:
+    """What ``graphveil plan`` prints of a plan."""
+    return _result(planned, certificate).rows()
+
+
+def _result(planned: Plan, certificate: Certificate) -> Result:
+    result = Result(f"What {planned.method} will cost", method=planned.method)
+    add_cost(result, certificate)
+    result.update({"unit": planned.unit, "relation": planned.relation, **planned.details})
+    if "sensitivity" in planned.details:
+        _add_sums(result, planned)
+    elif planned.details:
+        _add_steps(result, planned)
+    facts = planned.facts
+    result.add(
+        "facts",
+        vars(facts),
+        "planned for",
+        lambda _: (
+            f"{facts.num_nodes:,} {facts.record}s, {facts.num_train:,} to train on, "
+            f"{facts.num_features:,} features, {facts.num_classes} classes"
+        ),
+    )
+    return result
+
+
+def _add_sums(result: Result, planned: Plan) -> None:
+    """The rows of a method that sends noisy sums."""
+    from graphveil.privacy.guarantee import ONE
+
+    details = planned.details
+    noise = details["noise_multiplier"] * details["sensitivity"]
+    result.row(
+        "noisy sums",
+        f"{plural(int(details['hops']), 'hop')}; {ONE[planned.unit]} moves each by at most "
+        f"{details['sensitivity']:.4g}, noise {noise:.4g} on every entry",
+    )
+    for name, share in details.items():
+        if name.endswith("_share"):
+            result.row(f"for the {name.removesuffix('_share')}", f"{share:.0%} of the budget")
+    if "steps" in details:
+        result.row("private steps", f"{details['steps']:g} a part, each drawing {_drawn(details)}")
+    result.row("parameters", f"{details['parameters']:,}")
+
+
+def _add_steps(result: Result, planned: Plan) -> None:
+    """The rows of a method that takes noisy steps."""
+    from graphveil.privacy.guarantee import ONE
+
+    details = planned.details
+    terms = f"{details['removed']:g} loss term{'' if details['removed'] == 1 else 's'}"
+    influence = f"{ONE[planned.unit]} removes {terms} and alters {details['altered']:g} more"
+    result.row("noise multiplier", f"{details['noise_multiplier']:.6g}")
+    result.row("influence", influence)
+    result.row("steps", f"{details['steps']:g}, each drawing {_drawn(details)}")
+    if "right_choice" in details:
+        _add_structure(result, details)
+    result.row("parameters", f"{details['parameters']:,}")
+    ratio = details["signal_to_noise"]
+    result.row("signal to noise", f"at most {ratio:.3g} in a step; far below 1 little is learned")
+
+
+def _add_structure(result: Result, details: Mapping[str, Any]) -> None:
+    """What the choice of neighbours gets, and what can come of it."""
+    share, chance = details["structure_share"], f"{details['right_choice']:.3g}"
+    result.row(
+        "structure",
+        f"{share:.0%} of the budget; the one node that matters to a row would be its first choice "
+        f"with probability {chance}"
+        if share
+        else "no budget: with all of it the one node that matters to a row would be its first "
+        f"choice with probability {chance}. It is read in prediction",
+    )
+    result.row("rows", f"{details['rows']:,} training nodes")
+    if details["graph_rate"] < 1:
+        result.row("sample", f"each node takes part with probability {details['graph_rate']:g}")
+
+
+def _drawn(details: Mapping[str, Any]) -> str:
+    if "batch_size" in details:
+        return f"exactly {details['batch_size']:,} terms"
+    return f"terms at rate {details['sample_rate']:g}"
+
+
+def _facts(data: str | None, sizes: dict[str, Any], record: str) -> Facts:
+    """What is public of the data: from the catalog, where the sizes are not stated."""
+    from graphveil.data.catalog import CATALOG
+    from graphveil.methods import Facts
+
+    entry = None if data is None else CATALOG.get(data.partition(":")[0])
+    stated = all(sizes[key] is not None for key in _SIZES)
+    if entry is not None:
+        known = {
+            "nodes": entry.num_nodes if entry.record == "node" else entry.num_graphs,
+            "features": entry.num_features,
+            "classes": entry.num_classes or None,
+            "directed": entry.directed and entry.record == "node",
+        }
+        sizes = known | {key: value for key, value in sizes.items() if value is not None}
+        record = entry.record
+    elif data is not None and not stated:
+        raise InvalidInputError(
+            f"A plan touches no data, so '--data' must be one of {', '.join(CATALOG)}. Got "
+            f"{data!r} instead; for other data give --{record}s, --features and --classes."
+        )
+    missing = ", ".join(f"--{key}" for key in _SIZES if sizes[key] is None)
+    if missing and data is not None:
+        raise click.UsageError(f"The sizes of {data!r} vary; give {missing}.")
+    if missing:
+        raise click.UsageError(f"Give {missing}, or '--data' with a name.")
+    train = sizes.get("train")
+    count = _validate.integer("num_nodes", sizes["nodes"], "[1, 1e12]")
+    return Facts(
+        num_nodes=count,
+        num_features=sizes["features"],
+        num_classes=sizes["classes"],
+        num_train=max(1, round(0.75 * count)) if train is None else train,
+        directed=sizes["directed"],
+        record=record,
+    )
+
+
+def _write_page(path: str, method: Method, facts: Facts) -> None:
+    """The page with sliders around a plan."""
+    from graphveil.report import plan_page
+
+    axes, points = plan_page.grid(method, facts, bar("planning"))
+    write_text(path, plan_page.render(method, facts, axes, points, plan_rows))

@@ -1,0 +1,183 @@
+"""Predict with a run."""
+
+from __future__ import annotations
+
+import csv
+import io
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from graphveil._errors import InvalidInputError
+from graphveil._inputs import at_home
+from graphveil.cli import _options as option
+from graphveil.cli._output import Result, check_file, say, write_text
+from graphveil.cli._runs import add_cost, add_ledger, is_cataloged, is_same_place
+
+if TYPE_CHECKING:
+    from graphveil.methods import Method
+
+
+@click.command()
+@click.argument("run")
+@option.data
+@option.root
+@click.option(
+    "--mode",
+    type=click.Choice(["cached", "visible", "noisy", "disjoint"]),
+    help="visible: neighbours are read in the open. noisy: through noise, for --epsilon more. "
+    "disjoint: --data is another graph than the one trained on. cached: the noisy sums that gap "
+    "made in training, at no cost; --data is the graph trained on. Default: cached for gap, "
+    "visible for the others.",
+)
+@click.option("--epsilon", type=float, help="What a noisy prediction may spend.")
+@click.option("--out", help="A CSV file; without it the table goes to stdout.")
+@option.ledger
+@option.force
+@option.as_json
+def predict(
+    run: str,
+    data: str,
+    root: str | None,
+    mode: str | None,
+    epsilon: float | None,
+    out: str | None,
+    force: bool,
+    as_json: bool,
+    **where: str | None,
+) -> None:
+    """The class of every node, or of every graph, by a trained model.
+
+    A noisy prediction is charged to the run's certificate before anything is written, and to the
+    account that the run was charged to, if there is one, before data is opened.
+
+    \b
+    graphveil predict runs/social --data social --out classes.csv
+    """
+    from graphveil import runs
+
+    if out is not None:
+        check_file(out, force)
+    if mode == "noisy" and epsilon is None:
+        raise click.UsageError("The mode 'noisy' spends a budget of its own: give --epsilon.")
+    _check_graph(data, run, mode)
+    charged: dict[str, str] = {}
+    method, probabilities = runs.predict(
+        run,
+        lambda: runs.load_for(run, data, root),
+        mode=mode,
+        epsilon=epsilon,
+        on_charge=charged.update,
+        notify=say,
+        **where,
+    )
+    mode = mode or method.modes[0]
+    columns, table = _table(probabilities, runs.class_names(run), _ids(data, method.record))
+    of, promise, private = _of_file(method, mode)
+    result = Result(f"Predictions of {method.name}, {mode}", run=run, data=data, mode=mode)
+    result.add(f"{method.record}s", len(table), f"{method.record}s", "{:,}".format)
+    add_cost(result, method.certificate_, of)
+    add_ledger(result, charged or None)
+    result.add("seen_by", _seen_by(method, mode), "mode")
+    result.row("of this file", promise)
+    result.add("out", out, "written to")
+    if out is not None:
+        write_text(out, _csv(columns, table), private=private)
+    elif as_json:
+        result.add("predictions", [dict(zip(columns, row, strict=True)) for row in table])
+    else:
+        click.echo(_csv(columns, table), nl=False)
+        rows = dict(result.rows())
+        say(rows["mode"])
+        say(f"of this table: {promise}")
+        if charged:
+            say(f"charged to {rows['charged to']}")
+        return
+    result.show(as_json)
+
+
+def _check_graph(data: str, run: str, mode: str | None) -> None:
+    """Refuse a mode that the graph is wrong for, where the name alone tells."""
+    from graphveil import runs
+
+    if mode == "disjoint":
+        runs.state_of_run(run)
+        _check_another_graph(data, runs.trained_on(run))
+    elif mode is None and runs.state_of_run(run) == "finished" and runs.has_cache(run):
+        trained_on = runs.trained_on(run)
+        if not is_same_place(data, trained_on):
+            raise InvalidInputError(
+                f"The run {run} has noisy sums for the nodes of {trained_on!r}, in their order. "
+                f"Got {data!r} instead; for another graph name a --mode: noisy, visible or "
+                "disjoint (cached says that it is the same one under another name)."
+            )
+
+
+def _check_another_graph(data: str, trained_on: str) -> None:
+    if is_cataloged(data):
+        if data == trained_on:
+            raise InvalidInputError(
+                "The mode 'disjoint' must have another graph than the one trained on. Got "
+                f"{data!r} again; use the mode 'visible' or 'noisy'."
+            )
+    elif is_same_place(data, trained_on):
+        say(
+            f"the run was trained on {data}, too: 'disjoint' is true only if another graph is "
+            "there now; otherwise use the mode 'visible' or 'noisy'."
+        )
+
+
+def _seen_by(method: Method, mode: str) -> str:
+    """Who may see a prediction."""
+    from graphveil.methods.private import INFERENCE
+
+    promised = method.plan_.inference
+    return promised[0] if mode == method.modes[0] and promised else INFERENCE[mode]
+
+
+def _of_file(method: Method, mode: str) -> tuple[str, str, bool]:
+    """What epsilon is of, what holds of a file of predictions, and whether it is private."""
+    unit = method.certificate_.guarantee.unit
+    if mode in ("cached", "noisy"):
+        of = "of weights and noisy sums" if mode == "cached" else "of weights and noisy predictions"
+        if unit == "node":
+            return of, "each prediction is for its own node only", True
+        return of, "this epsilon covers it", mode == "noisy"
+    edges = unit.startswith("edge")
+    read, them = ("edges that", "them") if edges else (f"{method.record}s whose rows", "those rows")
+    promise = f"nothing is promised to the {read} were read; it is for whoever may see {them}"
+    return "of the weights", promise, True
+
+
+def _table(
+    probabilities: Any, names: list[str] | None, ids: list[str] | None
+) -> tuple[list[str], list[list[Any]]]:
+    """Columns and rows: the most probable class of each record, and how probable it is."""
+    chances, classes = (column.tolist() for column in probabilities.max(1))
+    rows = [
+        [
+            str(number) if ids is None else ids[number],
+            label,
+            *([] if names is None else [names[label]]),
+            round(chance, 6),
+        ]
+        for number, (label, chance) in enumerate(zip(classes, chances, strict=True))
+    ]
+    return ["id", "class", *([] if names is None else ["name"]), "probability"], rows
+
+
+def _ids(data: str, record: str) -> list[str] | None:
+    """The ids as the user's own table has them; None where nodes or graphs are numbered from 0."""
+    from graphveil.data import files, graph_tables
+
+    if is_cataloged(data) or not at_home(data).is_dir():
+        return None
+    return graph_tables.graph_ids(data) if record == "graph" else files.node_ids(data)
+
+
+def _csv(columns: list[str], rows: list[list[Any]]) -> str:
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(columns)
+    writer.writerows(rows)
+    return text.getvalue()

@@ -1,0 +1,126 @@
+"""One method under several values of a setting."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from graphveil._inputs import toml_value
+from graphveil.cli import _options as option
+from graphveil.cli._notices import notices
+from graphveil.cli._output import Result, bar, check_file, check_picture, plural, write_json
+from graphveil.cli._rows import check_ran, cost_cells, percent, plan_first, seconds_of
+from graphveil.cli._runs import source
+from graphveil.cli._settings import (
+    MethodCommand,
+    check_setting,
+    check_settings,
+    make,
+    method_named,
+    parse,
+)
+
+if TYPE_CHECKING:
+    from graphveil.bench import Row
+
+
+@click.command(cls=MethodCommand)
+@click.argument("method")
+@option.data
+@click.option("--vary", required=True, metavar="KEY=V1,V2,...", help="A setting and its values.")
+@click.option("--epsilon", type=float, help="What each run may spend.")
+@option.delta
+@option.seeds
+@option.source
+@option.sets
+@click.option("--out", help="Write the results there as JSON, too.")
+@click.option("--plot", help="A file for a plot, .png, .svg or .pdf.")
+@option.force
+@option.as_json
+@notices()
+def sweep(
+    method: str,
+    vary: str,
+    epsilon: float | None,
+    delta: float | None,
+    seeds: int,
+    sets: tuple[str, ...],
+    out: str | None,
+    plot: str | None,
+    force: bool,
+    as_json: bool,
+    **given: Any,
+) -> None:
+    """One method under several values of a setting, all else equal.
+
+    \b
+    graphveil sweep dp-gnn --data social --epsilon 8 --vary sender_cap=1,3,7
+    graphveil sweep dp-gnn --data social --epsilon 8 --vary sample_rate=0.1,0.3,0.5
+    """
+    kind = method_named(method)
+    key, equals, listed = (part.strip() for part in vary.partition("="))
+    words = [toml_value(text) for text in listed.split(",") if text.strip()]
+    if not equals or not words:
+        raise click.UsageError(f"Write '--vary' as KEY=V1,V2, e.g. sender_cap=1,3. Got {vary!r}.")
+    if out is not None:
+        check_file(out, force)
+    if plot is not None:
+        check_picture(plot, force)
+
+    from graphveil import bench
+
+    settings = check_settings(kind, parse(sets))
+    values = [check_setting(kind, key, word) for word in words]
+    origin, budget = source(given), {"epsilon": epsilon, "delta": delta}
+    plan_first(
+        [make(kind, {**settings, key: value}, seed=origin.seed, **budget) for value in values],
+        origin,
+    )
+    rows = bench.sweep(
+        origin.load(),
+        origin,
+        kind.name,
+        settings,
+        key,
+        values,
+        seeds=seeds,
+        progress=bar(f"varying {key}"),
+        **budget,
+    )
+    check_ran(rows)
+    title = f"{kind.name} on {origin.data} under several {key}, {plural(seeds, 'seed')}"
+    result = Result(title, data=origin.data, method=kind.name, vary=key, seeds=seeds)
+    result.add("rows", [row.json() for row in rows])
+    result.table(
+        [key, "noise", "epsilon", "delta", "accuracy", "seconds"],
+        [
+            [
+                "none" if row.setting[key] is None else str(row.setting[key]),
+                "" if row.noise_multiplier is None else f"{row.noise_multiplier:.4g}",
+                *cost_cells(row),
+                percent(row.mean, row.deviation),
+                seconds_of(row),
+            ]
+            for row in rows
+        ],
+    )
+    refusals = [f"{key} = {row.setting[key]}: {row.refused}" for row in rows if row.refused]
+    result.add("remarks", refusals, "note")
+    result.add("note", bench.CAUTION, "note")
+    if plot is not None:
+        from graphveil.report.plots import over_setting
+
+        result.add("plot", str(over_setting(rows, plot, _plot_title(kind.name, origin.data, rows))))
+    if out is not None:
+        write_json(out, result.json())
+    result.show(as_json)
+
+
+def _plot_title(name: str, data: str, rows: list[Row]) -> str:
+    """What a plot of one method shows; a claimed epsilon is called one."""
+    target = rows[0].target_epsilon
+    if target is None:
+        return f"{name} on {data}"
+    claimed = any(row.claimed_epsilon is not None for row in rows)
+    return f"{name} on {data}, {'claimed ' if claimed else ''}epsilon {target:g}"

@@ -1,0 +1,105 @@
+"""Train a run."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import click
+
+from graphveil.cli import _options as option
+from graphveil.cli._notices import notices
+from graphveil.cli._output import Result, bar, say
+from graphveil.cli._runs import add_accuracy, add_cost, add_ledger, add_out, check_account, source
+from graphveil.cli._settings import MethodCommand, make_asked, merge, method_named, require
+
+
+@click.command(cls=MethodCommand)
+@click.argument("method", required=False)
+@click.option("--epsilon", type=float, help="What may be spent.")
+@option.delta
+@option.run
+@option.force
+@click.option("--resume", is_flag=True, help="Go on with a run that was killed.")
+@click.option(
+    "--private-losses",
+    is_flag=True,
+    default=None,
+    help="Write the loss of every step, for your eyes only.",
+)
+@option.as_json
+def train(
+    method: str | None,
+    config: str | None,
+    sets: tuple[str, ...],
+    force: bool,
+    resume: bool,
+    as_json: bool,
+    **given: Any,
+) -> None:
+    """A model, its certificate and its metrics, in a directory.
+
+    \b
+    graphveil train dp-gnn --data social --epsilon 8 --out runs/social
+    graphveil train --config run.toml --seed 1 --out runs/second
+    """
+    asked = merge(config, {"method": method, **given}, sets)
+    if sys.stderr.isatty() and not as_json and {"method", "data"} <= asked.keys():
+        say(f"training {asked['method']} on {asked['data']}")  # loading torch takes seconds
+    _train(asked, resume, force).show(as_json)
+
+
+@notices()
+def _train(asked: dict[str, Any], resume: bool, force: bool) -> Result:
+    kind = method_named(asked.get("method"))
+    require(asked, "data", "out")
+    method = make_asked(kind, asked)
+
+    from graphveil import runs
+    from graphveil.data.classes import UNNAMED
+
+    origin = source(asked)
+    runs.check(asked["out"], resume=resume, force=force)
+    if not resume:
+        check_account(asked)
+    expected = origin.expected()
+    if expected is not None and asked.get("ledger") is None:
+        method.plan(expected)  # a bad setting is refused before any data is touched
+    metrics = runs.train(
+        method,
+        None,
+        asked["out"],
+        origin,
+        resume=resume,
+        force=force,
+        ledger=asked.get("ledger"),
+        account=asked.get("account"),
+        progress=bar(f"training {kind.name}"),
+        notify=say,
+        private_losses=bool(asked.get("private_losses")),
+    )
+    certificate = method.certificate_
+    result = Result(
+        f"{kind.name} on {origin.data}", method=kind.name, data=origin.data, seed=origin.seed
+    )
+    add_accuracy(result, metrics)
+    # What is worth a line beside the accuracy: of two classes the ranking, of more the mean.
+    ranked = metrics["test_sensitivity"] is not None
+    result.add("test_macro_f1", metrics["test_macro_f1"], None if ranked else "macro F1", _score)
+    if ranked and metrics["test_roc_auc"] is not None:
+        result.row("ROC AUC", _score(metrics["test_roc_auc"]))
+    add_cost(result, certificate)
+    add_ledger(result, runs.charged_to(asked["out"]))
+    result.add("seconds", metrics["seconds"], "seconds", "{:.1f}".format)
+    add_out(result, asked["out"])
+    if UNNAMED in certificate.public:
+        result.row("classes", "class numbers only; to publish names: --classes a,b,c")
+    if metrics["test_accuracy"] is not None:
+        result.row("note", f"The accuracy was {metrics['note']}.")
+    if asked.get("private_losses"):
+        result.row("for you only", f"{runs.LOSSES}: no certificate covers it; do not share it")
+    return result
+
+
+def _score(value: float) -> str:
+    return f"{value:.3f}"
