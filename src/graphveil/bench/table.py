@@ -39,6 +39,7 @@ from typing import Any
 
 from graphveil import _validate
 from graphveil._errors import InvalidInputError
+from graphveil._files import append_file
 from graphveil._inputs import json_of, read_toml, regular, toml_of
 from graphveil.bench.compare import (
     Asked,
@@ -267,10 +268,7 @@ class Notes(MutableMapping[str, Outcome]):
     def __setitem__(self, key: str, outcome: Outcome) -> None:
         line = json.dumps({"run": json.loads(key), "outcome": outcome}, allow_nan=False) + "\n"
         try:
-            with self.path.open("ab") as file:
-                file.write(line.encode())
-                file.flush()
-                os.fsync(file.fileno())
+            append_file(self.path, line.encode())
         except OSError as error:
             raise InvalidInputError(f"{self.path} cannot be written: {error.strerror}.") from None
         self.found[key] = outcome

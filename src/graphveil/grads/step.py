@@ -17,8 +17,8 @@ from __future__ import annotations
 
 import copy
 import inspect
+import io
 import math
-import os
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from pickle import UnpicklingError
@@ -31,7 +31,7 @@ from torch.nn import functional as F
 
 from graphveil import _validate
 from graphveil._errors import BudgetError, InvalidInputError, RefusedError, UnprovenError
-from graphveil._files import open_file, private_directory
+from graphveil._files import private_directory, write_file
 from graphveil.grads.clipped import ClippedSum, Losses
 from graphveil.grads.clipping import Automatic, Clipping, Flat, Off, PerLayer, Quantile
 from graphveil.grads.coins import devices_of, tossing
@@ -325,12 +325,8 @@ class PrivateStep:
             "promise": self.promise,
             "void_reason": self.rng.void_reason,
         }
-        partial = directory / "checkpoint.partial"
-        with open_file(partial, "wb", private=True) as file:
-            torch.save(state, file)
-            file.flush()
-            os.fsync(file.fileno())
-        partial.replace(directory / "checkpoint.pt")
+        torch.save(state, content := io.BytesIO())
+        write_file(directory / "checkpoint.pt", content.getvalue(), private=True)
 
     def resume(self, directory: str | Path) -> None:
         """Go on from the checkpoint in ``directory``; every step it ever noted is charged.
@@ -365,7 +361,7 @@ class PrivateStep:
                     "its steps had other noise or batches than this run's; put the right one back, "
                     "or start anew with --force"
                 )
-            noted = Journal(directory).noted
+            noted = Journal(directory).steps
             spent = _validate.integer("taken", state["taken"], "[0, inf)")
             if noted < spent:
                 raise ValueError(f"its journal has {noted} steps, and {spent} were taken")
