@@ -48,7 +48,7 @@ def train(directory, ledger, account, how):
 
 def die_inside_a_statement(after):
     """Have SQLite itself call for the kill, so many of its instructions from now."""
-    left, opened = [after], ledgers._opened
+    left, connect = [after], ledgers._connect
 
     def count():
         left[0] -= 1
@@ -57,11 +57,11 @@ def die_inside_a_statement(after):
         return 0
 
     def watched(place):
-        connection = opened(place)
+        connection = connect(place)
         connection.set_progress_handler(count, 1)
         return connection
 
-    ledgers._opened = watched
+    ledgers._connect = watched
 
 
 def forked(directory, ledger, account, how, after):

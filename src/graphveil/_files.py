@@ -1,4 +1,7 @@
-"""Files written whole or not at all; private ones are their owner's alone, whatever the umask."""
+"""Files written whole or not at all, or added to, and then on disk.
+
+Private ones are their owner's alone, whatever the umask.
+"""
 
 from __future__ import annotations
 
@@ -15,16 +18,28 @@ def write_file(path: Path, content: bytes, *, private: bool = False) -> None:
     """
     partial = path.with_name(partial_name(path.name))
     try:
-        with open_file(partial, "wb", private=private) as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
+        _write(partial, "wb", content, private)
         partial.replace(path)
     except OSError:
         with contextlib.suppress(OSError):
             partial.unlink()
         raise
     sync(path.parent)
+
+
+def append_file(path: Path, content: bytes, *, private: bool = False) -> None:
+    """Add to the end of a file, which is made if there is none; on disk when this returns.
+
+    A crash may leave a part of ``content`` there. A ``private`` file is its owner's alone.
+    """
+    _write(path, "ab", content, private)
+
+
+def _write(path: Path, mode: str, content: bytes, private: bool) -> None:
+    with open_file(path, mode, private=private) as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
 
 
 def open_file(path: Path, mode: str, *, private: bool = False) -> IO[bytes]:

@@ -118,7 +118,7 @@ def test_export_and_import_make_the_same_ledger(run, answer, refused, ledger, ch
     code, text, _ = run(f"ledger export {ledger}")
     assert (code, text) == (0, out.read_text())
     assert answer(f"ledger export {ledger}") == json.loads(text)
-    for end in ("", "-wal"):
+    for end in ("", "-journal", "-wal"):
         said = refused(f"ledger export {ledger} --out {ledger}{end} --force")
         assert "must not take the place of the ledger" in said
     again = tmp_path / "again.ledger"

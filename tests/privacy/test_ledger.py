@@ -4,6 +4,7 @@ import contextlib
 import json
 import os
 import re
+import shutil
 import sqlite3
 import subprocess
 import sys
@@ -13,7 +14,6 @@ import dp_accounting as dpa
 import pytest
 
 from graphveil._errors import BudgetError, InvalidInputError, UnprovenError
-from graphveil.privacy._wal import damaged
 from graphveil.privacy.accounting import account
 from graphveil.privacy.events import composed, repeated
 from graphveil.privacy.guarantee import Charge
@@ -385,85 +385,100 @@ def test_entries_that_cannot_be_are_one_clear_line(used, change, word):
 
 
 def left_behind(ledger, folder):
-    """A copy as a kill leaves it: its last three entries are in the log beside it only."""
-    with contextlib.closing(sqlite3.connect(ledger.path, isolation_level=None)) as reader:
-        reader.execute("BEGIN")
-        reader.execute("SELECT count(*) FROM entries").fetchone()
-        for number in range(3):
-            reserve(ledger, f"new{number}", 90.0)
-        folder.mkdir()
-        for end in ("", "-wal"):
+    """A copy as a kill leaves it: half written, and beside it the pages as they were before."""
+    folder.mkdir(exist_ok=True)
+    with contextlib.closing(sqlite3.connect(ledger.path, isolation_level=None)) as writer:
+        writer.execute("PRAGMA cache_size = 1")  # pages go to the file before it is committed
+        writer.execute("BEGIN IMMEDIATE")
+        for number in range(100, 110):
+            row = (number, "x" * 5000, "", "")
+            writer.execute("INSERT INTO entries VALUES (?, ?, ?, ?)", row)
+        for end in ("", "-journal"):
             (folder / f"x{end}").write_bytes(Path(f"{ledger.path}{end}").read_bytes())
+    assert (folder / "x").read_bytes() != ledger.path.read_bytes()
     return Ledger(folder / "x")
 
 
-def test_entries_in_the_log_beside_are_read_and_moved_to_the_file(used, tmp_path):
-    entries = len(used.read().entries)
+@pytest.mark.parametrize("name", ["x", "link"])
+def test_what_a_kill_left_half_written_is_rolled_back_by_the_next_reader(used, tmp_path, name):
     copy = left_behind(used, tmp_path / "copy")
-    assert (tmp_path / "copy" / "x-wal").stat().st_size > 3 * 4096
-    assert len(copy.verify().entries) == entries + 3
-    with contextlib.closing(sqlite3.connect(used.path, isolation_level=None)) as other:
-        other.execute("SELECT count(*) FROM entries").fetchone()  # open, and not reading
-        reserve(used, "last", 90.0)
-        assert Path(f"{used.path}-wal").stat().st_size == 0
+    (tmp_path / "copy" / "link").symlink_to(copy.path)
+    assert Ledger(tmp_path / "copy" / name).read() == used.read()
+    assert not (tmp_path / "copy" / "x-journal").exists()
+    assert copy.path.read_bytes() == used.path.read_bytes()
+    reserve(copy, "new", 90.0)
+    copy.verify()
 
 
-@pytest.mark.parametrize("start", range(5))
-def test_a_flipped_bit_in_the_log_beside_is_noticed(used, start, tmp_path, monkeypatch):
-    monkeypatch.setattr("graphveil.privacy._wal._PAUSE", 0.0)
-    copy = left_behind(used, tmp_path / "copy")
-    log = tmp_path / "copy" / "x-wal"
-    file, whole = copy.path.read_bytes(), log.read_bytes()
-    frame = 24 + 4096
-    heads = [32 + frame * number + at for number in range(3) for at in range(24)]
-    places = [*range(32), *heads, *range(32, len(whole), 997), len(whole) - 1][start::5]
-    for place in places:
-        for end in ("-wal", "-shm"):
-            Path(f"{copy.path}{end}").unlink(missing_ok=True)
-        changed = bytearray(whole)
-        changed[place] ^= 1 << place % 8
-        copy.path.write_bytes(file)
-        log.write_bytes(changed)
-        with pytest.raises(InvalidInputError, match="x-wal is damaged") as refused:
-            copy.read()
-        assert "does not hold" in one_line(refused)
-        assert log.read_bytes() == changed  # it is left to be looked at
+def test_what_a_kill_left_half_written_is_not_read_where_nobody_can_roll_it_back(used, small_disk):
+    copy = left_behind(used, small_disk)
+    subprocess.run(["mount", "-o", "remount,ro", str(small_disk)], check=True)
+    for call in (copy.read, copy.verify, copy.export, lambda: reserve(copy, "new")):
+        with pytest.raises(InvalidInputError, match=r"cannot be used.*its directory can be writ"):
+            call()
+    subprocess.run(["mount", "-o", "remount,rw", str(small_disk)], check=True)
+    assert copy.verify() == used.read()
 
 
-def test_a_damaged_log_is_noticed_through_a_link(used, tmp_path, monkeypatch):
-    monkeypatch.setattr("graphveil.privacy._wal._PAUSE", 0.0)
-    copy = left_behind(used, tmp_path / "copy")
-    (tmp_path / "link").symlink_to(copy.path)
-    log = tmp_path / "copy" / "x-wal"
-    changed = bytearray(log.read_bytes())
-    changed[100] ^= 1
-    log.write_bytes(changed)
-    with pytest.raises(InvalidInputError, match="x-wal is damaged"):
-        Ledger(tmp_path / "link").read()
+@pytest.mark.skipif(os.name != "posix", reason="needs file modes")
+def test_what_sqlite_puts_beside_a_ledger_is_its_owner_s_alone(used):
+    used.path.chmod(0o600)
+    before = os.umask(0)
+    try:
+        with contextlib.closing(sqlite3.connect(used.path, isolation_level=None)) as writer:
+            writer.execute("BEGIN IMMEDIATE")
+            writer.execute("INSERT INTO entries VALUES (99, '', '', '')")
+            assert Path(f"{used.path}-journal").stat().st_mode & 0o777 == 0o600
+    finally:
+        os.umask(before)
 
 
-def test_a_log_that_a_kill_cut_short_is_no_damage(used, tmp_path):
-    """An entry is there or not; those before it are."""
-    entries = len(used.read().entries)
-    copy = left_behind(used, tmp_path / "copy")
-    log, whole = tmp_path / "copy" / "x-wal", (tmp_path / "copy" / "x-wal").read_bytes()
-    file, counts = copy.path.read_bytes(), []
-    for size in range(0, len(whole) + 1, 500):
-        Path(f"{copy.path}-shm").unlink(missing_ok=True)
-        copy.path.write_bytes(file)
-        log.write_bytes(whole[:size])
-        counts.append(len(copy.read().entries) - entries)
-    assert counts == sorted(counts)
-    assert (counts[0], counts[-1]) == (0, 2)
-    earlier = bytearray(whole)  # frames of an older log behind the end: other salts, both
-    frames = range(32, len(whole), 24 + 4096)
-    earlier[frames[-1] + 8 : frames[-1] + 16] = b"12345678"
-    assert not damaged_after(log, earlier)
+# --- ledgers of earlier versions, with a write-ahead log ------------------------------------------
 
 
-def damaged_after(log, content):
-    log.write_bytes(content)
-    return damaged(log)
+def with_a_log(ledger):
+    """The same ledger as an earlier version kept it; an open connection keeps it so."""
+    other = sqlite3.connect(ledger.path, isolation_level=None)
+    assert other.execute("PRAGMA journal_mode = WAL").fetchone() == ("wal",)
+    return contextlib.closing(other)
+
+
+def has_a_log(path):
+    return path.read_bytes()[18] == 2  # the version of the file's format, for writers
+
+
+def test_a_ledger_with_a_log_is_used_as_it_is_while_others_have_it_open(used):
+    with with_a_log(used) as other:
+        other.execute("SELECT count(*) FROM entries").fetchone()
+        reserve(used, "new", 90.0)
+        assert has_a_log(used.path)
+        assert Path(f"{used.path}-wal").stat().st_size
+    used.read()
+    assert not has_a_log(used.path)
+    assert used.verify().reservation("new") is not None
+
+
+def test_a_ledger_with_a_log_is_taken_over_with_what_a_kill_left_in_it(used, tmp_path):
+    (tmp_path / "copy").mkdir()
+    with with_a_log(used) as other:
+        other.execute("SELECT count(*) FROM entries").fetchone()
+        reserve(used, "new", 90.0)
+        for end in ("", "-wal"):
+            (tmp_path / "copy" / f"x{end}").write_bytes(Path(f"{used.path}{end}").read_bytes())
+    copy = Ledger(tmp_path / "copy" / "x")
+    assert copy.read().reservation("new") is not None
+    assert not has_a_log(copy.path)
+    assert [path.name for path in (tmp_path / "copy").iterdir()] == ["x"]
+    assert copy.verify() == used.read()
+
+
+def test_a_ledger_with_a_log_on_a_read_only_disk_is_one_clear_line(used, small_disk):
+    with with_a_log(used):
+        pass
+    shutil.copy(used.path, small_disk / "x")
+    subprocess.run(["mount", "-o", "remount,ro", str(small_disk)], check=True)
+    with pytest.raises(InvalidInputError, match=r"cannot be used.*its directory can be written"):
+        Ledger(small_disk / "x").read()
 
 
 def test_a_cut_off_end_is_noticed_by_a_head_or_a_count_noted_before(used):
@@ -641,6 +656,30 @@ def test_racers_for_the_last_budget_do_not_both_win(tmp_path, racers):
     assert sorted(json.loads(done.stdout)) == [0] + [3] * (racers - 1)
     assert len(ledger.verify().account("people").charged) == 3
     assert len(ledger.read().entries) == 5
+
+
+_READERS = """
+import os, sys
+from graphveil.privacy.ledger import Ledger
+children = []
+for number in range(8):
+    if (child := os.fork()) == 0:
+        os._exit(0 if len(Ledger(sys.argv[1]).read().entries) == int(sys.argv[2]) else 1)
+    children.append(child)
+print([os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children])
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_readers_that_all_meet_what_a_kill_left_all_read_the_same(used, tmp_path):
+    copy = left_behind(used, tmp_path / "copy")
+    done = subprocess.run(
+        [sys.executable, "-c", _READERS, str(copy.path), str(len(used.read().entries))],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert json.loads(done.stdout) == [0] * 8
 
 
 def test_what_is_left_is_rounded_down():

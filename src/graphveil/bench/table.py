@@ -39,7 +39,7 @@ from typing import Any
 
 from graphveil import _validate
 from graphveil._errors import InvalidInputError
-from graphveil._files import open_file, sync
+from graphveil._files import append_file
 from graphveil._inputs import json_of, read_toml, regular, toml_of
 from graphveil._schema import NUMBER, Schema, check_table
 from graphveil.bench.compare import (
@@ -273,13 +273,7 @@ class Notes(MutableMapping[str, Outcome]):
     def __setitem__(self, key: str, outcome: Outcome) -> None:
         line = json.dumps({"run": json.loads(key), "outcome": outcome}, allow_nan=False) + "\n"
         try:
-            new = not self.path.exists()
-            with open_file(self.path, "ab") as file:
-                file.write(line.encode())
-                file.flush()
-                os.fsync(file.fileno())
-            if new:
-                sync(self.path.absolute().parent)
+            append_file(self.path, line.encode())
         except OSError as error:
             raise InvalidInputError(f"{self.path} cannot be written: {error.strerror}.") from None
         self.outcomes[key] = outcome

@@ -229,7 +229,7 @@ def export(path: str, out: str | None, force: bool, as_json: bool) -> None:
         return
     check_file(out, force)
     file = os.path.realpath(path)
-    if os.path.realpath(out) in (f"{file}{end}" for end in ("", "-wal", "-shm")):
+    if os.path.realpath(out) in (f"{file}{end}" for end in ("", "-journal", "-wal")):
         raise InvalidInputError(
             f"An export must not take the place of the ledger itself. Got {out} instead; choose "
             "another name."

@@ -161,7 +161,7 @@ class Checkpoint:
 
     def _count_noted(self, state: dict[str, Any], directory: Path) -> int:
         """Steps in the journal, which are no fewer than were taken."""
-        noted = Journal(directory).noted
+        noted = Journal(directory).steps
         taken = _validate.integer("taken", state["taken"], "[0, inf)")
         if noted < taken:
             raise ValueError(f"its journal has {noted} steps, and {taken} were taken")

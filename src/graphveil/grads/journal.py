@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Protocol
 
-from graphveil._files import write_file
+from graphveil._files import append_file, write_file
 
 
 class Witness(Protocol):
@@ -30,21 +29,21 @@ class Nobody:
 
 
 class Journal:
-    """How many steps were begun: the length of a file, one byte longer before every step."""
+    """How many steps were begun: the length of a file, one byte longer before every step.
 
-    def __init__(self, directory: Path, noted: int | None = None) -> None:
+    With ``steps`` it is written anew with so many; without, it is the one in ``directory``.
+    """
+
+    def __init__(self, directory: Path, steps: int | None = None) -> None:
         self.directory, self.path = directory, directory / "steps"
-        if noted is not None:
-            write_file(self.path, b"." * noted, private=True)
+        if steps is not None:
+            write_file(self.path, b"." * steps, private=True)
 
     @property
-    def noted(self) -> int:
+    def steps(self) -> int:
         """Steps begun so far."""
         return self.path.stat().st_size
 
     def note(self) -> None:
         """Put the beginning of a step on disk."""
-        with self.path.open("ab") as file:
-            file.write(b".")
-            file.flush()
-            os.fsync(file.fileno())
+        append_file(self.path, b".", private=True)

@@ -38,7 +38,6 @@ from typing import Any
 from graphveil import _validate
 from graphveil._errors import BudgetError, InvalidInputError, UnprovenError
 from graphveil._files import link
-from graphveil.privacy._wal import damaged, holds_entries, names
 from graphveil.privacy.composing import together
 from graphveil.privacy.events import composed, to_json
 from graphveil.privacy.guarantee import Charge, round_up
@@ -61,7 +60,6 @@ from graphveil.privacy.ledger_state import (
 _APPLICATION = 0x67766C67  # in the header of the file: what kind of SQLite file it is
 _BLOCK = 512  # bytes: every page of SQLite's is a multiple
 _PATIENCE = 60.0  # seconds that a writer waits for others, each of which takes milliseconds
-_SHORTLY = 100  # milliseconds that a writer waits to tidy up
 _PROGRESS = (
     "CREATE TABLE IF NOT EXISTS progress "
     "(id TEXT, place TEXT, noted INTEGER, PRIMARY KEY (id, place)) WITHOUT ROWID"
@@ -113,7 +111,7 @@ class Ledger:
 
     def read(self) -> Book:
         """The whole ledger; a chain that does not hold is refused."""
-        with self._connection(write=False) as connection:
+        with self._connection() as connection:
             return self._folded(connection)
 
     # --- spending --------------------------------------------------------------------------------
@@ -235,7 +233,7 @@ class Ledger:
         Beside the chain, for there are many: whoever has lost the turn is refused, and so is what
         goes beyond the releases that were reserved.
         """
-        with self._connection(write=True) as connection:
+        with self._connection() as connection:
             connection.execute("BEGIN IMMEDIATE")
             if not self._has_turn(connection, id, turn):
                 raise InvalidInputError(
@@ -280,15 +278,6 @@ class Ledger:
         except (ValueError, KeyError, TypeError, AttributeError, StopIteration) as error:
             raise self._broken(str(error)) from None
 
-    @contextlib.contextmanager
-    def kept_open(self) -> Iterator[None]:
-        """Keep SQLite from tidying up after each of many notes, which takes ten times as long."""
-        with contextlib.ExitStack() as opened:
-            with contextlib.suppress(sqlite3.Error):  # whoever writes is told what is wrong
-                connection = self._connected(write=False, create=False)
-                opened.enter_context(contextlib.closing(connection))
-            yield
-
     # --- checking, and moving --------------------------------------------------------------------
 
     def verify(self, head: str | None = None, at_least: int | None = None) -> Book:
@@ -297,10 +286,8 @@ class Ledger:
         A chain does not know that its end was cut off. ``head``, a hash noted earlier, must be
         that of some entry, and there must be ``at_least`` so many entries.
         """
-        with self._connection(write=False) as connection:
-            said = [str(row[0]) for row in connection.execute("PRAGMA integrity_check")]
-            if said != ["ok"]:
-                raise self._broken(" ".join(said[0].split()))
+        with self._connection() as connection:
+            _check_pages(connection)
             book = self._folded(connection)
         if at_least is not None and len(book.entries) < at_least:
             raise self._broken(f"it has {len(book.entries)} entries, not {at_least} or more")
@@ -395,7 +382,7 @@ class Ledger:
                 f"{self.path} is a link that leads nowhere; remove it, or give the file's own path."
             )
         if self.path.exists():
-            return self._is_empty() and self._fill(rows, progress)
+            return self._fill(rows, progress)
         if not self.path.absolute().parent.is_dir():
             raise InvalidInputError(f"{self.path} cannot be made: its directory is not there.")
         try:
@@ -407,42 +394,28 @@ class Ledger:
         made = Ledger(name)
         try:
             made._fill(rows, progress)
-            with made._connection(write=True) as connection:  # all of it in the one file
-                connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
             made.read()
             return link(made.path, self.path)
         except InvalidInputError as error:
             raise InvalidInputError(str(error).replace(name, str(self.path))) from None
         finally:
-            for end in ("", "-wal", "-shm"):
-                Path(f"{name}{end}").unlink(missing_ok=True)
-
-    def _is_empty(self) -> bool:
-        """Whether there is nothing in the file yet: no byte, or no table of SQLite's."""
-        if not self.path.stat().st_size:
-            return True
-        try:
-            with contextlib.closing(sqlite3.connect(self._place("ro"), uri=True)) as connection:
-                kind = connection.execute("PRAGMA application_id").fetchone()[0]
-                tables = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
-        except sqlite3.Error:
-            return False
-        return bool(kind == tables == 0)
+            for path in (made.path, _journal_of(made.path)):
+                path.unlink(missing_ok=True)
 
     def _fill(self, rows: Sequence[Row], progress: Sequence[tuple[str, str, int]]) -> bool:
-        with contextlib.suppress(OSError):  # somebody else's file, who says who may read it
-            self.path.chmod(0o600)
-        with self._connection(write=True, create=True) as connection:
+        """Write the first entries, if there is nothing in the file yet; False if there is."""
+        with self._connection(create=True) as connection:
             connection.execute("BEGIN IMMEDIATE")
             empty = not connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
             if empty:
+                with contextlib.suppress(OSError):  # somebody else's, who says who may read it
+                    self.path.chmod(0o600)
                 connection.execute(f"PRAGMA application_id = {_APPLICATION}")
                 for statement in (*_SCHEMA, _PROGRESS):
                     connection.execute(statement)
                 connection.executemany("INSERT INTO entries VALUES (?, ?, ?, ?)", rows)
                 connection.executemany("INSERT INTO progress VALUES (?, ?, ?)", progress)
             connection.execute("COMMIT")
-            _tidied(connection)
         return bool(empty)
 
     def _append(self, decide: Callable[[Book], dict[str, Any] | None]) -> Book:
@@ -459,13 +432,12 @@ class Ledger:
             if body is None:
                 return before
             book, rows = _one_more(book, rows, body)
-            with self._connection(write=True) as connection:
+            with self._connection() as connection:
                 connection.execute("BEGIN IMMEDIATE")
                 last = connection.execute("SELECT max(seq), hash FROM entries").fetchone()
                 if last == (len(before.entries), before.head):
                     connection.executemany("INSERT INTO entries VALUES (?, ?, ?, ?)", rows)
                     connection.execute("COMMIT")
-                    _tidied(connection)
                     return book
 
     def _folded(self, connection: sqlite3.Connection) -> Book:
@@ -481,61 +453,43 @@ class Ledger:
         return replace(book, progress=progress)
 
     @contextlib.contextmanager
-    def _connection(self, *, write: bool, create: bool = False) -> Iterator[sqlite3.Connection]:
-        """A connection for one transaction; whatever the file may be instead is one line."""
+    def _connection(self, *, create: bool = False) -> Iterator[sqlite3.Connection]:
+        """A connection for one transaction; whatever the file may be instead is one line.
+
+        What a kill left half written is rolled back first, by SQLite. Where it cannot be, since
+        nothing may be written there, nothing is read.
+        """
         if not create and not self.path.is_file():
             raise InvalidInputError(
                 f"There is no ledger {self.path}; make one with 'graphveil ledger open'."
             )
-        if (count := names(Path(os.path.realpath(self.path)))) > 1:
+        file = Path(os.path.realpath(self.path))  # SQLite's journal is beside it, not a link to it
+        if (count := _count_names(file)) > 1:
             raise InvalidInputError(
                 f"The ledger {self.path} must have one name. Got a file of {count} (hard links), "
-                "each with entries that the others would lack; remove all but one, or make links "
-                "by 'ln -s'."
+                "each of which would miss what a kill left of the others; remove all but one, or "
+                "make links by 'ln -s'."
             )
-        log = self._log()
-        if damaged(log):  # before SQLite sees it, which takes it for ended there
-            raise self._broken(f"{log.name} is damaged, and its newest entries would be lost")
-        if not holds_entries(log) and self.path.stat().st_size % _BLOCK:
+        half_written = _journal_of(file).exists()
+        if not half_written and file.stat().st_size % _BLOCK:
             raise self._broken("it was cut short")  # SQLite takes what is missing for zeros
-        with contextlib.ExitStack() as opened:
-            try:
-                connection = self._connected(write, create)
-                yield opened.enter_context(contextlib.closing(connection))
-            except sqlite3.OperationalError as error:
-                raise InvalidInputError(
-                    f"The ledger {self.path} cannot be used: {error}; nothing was written. Make "
-                    "room, or see that the file and its directory can be written."
-                ) from None
-            except (sqlite3.Error, UnicodeDecodeError) as error:
-                raise self._broken(str(error)) from None
-
-    def _log(self) -> Path:
-        """Where SQLite keeps the newest entries: beside the file, not beside a link to it."""
-        file = Path(os.path.realpath(self.path))
-        return file.with_name(f"{file.name}-wal")
-
-    def _connected(self, write: bool, create: bool) -> sqlite3.Connection:
+        place = f"file:{urllib.parse.quote(os.fsencode(self.path.absolute()))}?mode=rw"
         try:
-            # To read, too: the last to leave tidies up what SQLite keeps beside the file.
-            connection = _opened(self._place("rw"))
-        except sqlite3.OperationalError:
-            # Where nobody can write, reading needs no lock, which SQLite cannot make there.
-            if write or holds_entries(self._log()):
-                raise
-            connection = _opened(self._place("ro&immutable=1"))
-        kind = connection.execute("PRAGMA application_id").fetchone()[0]
-        tables = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
-        if kind != _APPLICATION and not (create and kind == tables == 0):
-            connection.close()
-            raise sqlite3.DatabaseError("it is another kind of file than a ledger")
-        if write:
-            connection.execute("PRAGMA journal_mode = WAL")
-            connection.execute("PRAGMA synchronous = FULL")
-        return connection
-
-    def _place(self, mode: str) -> str:
-        return f"file:{urllib.parse.quote(os.fsencode(self.path.absolute()))}?mode={mode}"
+            with contextlib.closing(_connect(place)) as connection:
+                kind = connection.execute("PRAGMA application_id").fetchone()[0]
+                tables = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
+                if kind != _APPLICATION and not (create and kind == tables == 0):
+                    raise sqlite3.DatabaseError("it is another kind of file than a ledger")
+                if half_written:  # a journal that was damaged may have put back other pages
+                    _check_pages(connection)
+                yield connection
+        except sqlite3.OperationalError as error:
+            raise InvalidInputError(
+                f"The ledger {self.path} cannot be used: {error}; nothing was written. Make "
+                "room, or see that the file and its directory can be written."
+            ) from None
+        except (sqlite3.Error, UnicodeDecodeError) as error:
+            raise self._broken(str(error)) from None
 
     def _broken(self, why: str) -> InvalidInputError:
         return InvalidInputError(
@@ -557,21 +511,46 @@ def _about(connection: sqlite3.Connection, id: str) -> Iterator[dict[str, Any]]:
     return (each for (text,) in bodies if (each := json.loads(text)).get("id") == id)
 
 
-def _tidied(connection: sqlite3.Connection) -> None:
-    """Move what was written from the log to the file, unless others read: it is safe in both."""
-    with contextlib.suppress(sqlite3.OperationalError):
-        connection.execute(f"PRAGMA busy_timeout = {_SHORTLY}")
-        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
-
-
-def _opened(place: str) -> sqlite3.Connection:
+def _connect(place: str) -> sqlite3.Connection:
     connection = sqlite3.connect(place, uri=True, timeout=_PATIENCE, isolation_level=None)
     try:
         connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+        # Earlier versions had a write-ahead log. It stays, and does no harm, while one has it open.
+        with contextlib.suppress(sqlite3.OperationalError):
+            connection.execute("PRAGMA journal_mode = DELETE")
+        # EXTRA: that the journal is gone, which is what commits, is on disk as well.
+        connection.execute("PRAGMA synchronous = EXTRA")
     except BaseException:
         connection.close()
         raise
     return connection
+
+
+def _check_pages(connection: sqlite3.Connection) -> None:
+    """Have SQLite check its own structure of the file."""
+    answer = str(connection.execute("PRAGMA integrity_check").fetchone()[0])
+    if answer != "ok":
+        raise sqlite3.DatabaseError(" ".join(answer.split()))
+
+
+def _journal_of(file: Path) -> Path:
+    """What SQLite keeps beside a file while it writes: the pages as they were before."""
+    return file.with_name(f"{file.name}-journal")
+
+
+def _count_names(file: Path) -> int:
+    """How many names a file has; with two, what a kill left beside one is missed by the other.
+
+    The name that a ledger was made under is one that a kill may have left; it is removed.
+    """
+    if not file.exists() or file.stat().st_nlink == 1:
+        return 1
+    for other in file.parent.iterdir():
+        if other.name.startswith(f".{file.name}."):
+            with contextlib.suppress(OSError):
+                if other.samefile(file):
+                    other.unlink()
+    return file.stat().st_nlink
 
 
 def in_percent(share: float) -> str:

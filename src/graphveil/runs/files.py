@@ -10,18 +10,15 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from filelock import lock_descriptor
 from safetensors import SafetensorError
 
 from graphveil._errors import InvalidInputError
 from graphveil._files import write_file
 from graphveil._inputs import json_of, read_text, regular
 
-try:
-    import fcntl
-except ImportError:  # no such locks on Windows
-    fcntl = None  # type: ignore[assignment]
-
 LOG = "log.txt"
+_LOCKS_DIRECTORIES = os.name == "posix"
 
 
 def behind_links(directory: str | Path) -> Path:
@@ -96,22 +93,40 @@ def reading(directory: Path, name: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def locked(directory: Path) -> Iterator[None]:
-    """Nobody else trains into, or charges, the same run. The lock ends with the process."""
-    if fcntl is None:
-        yield
-        return
-    handle = os.open(directory, os.O_RDONLY)
+    """Nobody else trains into, or charges, the same run. The lock ends with the process.
+
+    It is on the directory itself, wherever that is moved to. Windows has no such locks: there it is
+    on a file beside the directory, which is removed afterwards.
+    """
+    place = directory if _LOCKS_DIRECTORIES else _lock_file(directory)
+    flags = os.O_RDONLY if place is directory else os.O_RDWR | os.O_CREAT
+    handle = os.open(place, flags, 0o600)
     try:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+        if not lock_descriptor(handle, blocking=False) or _was_moved(directory, handle):
             raise InvalidInputError(
                 f"The run in {directory} is in use by another process, which trains or predicts "
                 "there now; wait until it has ended, or choose another directory."
-            ) from None
+            )
         yield
     finally:
         os.close(handle)
+        if place is not directory:
+            with contextlib.suppress(OSError):  # another process has it open
+                place.unlink()
+
+
+def _lock_file(directory: Path) -> Path:
+    return (path := Path(os.path.realpath(directory))).with_name(f".{path.name}.lock")
+
+
+def _was_moved(directory: Path, handle: int) -> bool:
+    """Whether somebody moved the directory away after it was opened, and before it was locked."""
+    if not _LOCKS_DIRECTORIES:
+        return False
+    try:
+        return not os.path.samestat(os.fstat(handle), directory.stat())
+    except FileNotFoundError:
+        return True
 
 
 def unusable(path: Path, error: OSError) -> InvalidInputError:

@@ -313,10 +313,8 @@ def _fit(
     spending: Spending | None,
 ) -> None:
     method.witness = Nobody() if spending is None else spending
-    noting = contextlib.nullcontext() if spending is None else spending.ledger.kept_open()
     try:
-        with noting:
-            method.fit(data, directory=directory / CHECKPOINT, progress=progress)
+        method.fit(data, directory=directory / CHECKPOINT, progress=progress)
     finally:
         method.witness = None
     if asked["tuning"] is not None:
