@@ -18,7 +18,7 @@ import torch
 from graphveil._errors import InvalidInputError
 from graphveil.data import CATALOG, Entry, Sizes, load, names, sizes_of
 from graphveil.data._cache import SHA256
-from graphveil.graph.checks import MASKS, checked
+from graphveil.graph.checks import MASKS, check
 from graphveil.graph.splits import split
 
 # name: nodes, undirected edges, features, classes
@@ -75,7 +75,7 @@ def test_real_data_loads_with_the_known_counts_and_is_only_read(name, real):
     assert entry.num_nodes in (nodes, None)
     assert entry.num_features in (features, None)
     assert entry.own_split == ("train_mask" in data)
-    checked(split(data))
+    check(split(data))
 
 
 def write_npz(root, folder, file, nodes=6, features=4, classes=2):
@@ -137,7 +137,7 @@ def write_reddit(folder):
 
 def test_reddit_brings_its_own_split(root):
     write_reddit(root / "Reddit" / "raw")
-    data = checked(load("reddit", root=root))
+    data = check(load("reddit", root=root))
     assert data.train_mask.tolist() == [True, True, False, False]
     assert data.val_mask.tolist() == [False, False, True, False]
     assert data.edge_index.tolist() == [[0, 1], [1, 0]]
@@ -235,7 +235,7 @@ def test_ogb_files_are_read_with_their_split(root, name):
         write_mag(base)
     else:
         write_ogb(base, "time" if name == "ogbn-arxiv" else "sales_ranking")
-    data = checked(load(name, root=root))
+    data = check(load(name, root=root))
     np.testing.assert_allclose(data.x, X, rtol=1e-6)
     assert data.y.tolist() == Y
     edges = E + [(b, a) for a, b in E] if name == "ogbn-products" else E

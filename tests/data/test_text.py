@@ -13,7 +13,7 @@ import torch
 
 from graphveil._errors import InvalidInputError, UnprovenError
 from graphveil.data import load, text
-from graphveil.graph.checks import MASKS
+from graphveil.graph.checks import MASKS, public_of, unprotected_of
 from graphveil.graph.splits import separate, split
 
 DOCUMENTS = """id,text,topic
@@ -155,7 +155,10 @@ def test_small_classes_are_left_out_with_their_links(built):
     data = built(documents, LINKS + "f,a\nf,e\ne,7\n", min_class=2)
     assert data.ids == ["a", "b", "07", "7", "e"]  # the unlabelled one stays
     assert data.class_names == ["money", "pets"]
-    assert any("read off the labels: DECLARED PUBLIC" in line for line in data.public)
+    (line,) = unprotected_of(data)
+    assert "read off the labels: DECLARED PUBLIC" in line
+    assert line in public_of(data)
+    assert not unprotected_of(built())
     assert pairs(data) == [(0, 1), (0, 3), (1, 0), (1, 2), (2, 1), (3, 0), (3, 4), (4, 3)]
     first = built("id,text,topic\nz,q,zoo\n" + DOCUMENTS.partition("\n")[2], LINKS, min_class=2)
     assert torch.equal(first.x, built().x)
@@ -519,6 +522,7 @@ def test_pokec_is_the_people_with_a_cat_or_a_dog(root, end):
     assert np.array_equal(data.x, text.hash_counts(said))  # neither pets nor the last column
     assert torch.equal(load("pokec:hash", root=root).x, data.x)
     assert "read off everybody's profile: DECLARED PUBLIC" in data.public[0]
+    assert unprotected_of(data) == tuple(data.public)
 
 
 def test_pokec_takes_the_fullest_profiles_of_each_class(root, monkeypatch):

@@ -134,10 +134,10 @@ def load(
     data.directed = entry.directed
     if entry.num_classes:
         data.num_classes = entry.num_classes
-    from graphveil.graph.checks import checked
+    from graphveil.graph.checks import check
 
     try:
-        return checked(data, labels=False, masks=False)
+        return check(data, labels=False, masks=False)
     except InvalidInputError as error:
         raise InvalidInputError(f"The files of {str(source)!r} are damaged: {error}") from None
 

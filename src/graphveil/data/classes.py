@@ -33,14 +33,10 @@ from graphveil import _validate
 from graphveil._errors import InvalidInputError
 from graphveil.data._tables import floats, refuse_cell
 from graphveil.data.class_list import PUBLIC, Notice, Stated, parse_classes
-from graphveil.graph.checks import NUMBER_READ_OFF, class_names_of
+from graphveil.graph.checks import class_names_of
+from graphveil.graph.public_lines import DECLARED, NUMBER_READ_OFF, UNNAMED
 
-UNNAMED = (
-    "which classes there are, read off the labels: they are numbered in the order of their names, "
-    "which are not published"
-)
-DECLARED = "which classes there are, read off the labels: the owner says that they are public"
-MOST, EACH = 1000, 10  # classes that may be read off labels, and labelled records for each
+MOST, LEAST = 1000, 10  # classes that may be read off labels, and labelled records for one
 stated = parse_classes  # the older name
 _WHOLE = re.compile(r"[+-]?[0-9]+")
 _WAY_OUT = "correct it, leave it empty, or state the public list of names with --classes a,b,c"
@@ -155,9 +151,9 @@ def _check_number(path: Path, number: int, labelled: int) -> None:
 
     The way out does not repeat the number: it was counted in private labels.
     """
-    if number > MOST or number > max(2, labelled // EACH):
+    if number > MOST or number > max(2, labelled // LEAST):
         raise InvalidInputError(
-            f"{path}: classes read off labels must be at most {MOST:,}, and one for every {EACH} "
+            f"{path}: classes read off labels must be at most {MOST:,}, and one for every {LEAST} "
             "labelled records. Got more instead, as identifiers or measurements have; group them "
             "by a public rule, or state what is public of them, known without counting labels, "
             "with --classes N or --classes a,b,c."
@@ -166,7 +162,7 @@ def _check_number(path: Path, number: int, labelled: int) -> None:
 
 def _warn_if_few(path: Path, number: int, labelled: int) -> None:
     """Ask whoever states a number of classes whether labels are what they should be."""
-    if labelled and number > max(2, labelled // EACH):
+    if labelled and number > max(2, labelled // LEAST):
         warnings.warn(
             f"{path}: fewer than ten records for each class: is 'label' an identifier?",
             Notice,

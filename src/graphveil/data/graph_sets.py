@@ -140,12 +140,12 @@ def fingerprint(name: str, root: Path, variant: str) -> Data:
     """
     import torch
 
-    from graphveil.graph.checks import checked
-    from graphveil.graph.subsets import chosen
+    from graphveil.graph.checks import check
+    from graphveil.graph.subsets import select_graphs
 
     data = tu(name, root, "Fingerprint")
     try:
-        checked(data, labels=False, masks=False)
+        check(data, labels=False, masks=False)
         if data.x.shape[1] != 2:
             raise ValueError(f"{data.x.shape[1]} attributes of nodes, not x and y")
     except Exception as error:
@@ -155,7 +155,7 @@ def fingerprint(name: str, root: Path, variant: str) -> Data:
     data.pos, data.x = data.x, (data.x - _CENTRE) / _SPREAD
     data.num_classes, data.class_names = len(FINGERPRINT), list(FINGERPRINT)
     sizes = torch.bincount(data.batch, minlength=data.num_graphs)
-    data = chosen(data, (data.y >= 0) & (sizes > 0))
+    data = select_graphs(data, (data.y >= 0) & (sizes > 0))
     data.public = ["which prints were left out, by their own label or for want of a node"]
     del data.graph_id
     return data

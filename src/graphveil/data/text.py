@@ -56,8 +56,8 @@ from graphveil.data.text_features import (
     words,
     write_vocabulary,
 )
-from graphveil.graph.checks import checked
-from graphveil.privacy.guarantee import DECLARED_PUBLIC
+from graphveil.graph.checks import check
+from graphveil.graph.public_lines import DECLARED_PUBLIC
 
 __all__ = [
     "DIMENSION",
@@ -128,11 +128,13 @@ def build(
         edge_index = to_undirected(edge_index, num_nodes=len(table))
     x = how.rows(table["text"].tolist(), vocabulary, track)
     data = Data(x=torch.from_numpy(x), edge_index=edge_index, ids=table["id"].tolist())
-    data.directed = directed
-    data.public = ["the documents' ids, in their order", *_left_out(min_class), *how.public]
+    data.directed, left_out = directed, _left_out(min_class)
+    data.public = ["the documents' ids, in their order", *left_out, *how.public]
+    if left_out:
+        data.unprotected = left_out
     if "label" in table and table["label"].notna().any():
         put(data, Path(documents), table["label"], statement, "documents", numbers=False)
-    return checked(data, labels=False, masks=False)
+    return check(data, labels=False, masks=False)
 
 
 def _left_out(min_class: int) -> list[str]:

@@ -1,6 +1,6 @@
 """Is this graph fit to train on? One clear sentence when it is not.
 
-:func:`checked` looks at a PyG ``Data`` before anything else does, so that a bad value is reported
+:func:`check` looks at a PyG ``Data`` before anything else does, so that a bad value is reported
 by its own name and not by a shape error ten calls later. The sentence goes to whoever holds the
 data and may quote a node's id and the bad value; do not print it for others.
 
@@ -22,12 +22,17 @@ from torch_geometric.data import Data
 
 from graphveil import _validate
 from graphveil._errors import InvalidInputError
+from graphveil.graph.public_lines import (
+    DECLARED_PUBLIC,
+    NUMBER_READ_OFF,
+    ClassSource,
+    class_source,
+)
+from graphveil.graph.shares import MASKS
 
-MASKS = ("train_mask", "val_mask", "test_mask")
 # What is said of all records together, not of one: a part of the data keeps it.
-OF_ALL = ("num_classes", "class_names", "columns", "directed", "public", "void_because")
-
-NUMBER_READ_OFF = "the number of classes, read off the labels"
+LINES = ("public", "unprotected", "void_because")
+OF_ALL = ("num_classes", "class_names", "columns", "directed", *LINES)
 
 _CLASSES = "[1, 1e6]"
 _ODD = 100  # a label so large, and no smaller than the number of records, is a mistake
@@ -42,10 +47,28 @@ def public_of(data: Data) -> tuple[str, ...]:
     Certificates of what is trained on it repeat them.
     """
     lines = _lines(data, "public")
-    known = {"classes": class_names_of(data), "feature columns": columns_of(data)}
-    named = [f"the names of the {of}: {shortened(each)}" for of, each in known.items() if each]
-    unstated = has(data, "y") and not has(data, "num_classes")
-    return (*named, *((NUMBER_READ_OFF,) if unstated else ()), *lines)
+    names = {"classes": class_names_of(data), "feature columns": columns_of(data)}
+    named = [f"the names of the {of}: {shorten(some)}" for of, some in names.items() if some]
+    unstated = [NUMBER_READ_OFF] if has(data, "y") and not has(data, "num_classes") else []
+    declared = [line for line in _lines(data, "unprotected") if line not in lines]
+    return (*named, *unstated, *lines, *declared)
+
+
+def unprotected_of(data: Data) -> tuple[str, ...]:
+    """What of the units of ``data`` was declared public, so that nothing holds for it.
+
+    ``data.unprotected`` is a list of lines, each of which :func:`public_of` has, too. Lines of
+    ``data.public`` that hold ``DECLARED PUBLIC`` are others: files of version 0.1.0, and a
+    ``public.txt``, have them there alone.
+    """
+    lines = _lines(data, "unprotected")
+    marked = [line for line in _lines(data, "public") if DECLARED_PUBLIC in line]
+    return (*lines, *(line for line in marked if line not in lines))
+
+
+def class_source_of(data: Data) -> ClassSource:
+    """Where the classes of ``data`` come from: stated, or read off its labels in some way."""
+    return class_source(public_of(data))
 
 
 def void_of(data: Data) -> tuple[str, ...]:
@@ -62,10 +85,11 @@ def directed_of(data: Data) -> bool | None:
 
     It is never measured: whether every edge has its reverse is read off private edges.
     """
-    found = data["directed"] if has(data, "directed") else None
-    if found is not None and not isinstance(found, bool):
-        raise _refusal("directed", "True, False or None", repr(found), "state it, or leave it out")
-    return found
+    directed = data["directed"] if has(data, "directed") else None
+    if directed is not None and not isinstance(directed, bool):
+        got = repr(directed)
+        raise _refusal("directed", "True, False or None", got, "state it, or leave it out")
+    return directed
 
 
 def columns_of(data: Data) -> tuple[str, ...] | None:
@@ -85,10 +109,10 @@ def class_names_of(data: Data) -> tuple[str, ...] | None:
     return _names(data, "class_names")
 
 
-def shortened(names: Sequence[str], most: int = 20) -> str:
+def shorten(names: Sequence[str], most: int = 20) -> str:
     """Names in one plain line; of many the first, and how many more there are."""
     lines = [
-        "".join("?" if each in "<>|`" or not each.isprintable() else each for each in name[:60])
+        "".join("?" if sign in "<>|`" or not sign.isprintable() else sign for sign in name[:60])
         + ("..." if len(name) > 60 else "")
         for name in names[:most]
     ]
@@ -101,12 +125,12 @@ def _names(data: Data, name: str) -> tuple[str, ...] | None:
     if names is None:
         return None
     way_out = "correct it, or leave it out"
-    if not isinstance(names, (list, tuple)) or not all(isinstance(each, str) for each in names):
+    if not isinstance(names, (list, tuple)) or not all(isinstance(text, str) for text in names):
         raise _refusal(name, "a list of texts", type(names).__name__, way_out)
     if not all(map(str.strip, names)):
         raise _refusal(name, "a list of names", "an empty one", way_out)
     if len(set(names)) < len(names):
-        twice = next(each for each in names if names.count(each) > 1)
+        twice = next(text for text in names if names.count(text) > 1)
         got = f"{_validate.shown(twice)} more than once"
         raise _refusal(name, "a list of distinct names", got, way_out)
     return tuple(names)
@@ -126,7 +150,7 @@ def _lines(data: Data, name: str) -> tuple[str, ...]:
     return tuple(lines)
 
 
-def checked(
+def check(
     data: Data,
     *,
     labels: bool = True,
@@ -166,6 +190,9 @@ def checked(
     if labels or has(data, "y"):
         _labels(data, num_records(data), num_classes, kind, required=labels)
     return data
+
+
+checked = check  # the older name
 
 
 def record_of(data: Data) -> str:

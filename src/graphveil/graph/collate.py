@@ -28,7 +28,7 @@ from torch_geometric.utils import coalesce, to_undirected
 
 from graphveil import _validate
 from graphveil._errors import InvalidInputError
-from graphveil.graph.checks import OF_ALL, checked, has, record_of
+from graphveil.graph.checks import OF_ALL, check, has, record_of
 from graphveil.graph.subsets import OF_EDGES, OF_NODES
 
 
@@ -46,7 +46,7 @@ def collate(
     *Guarantee*: none needed; each graph's rows are its own.
     """
     if isinstance(graphs, Data):
-        return checked(graphs, labels=False, masks=False, record="graph")
+        return check(graphs, labels=False, masks=False, record="graph")
     listed = _as_list(graphs)
     parts = []
     for number, graph in enumerate(listed):
@@ -70,7 +70,7 @@ def collate(
         data.y = torch.tensor([-1 if label is None else label for label in labels])
     if num_classes is not None:
         data.num_classes = _validate.integer("num_classes", num_classes, "[1, 1e6]")
-    return checked(
+    return check(
         merge_edges(data, mirror=undirected) if undirected else data, labels=False, masks=False
     )
 
@@ -100,7 +100,7 @@ def uncollate(data: Data) -> list[Data]:
 
     *Guarantee*: none needed.
     """
-    checked(data, labels=False, masks=False, record="graph")
+    check(data, labels=False, masks=False, record="graph")
     sizes = torch.bincount(data.batch, minlength=data.num_graphs)
     by_graph = torch.argsort(data.batch, stable=True)
     place = torch.empty_like(by_graph)
