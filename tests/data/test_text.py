@@ -150,6 +150,13 @@ def test_the_column_label_is_taken_unless_it_is_something_else(built):
     assert "y" not in unlabelled
 
 
+@pytest.mark.parametrize("name", ["graph", "graph.npz", "graph.pt"])
+def test_what_was_declared_public_is_saved_with_the_graph(built, tmp_path, name):
+    data = built(DOCUMENTS + "f,more cats,zoo\n", min_class=2)
+    text.write(tmp_path / name, data)
+    assert unprotected_of(load(tmp_path / name)) == unprotected_of(data) != ()
+
+
 def test_small_classes_are_left_out_with_their_links(built):
     documents = DOCUMENTS + "f,more cats,zoo\n"
     data = built(documents, LINKS + "f,a\nf,e\ne,7\n", min_class=2)

@@ -1,5 +1,7 @@
 """Splits are functions of public values, and the inductive cut leaves no edge between the parts."""
 
+import itertools
+
 import pytest
 import torch
 from hypothesis import given, settings
@@ -8,6 +10,7 @@ from torch_geometric.data import Data
 
 from graphveil._errors import InvalidInputError
 from graphveil.graph.checks import MASKS, check
+from graphveil.graph.shares import SHARES, part_ends
 from graphveil.graph.splits import separate, split, thin
 from graphveil.graph.subsets import select_graphs
 
@@ -240,3 +243,11 @@ def test_odd_choices_of_graphs_are_refused(which):
         select_graphs(graphs(), which)
     with pytest.raises(InvalidInputError, match="no 'batch'"):
         select_graphs(graph(), which)
+
+
+@pytest.mark.parametrize("count", [4, 6, 7, 10, 99, 2708])
+def test_the_sizes_of_a_split_are_known_without_data(count):
+    data = Data(x=torch.ones(count, 1), edge_index=torch.empty(2, 0, dtype=torch.long))
+    parts = [int(split(data)[name].sum()) for name in MASKS]
+    assert list(itertools.accumulate(parts)) == part_ends(count)
+    assert sum(SHARES) == 1

@@ -97,7 +97,7 @@ def tu(name: str, root: Path, variant: str) -> Data:
         data.edge_attr = attributes
     data.batch, data.num_graphs = torch.from_numpy(batch), len(y)
     data.y = torch.from_numpy(classes.astype(np.int64))
-    data.num_classes, data.class_names = len(known), [str(each) for each in known]
+    data.num_classes, data.class_names = len(known), [str(label) for label in known]
     data.public = ["which labels of graphs, nodes and edges occur in the files"]
     return data
 
@@ -114,18 +114,18 @@ _TU_PARTS = {
 
 def _columns(table: dict[str, np.ndarray], of: str, rows: int) -> np.ndarray | None:
     """Attributes, then labels as columns of 0 and 1, for each node or each edge."""
-    found = []
+    columns = []
     for part in (f"{of}_attributes", f"{of}_labels"):
         if part in table and len(table[part]) != rows:
             raise ValueError(f"{len(table[part])} rows of {part} for {rows} {of}s")
     if f"{of}_attributes" in table:
-        found.append(table[f"{of}_attributes"])
+        columns.append(table[f"{of}_attributes"])
     for labels in table.get(f"{of}_labels", np.empty((rows, 0))).T:
         known, codes = np.unique(labels, return_inverse=True)
         if len(known) > _MOST_LABELS:
             raise ValueError(f"{len(known)} different labels of {of}s")
-        found.append((codes[:, None] == np.arange(len(known))).astype(np.float32))
-    return np.concatenate(found, axis=1) if found else None
+        columns.append((codes[:, None] == np.arange(len(known))).astype(np.float32))
+    return np.concatenate(columns, axis=1) if columns else None
 
 
 def fingerprint(name: str, root: Path, variant: str) -> Data:
@@ -189,8 +189,8 @@ def molbace(name: str, root: Path, variant: str) -> Data:
         starts = np.repeat(np.cumsum(sizes) - sizes, bonds)
         if ((ends < 0) | (ends >= np.repeat(sizes, bonds)[:, None])).any():
             raise ValueError("a bond to an atom that is not in the molecule")
-        x = _coded(read["node-feat"], ATOM, int(sizes.sum()))
-        attributes = _coded(kinds, BOND, len(ends))
+        x = _one_hot(read["node-feat"], ATOM, int(sizes.sum()))
+        attributes = _one_hot(kinds, BOND, len(ends))
         data = Data(x=torch.from_numpy(x), y=torch.from_numpy(np.nan_to_num(y, nan=-1.0)).long())
         for mask, file in split.items():
             data[mask] = torch.zeros(len(y), dtype=torch.bool)
@@ -206,7 +206,7 @@ def molbace(name: str, root: Path, variant: str) -> Data:
     return data
 
 
-def _coded(codes: np.ndarray, sizes: dict[str, int], rows: int) -> np.ndarray:
+def _one_hot(codes: np.ndarray, sizes: dict[str, int], rows: int) -> np.ndarray:
     """Each column of codes as columns of 0 and 1."""
     if codes.shape != (rows, len(sizes)):
         raise ValueError(f"codes of shape {codes.shape}, not {(rows, len(sizes))}")
