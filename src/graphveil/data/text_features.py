@@ -84,14 +84,10 @@ class Features:
                     f"{self.kind!r} instead; leave one of them out."
                 )
 
-    def read_vocabulary(self) -> Vocabulary | None:
-        """The vocabulary, read; None for a kind without one."""
-        return None if self.vocabulary is None else read_vocabulary(self.vocabulary)
-
     def rows(
         self, texts: Sequence[str], vocabulary: Vocabulary | None, track: Track | None = None
     ) -> Rows:
-        """A row for each text; ``vocabulary`` is that of :meth:`read_vocabulary`."""
+        """A row for each text; ``vocabulary`` is the one named, read."""
         if self.kind == "tfidf":
             return tfidf(texts, vocabulary)
         if self.vectors is not None:
