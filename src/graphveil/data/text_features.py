@@ -72,7 +72,7 @@ class Features:
         if self.kind == "tfidf" and self.vocabulary is None:
             raise UnprovenError(_LEAK.format("none"))
         if self.kind in ("vectors", "sentence") and getattr(self, own) is None:
-            what = "a file of word vectors" if own == "vectors" else "a model, by folder or name"
+            what = {"vectors": "a file of word vectors"}.get(own, "a model, by folder or name")
             raise InvalidInputError(
                 f"The '{own}' parameter must be {what} for the features {self.kind!r}. Got none "
                 "instead; the features 'hash' need no file."

@@ -169,13 +169,11 @@ def check(
     *Guarantee*: none. It reads private values, and its refusals are for the data's owner.
     """
     if not isinstance(data, Data):
-        raise refusal(
-            "data",
-            "a torch_geometric.data.Data",
-            type(data).__name__,
+        way_out = (
             "reduce a heterogeneous graph to one type of node, join a list of graphs with "
-            "graphveil.graph.collate.collate, or load with graphveil.data.load",
+            "graphveil.graph.collate.collate, or load with graphveil.data.load"
         )
+        raise refusal("data", "a torch_geometric.data.Data", type(data).__name__, way_out)
     kind = record_of(data)
     if record is not None and kind != _validate.choice("record", record, ("node", "graph")):
         raise _wrong_kind(kind)
@@ -277,12 +275,9 @@ def check_edge_index(edge_index: Tensor, num_nodes: int) -> None:
         outside = ((edge_index < 0) | (edge_index >= num_nodes)).any(dim=0).nonzero()
         first = int(outside[0])
         source, target = edge_index[:, first].tolist()
-        raise refusal(
-            "edge_index",
-            f"made of node ids from 0 to {num_nodes - 1}",
-            f"the edge {source} -> {target} at position {first}",
-            f"drop the {len(outside)} edge(s) to absent nodes or add the nodes",
-        )
+        got = f"the edge {source} -> {target} at position {first}"
+        way_out = f"drop the {len(outside)} edge(s) to absent nodes or add the nodes"
+        raise refusal("edge_index", f"made of node ids from 0 to {num_nodes - 1}", got, way_out)
 
 
 def _edges(data: Data, num_nodes: int) -> None:
@@ -369,12 +364,8 @@ def _masks(data: Data, count: int, kind: str, *, required: bool) -> None:
 
 
 def _labels(data: Data, count: int, num_classes: int | None, kind: str, *, required: bool) -> None:
-    y = tensor_of(
-        data,
-        "y",
-        f"a long tensor ({kind}s,)",
-        f"give every training {kind} a label (in a table, the column 'label')",
-    )
+    way_out = f"give every training {kind} a label (in a table, the column 'label')"
+    y = tensor_of(data, "y", f"a long tensor ({kind}s,)", way_out)
     if y.dtype != torch.long:
         way_out = "number the classes from 0 and convert with y.long()"
         raise refusal("y", "a long tensor", str(y.dtype), way_out)
