@@ -10,7 +10,8 @@ from torch_geometric.data import Data
 
 from graphveil._errors import InvalidInputError
 from graphveil.data import classes, load
-from graphveil.graph.checks import NUMBER_READ_OFF, public_of
+from graphveil.graph.checks import class_source_of, public_of
+from graphveil.graph.public_lines import DECLARED, NUMBER_READ_OFF, UNNAMED
 
 
 @pytest.fixture
@@ -43,7 +44,8 @@ def test_names_that_nobody_stated_are_numbered_and_forgotten(folder):
         data = load(folder(COLOURS), classes=stated)
         assert (data.y[:4].tolist(), data.num_classes) == ([1, 0, 1, -1], 2)
         assert "class_names" not in data
-        assert public_of(data) == (COLUMN, classes.UNNAMED)
+        assert public_of(data) == (COLUMN, UNNAMED)
+        assert class_source_of(data) == "names"
     assert "2 names where --classes states 3" in refusal(folder(COLOURS), classes=3)
 
 
@@ -81,15 +83,18 @@ def test_names_in_the_file_are_taken_where_the_owner_says_that_they_are_public(f
     data = load(folder(COLOURS), classes="public")
     assert (data.class_names, data.y[:4].tolist()) == (["blue", "red"], [1, 0, 1, -1])
     names = "the names of the classes: blue, red"
-    assert public_of(data) == (names, COLUMN, classes.DECLARED)
+    assert public_of(data) == (names, COLUMN, DECLARED)
+    assert class_source_of(data) == "declared"
 
 
 def test_a_number_that_was_read_off_the_labels_is_said_to_be(folder):
     data = load(folder([0, 1, 2] * 10))
     assert (data.num_classes, public_of(data)) == (3, (COLUMN, NUMBER_READ_OFF))
-    assert public_of(load(folder([0, 1, 2] * 20), classes=4)) == (COLUMN,)
+    assert class_source_of(data) == "number"
+    stated = load(folder([0, 1, 2] * 20), classes=4)
+    assert (public_of(stated), class_source_of(stated)) == ((COLUMN,), "stated")
     bare = Data(x=torch.ones(2, 1), edge_index=torch.empty(2, 0).long(), y=torch.tensor([0, 1]))
-    assert public_of(bare) == (NUMBER_READ_OFF,)
+    assert (public_of(bare), class_source_of(bare)) == ((NUMBER_READ_OFF,), "number")
 
 
 @pytest.mark.parametrize("stated", [None, 2])

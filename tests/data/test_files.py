@@ -323,3 +323,10 @@ def test_unknown_endings_and_absent_paths(tmp_path):
     (tmp_path / "g.txt").write_text("")
     assert "'.txt'" in refusal(tmp_path / "g.txt")
     assert "no file or directory" in refusal(tmp_path / "absent.npz")
+
+
+def test_a_column_of_nodes_may_be_called_source(tmp_path):
+    (tmp_path / "nodes.csv").write_text("id,source\na,1.5\nb,2\n")
+    (tmp_path / "edges.csv").write_text("source,target,since\na,b,2001\n")
+    data = read(tmp_path)
+    assert (data.x.tolist(), data.columns) == ([[1.5], [2.0]], ["source"])

@@ -14,7 +14,7 @@ import torch
 from graphveil._errors import InvalidInputError
 from graphveil.data import CATALOG, load
 from graphveil.data.graph_sets import ATOM, BOND
-from graphveil.graph.checks import MASKS, checked
+from graphveil.graph.checks import MASKS, check
 from graphveil.graph.collate import collate, uncollate
 from graphveil.graph.splits import split
 
@@ -27,7 +27,7 @@ def refused(call, *args, **options):
 
 
 def test_the_synthetic_set_is_as_described():
-    data = checked(load("synthetic-er"))
+    data = check(load("synthetic-er"))
     assert (data.num_graphs, data.x.shape, data.num_classes) == (1000, (20_000, 9), 2)
     assert [int(data[mask].sum()) for mask in MASKS] == [600, 100, 300]
     assert data.is_undirected()
@@ -180,7 +180,7 @@ def test_real_fingerprint_has_the_papers_counts(real):
     everything = load("tu:Fingerprint", root=root)
     assert everything.num_graphs == 2800
     assert int((torch.bincount(everything.batch, minlength=2800) == 0).sum()) == 651
-    checked(split(data))
+    check(split(data))
 
 
 def csv(path, rows):
@@ -211,7 +211,7 @@ def write_molecules(base, **changes):
 
 def test_molecules_are_read_with_ogbs_lists_and_split(root):
     write_molecules(root / "ogbg_molbace")
-    data = checked(load("molbace", root=root), labels=False)
+    data = check(load("molbace", root=root), labels=False)
     assert data.x.shape == (5, 174)
     assert data.x.sum(1).tolist() == [9] * 5
     starts = np.cumsum([0, *ATOM.values()])[:-1]
@@ -255,7 +255,7 @@ def test_the_lists_are_ogbs():
 
 
 def test_real_molecules_have_ogbs_counts(real):
-    data = checked(load("molbace", root=real("ogbg_molbace").parent))
+    data = check(load("molbace", root=real("ogbg_molbace").parent))
     assert (data.num_graphs, data.x.shape) == (1513, (51_577, 174))
     assert data.edge_index.shape[1] == 2 * 55_768
     assert data.is_undirected()

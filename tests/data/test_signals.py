@@ -22,7 +22,7 @@ from graphveil.data.signals import (
     spectra,
     twelve_leads,
 )
-from graphveil.graph.checks import checked
+from graphveil.graph.checks import check
 from graphveil.graph.splits import split
 
 
@@ -211,7 +211,7 @@ def test_the_wiring_is_the_papers():
 
 def test_recordings_become_graphs_of_their_own():
     signals = torch.arange(2 * 12 * 5).reshape(2, 12, 5).float()
-    data = checked(as_graphs(signals, torch.tensor([0, 1])), masks=False)
+    data = check(as_graphs(signals, torch.tensor([0, 1])), masks=False)
     assert data.batch.tolist() == [0] * 12 + [1] * 12
     assert torch.equal(data.x.reshape(2, 12, 5), signals)
     assert torch.equal(data.edge_index[:, 68:] - 12, data.edge_index[:, :68])
@@ -299,7 +299,7 @@ def test_the_real_recordings_of_ptbxl(real):
     one, two, three = data.x.reshape(-1, 12, 250)[:, :3].double().unbind(dim=1)
     off = three - (two - one)
     assert (off - off.mean(dim=1, keepdim=True)).abs().median() < 0.002
-    checked(split(data))
+    check(split(data))
 
 
 @needs_wfdb

@@ -11,7 +11,7 @@ from sklearn.linear_model import LogisticRegression
 from graphveil._errors import InvalidInputError
 from graphveil.data import CATALOG, load
 from graphveil.data.synthetic import citation_like, social_network
-from graphveil.graph.checks import checked
+from graphveil.graph.checks import check
 from graphveil.graph.splits import split
 
 
@@ -41,7 +41,7 @@ def test_the_example_is_what_the_catalog_says(social):
     assert not social.has_self_loops()
     assert social.num_edges == 12 * entry.num_nodes
     assert social.coalesce().num_edges == social.num_edges
-    checked(split(social))
+    check(split(social))
 
 
 def test_degrees_are_uneven(social):
@@ -78,7 +78,7 @@ def test_a_graph_of_the_size_of_arxiv_in_seconds():
     assert data.num_classes == 40
     assert len(data.y.unique()) == 40
     assert data.is_directed()
-    checked(data, masks=False)
+    check(data, masks=False)
 
 
 @settings(max_examples=30, deadline=None)
@@ -95,7 +95,7 @@ def test_every_setting_gives_a_simple_undirected_graph(
     data = social_network(
         num_nodes, num_classes, 3, mean_degree=mean_degree, homophily=homophily, seed=seed
     )
-    checked(data, labels=False, masks=False)
+    check(data, labels=False, masks=False)
     assert data.edge_index.unique(dim=1).size(1) == data.num_edges
     assert data.is_undirected() or data.num_edges == 0
     assert not data.has_self_loops()

@@ -9,7 +9,16 @@ from hypothesis import strategies as st
 from torch_geometric.data import Batch, Data, HeteroData
 
 from graphveil._errors import InvalidInputError
-from graphveil.graph.checks import MASKS, checked, num_classes_of, num_records, record_of
+from graphveil.graph.checks import (
+    MASKS,
+    check,
+    num_classes_of,
+    num_records,
+    public_of,
+    record_of,
+    unprotected_of,
+)
+from graphveil.graph.splits import separate
 
 NAN, INF = float("nan"), float("inf")
 
@@ -82,7 +91,7 @@ FAULTS = {
 def test_every_fault_is_named_in_the_house_sentence(fault):
     changes, name, got = FAULTS[fault]
     with pytest.raises(InvalidInputError) as caught:
-        checked(graph(**changes))
+        check(graph(**changes))
     message = str(caught.value)
     assert "\n" not in message
     assert re.search(rf"The {name} parameter must be .*Got .* instead", message)
@@ -91,49 +100,49 @@ def test_every_fault_is_named_in_the_house_sentence(fault):
 
 def test_a_good_graph_comes_back_as_it_is():
     data = graph()
-    assert checked(data) is data
+    assert check(data) is data
 
 
 def test_edges_are_optional_in_number_but_not_in_kind():
-    assert checked(graph(edge_index=torch.empty(2, 0, dtype=torch.long))).num_edges == 0
+    assert check(graph(edge_index=torch.empty(2, 0, dtype=torch.long))).num_edges == 0
 
 
 def test_unlabelled_nodes_are_fine_outside_training():
-    checked(graph(y=torch.tensor([0, 1, 2, -1, -1])))
-    checked(graph(y=torch.tensor([0, -1, 2, 0, 1]), train_mask=mask(1, 0, 1, 0, 0)))
+    check(graph(y=torch.tensor([0, 1, 2, -1, -1])))
+    check(graph(y=torch.tensor([0, -1, 2, 0, 1]), train_mask=mask(1, 0, 1, 0, 0)))
 
 
 def test_labels_and_masks_are_required_only_when_asked_for():
     bare = graph(y=None, train_mask=None, val_mask=None, test_mask=None)
-    checked(bare, labels=False, masks=False)
-    checked(graph(y=torch.zeros(5, dtype=torch.long)), labels=False)
+    check(bare, labels=False, masks=False)
+    check(graph(y=torch.zeros(5, dtype=torch.long)), labels=False)
     with pytest.raises(InvalidInputError, match=r"'train_mask'.*splits\.split"):
-        checked(bare, labels=False)
+        check(bare, labels=False)
     with pytest.raises(InvalidInputError, match="'y'"):
-        checked(bare, masks=False)
+        check(bare, masks=False)
 
 
 def test_what_is_there_is_checked_even_where_it_is_not_required():
     with pytest.raises(InvalidInputError, match="'y'"):
-        checked(graph(y=torch.ones(5)), labels=False, masks=False)
+        check(graph(y=torch.ones(5)), labels=False, masks=False)
     with pytest.raises(InvalidInputError, match="'val_mask'"):
-        checked(graph(val_mask=mask(0, 1)), labels=False, masks=False)
+        check(graph(val_mask=mask(0, 1)), labels=False, masks=False)
 
 
 def test_large_features_whose_sum_overflows_are_finite():
-    checked(graph(x=torch.full((5, 3), 3e38)))
+    check(graph(x=torch.full((5, 3), 3e38)))
 
 
 def test_num_classes_is_the_declared_number_or_the_largest_label_plus_one():
     assert num_classes_of(graph()) == 3
     assert num_classes_of(graph(num_classes=7)) == 7
     with pytest.raises(InvalidInputError, match="at most 1"):
-        checked(graph(), num_classes=2)
+        check(graph(), num_classes=2)
 
 
 def test_only_homogeneous_data_is_taken():
     with pytest.raises(InvalidInputError, match="HeteroData"):
-        checked(HeteroData())
+        check(HeteroData())
 
 
 @settings(max_examples=60, deadline=None)
@@ -141,10 +150,10 @@ def test_only_homogeneous_data_is_taken():
 def test_an_edge_passes_if_and_only_if_both_ends_exist(source, target):
     data = graph(edge_index=torch.tensor([[0, source], [1, target]]))
     if 0 <= source < 5 and 0 <= target < 5:
-        checked(data)
+        check(data)
     else:
         with pytest.raises(InvalidInputError, match=f"{source} -> {target}"):
-            checked(data)
+            check(data)
 
 
 @settings(max_examples=60, deadline=None)
@@ -153,19 +162,19 @@ def test_masks_pass_if_and_only_if_they_are_disjoint_and_somebody_is_trained_on(
     parts = parts[:5]
     data = graph(**{m: torch.tensor([m in part for part in parts]) for m in MASKS})
     if all(len(part) < 2 for part in parts) and any("train_mask" in part for part in parts):
-        checked(data, labels=False)
+        check(data, labels=False)
     else:
         with pytest.raises(InvalidInputError):
-            checked(data, labels=False)
+            check(data, labels=False)
 
 
 def test_features_that_overflow_where_networks_compute_are_refused():
     x = torch.ones(4, 2, dtype=torch.float64)
     edges = torch.empty(2, 0, dtype=torch.long)
-    assert checked(Data(x=x, edge_index=edges), labels=False, masks=False)
+    assert check(Data(x=x, edge_index=edges), labels=False, masks=False)
     x[2, 1] = 1e300
     with pytest.raises(InvalidInputError, match=r"1e\+300 at node 2, column 1"):
-        checked(Data(x=x, edge_index=edges), labels=False, masks=False)
+        check(Data(x=x, edge_index=edges), labels=False, masks=False)
 
 
 # --- Many graphs ----------------------------------------------------------------------------------
@@ -223,7 +232,7 @@ GRAPH_FAULTS = {
 def test_every_fault_of_many_graphs_is_named_in_the_house_sentence(fault):
     changes, name, got = GRAPH_FAULTS[fault]
     with pytest.raises(InvalidInputError) as caught:
-        checked(graphs(**changes))
+        check(graphs(**changes))
     message = str(caught.value)
     assert "\n" not in message
     assert re.search(rf"The {name} parameter must be .*Got .* instead", message)
@@ -232,19 +241,32 @@ def test_every_fault_of_many_graphs_is_named_in_the_house_sentence(fault):
 
 def test_many_graphs_come_back_as_they_are_and_are_counted():
     data = graphs(edge_attr=torch.ones(3, 2), pos=torch.ones(5, 2))
-    assert checked(data) is data
+    assert check(data) is data
     assert (record_of(data), num_records(data), num_classes_of(data)) == ("graph", 4, 2)
     assert (record_of(graph()), num_records(graph())) == ("node", 5)
     batch = Batch.from_data_list([Data(x=torch.ones(2, 1), edge_index=torch.ones(2, 0).long())] * 3)
-    assert num_records(checked(batch, labels=False, masks=False)) == 3
+    assert num_records(check(batch, labels=False, masks=False)) == 3
 
 
 def test_the_wanted_kind_of_record_is_checked():
-    assert checked(graphs(), record="graph")
-    assert checked(graph(), record="node")
+    assert check(graphs(), record="graph")
+    assert check(graph(), record="node")
     with pytest.raises(InvalidInputError, match=r"many graphs, each a record\. Got one graph"):
-        checked(graph(), record="graph")
+        check(graph(), record="graph")
     with pytest.raises(InvalidInputError, match=r"one graph.*Got many graphs"):
-        checked(graphs(), record="node")
+        check(graphs(), record="node")
     with pytest.raises(InvalidInputError, match=r"Got list.*graph\.collate"):
-        checked([graph()])
+        check([graph()])
+
+
+def test_what_was_declared_public_is_public_and_unprotected():
+    data = graph(unprotected=["the chess club"], public=["the year"])
+    assert unprotected_of(data) == ("the chess club",)
+    assert public_of(data)[-2:] == ("the year", "the chess club")
+    data.public = ["the chess club", "the list of members: DECLARED PUBLIC"]
+    assert unprotected_of(data) == ("the chess club", "the list of members: DECLARED PUBLIC")
+    assert public_of(data)[-2:] == tuple(data.public)
+    part, _ = separate(graph(unprotected=["the chess club"]))
+    assert unprotected_of(part) == ("the chess club",)
+    with pytest.raises(InvalidInputError, match="'unprotected'"):
+        unprotected_of(graph(unprotected=["<b>"]))

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from torch_geometric.data import Batch, Data
 
 from graphveil._errors import InvalidInputError
-from graphveil.graph.checks import checked
+from graphveil.graph.checks import check
 from graphveil.graph.collate import collate, uncollate
 
 
@@ -35,7 +35,7 @@ def test_graphs_are_laid_out_as_pyg_lays_out_a_batch():
     for name in ("x", "edge_index", "batch", "y"):
         assert torch.equal(data[name], batch[name])
     assert (data.num_graphs, data.num_classes) == (3, 5)
-    checked(batch, labels=False, masks=False, record="graph")
+    check(batch, labels=False, masks=False, record="graph")
     assert collate(data) is data
 
 

@@ -1,5 +1,7 @@
 """Splits are functions of public values, and the inductive cut leaves no edge between the parts."""
 
+import itertools
+
 import pytest
 import torch
 from hypothesis import given, settings
@@ -7,9 +9,10 @@ from hypothesis import strategies as st
 from torch_geometric.data import Data
 
 from graphveil._errors import InvalidInputError
-from graphveil.graph.checks import MASKS, checked
-from graphveil.graph.splits import separate, split, thinned
-from graphveil.graph.subsets import chosen
+from graphveil.graph.checks import MASKS, check
+from graphveil.graph.shares import SHARES, part_ends
+from graphveil.graph.splits import separate, split, thin
+from graphveil.graph.subsets import select_graphs
 
 
 def graph(num_nodes=200, seed=0):
@@ -30,7 +33,7 @@ def test_shares_are_as_asked_for_and_the_original_is_untouched():
     done = split(data)
     assert masks(done).sum(dim=1).tolist() == [150, 20, 30]
     assert "train_mask" not in data
-    assert checked(done) is done
+    assert check(done) is done
 
 
 @settings(max_examples=50, deadline=None)
@@ -104,7 +107,7 @@ def test_the_inductive_parts_share_no_node_and_keep_exactly_the_inner_edges():
         assert part.num_classes == 3
     assert not training.test_mask.any()
     assert testing.test_mask.all()
-    checked(training)
+    check(training)
 
 
 def test_the_training_graph_does_not_depend_on_the_test_nodes():
@@ -133,19 +136,19 @@ def test_separate_needs_masks_and_somebody_to_test():
 
 def test_a_share_of_the_training_nodes_stays_and_nobody_else_moves():
     data = split(graph(50), (0.6, 0.2, 0.2), seed=1)
-    half, fifth = thinned(data, 0.5, seed=3), thinned(data, 0.2, seed=3)
+    half, fifth = thin(data, 0.5, seed=3), thin(data, 0.2, seed=3)
     assert int(half.train_mask.sum()) == 15
     assert int(fifth.train_mask.sum()) == 6
     assert not (fifth.train_mask & ~half.train_mask).any()
     assert not (half.train_mask & ~data.train_mask).any()
     assert torch.equal(half.test_mask, data.test_mask)
     assert int(data.train_mask.sum()) == 30
-    assert not torch.equal(half.train_mask, thinned(data, 0.5, seed=4).train_mask)
-    assert int(thinned(data, 1e-9).train_mask.sum()) == 1
-    assert torch.equal(thinned(data, 1.0).train_mask, data.train_mask)
+    assert not torch.equal(half.train_mask, thin(data, 0.5, seed=4).train_mask)
+    assert int(thin(data, 1e-9).train_mask.sum()) == 1
+    assert torch.equal(thin(data, 1.0).train_mask, data.train_mask)
     for share in (0.0, 1.5, float("nan")):
         with pytest.raises(InvalidInputError, match="share"):
-            thinned(data, share)
+            thin(data, share)
 
 
 # --- Many graphs ----------------------------------------------------------------------------------
@@ -177,7 +180,7 @@ def test_graphs_are_split_by_their_ids_alone():
     assert masks(done).sum(dim=1).tolist() == [30, 4, 6]
     assert torch.equal(masks(done), masks(split(graphs(seed=1), seed=3)))
     assert torch.equal(masks(done), masks(split(graph(40), seed=3)))
-    assert checked(done) is done
+    assert check(done) is done
     data.y[7] = -1
     assert not masks(split(data, seed=3))[:, 7].any()
     with pytest.raises(InvalidInputError, match="40 graphs"):
@@ -186,7 +189,7 @@ def test_graphs_are_split_by_their_ids_alone():
 
 def test_fewer_training_graphs_are_a_part_of_more():
     data = split(graphs())
-    half, third = thinned(data, 0.5), thinned(data, 0.3)
+    half, third = thin(data, 0.5), thin(data, 0.3)
     assert (int(half.train_mask.sum()), int(third.train_mask.sum())) == (15, 9)
     assert (half.train_mask & data.train_mask).equal(half.train_mask)
     assert (third.train_mask & half.train_mask).equal(third.train_mask)
@@ -205,8 +208,8 @@ def test_graphs_are_separated_whole():
         for name in ("y", *MASKS):
             assert torch.equal(part[name], data[name][part.graph_id])
         assert part.class_names == ["a", "b"]
-        checked(part, masks=False, labels=False)
-    checked(training)
+        check(part, masks=False, labels=False)
+    check(training)
     with pytest.raises(InvalidInputError, match="no test graph"):
         separate(split(graphs(), (0.8, 0.2, 0.0)))
 
@@ -215,13 +218,13 @@ def test_graphs_are_separated_whole():
 @given(st.lists(st.integers(0, 39), unique=True), st.integers(0, 2**20))
 def test_chosen_graphs_are_in_the_order_asked_for(ids, seed):
     data = graphs(seed=seed)
-    part = chosen(data, torch.tensor(ids, dtype=torch.long))
+    part = select_graphs(data, torch.tensor(ids, dtype=torch.long))
     assert part.graph_id.tolist() == ids
     assert torch.equal(part.y, data.y[part.graph_id])
     assert torch.equal(part.graph_id[part.batch], part.x[:, 0].long())
     assert torch.equal(part.x[:, 1][part.edge_index].t(), part.edge_attr)
     assert part.num_edges == int(torch.isin(data.batch[data.edge_index[0]], part.graph_id).sum())
-    again = chosen(part, torch.arange(part.num_graphs).flip(0))
+    again = select_graphs(part, torch.arange(part.num_graphs).flip(0))
     assert again.graph_id.tolist() == ids[::-1]
 
 
@@ -237,6 +240,14 @@ def test_chosen_graphs_are_in_the_order_asked_for(ids, seed):
 )
 def test_odd_choices_of_graphs_are_refused(which):
     with pytest.raises(InvalidInputError, match="'which'"):
-        chosen(graphs(), which)
+        select_graphs(graphs(), which)
     with pytest.raises(InvalidInputError, match="no 'batch'"):
-        chosen(graph(), which)
+        select_graphs(graph(), which)
+
+
+@pytest.mark.parametrize("count", [4, 6, 7, 10, 99, 2708])
+def test_the_sizes_of_a_split_are_known_without_data(count):
+    data = Data(x=torch.ones(count, 1), edge_index=torch.empty(2, 0, dtype=torch.long))
+    parts = [int(split(data)[name].sum()) for name in MASKS]
+    assert list(itertools.accumulate(parts)) == part_ends(count)
+    assert sum(SHARES) == 1

@@ -167,12 +167,12 @@ def build_vocabulary(
     \b
     graphveil data build vocabulary --documents public.csv --out words.csv
     """
-    from graphveil.data import text
+    from graphveil.data import text, text_features
 
     check_file(out, force)
     texts = text.read_documents(documents, **columns)["text"]
-    vocabulary = text.make_vocabulary(texts, dimension)
-    text.write_vocabulary(out, vocabulary)
+    vocabulary = text_features.make_vocabulary(texts, dimension)
+    text_features.write_vocabulary(out, vocabulary)
     result = Result(f"A vocabulary of {documents}")
     result.add("words", len(vocabulary.words), "words", _text)
     result.add("documents", vocabulary.documents, "documents", _text)

@@ -33,14 +33,10 @@ from graphveil import _validate
 from graphveil._errors import InvalidInputError
 from graphveil.data._tables import floats, refuse_cell
 from graphveil.data.class_list import PUBLIC, Notice, Stated, parse_classes
-from graphveil.graph.checks import NUMBER_READ_OFF, class_names_of
+from graphveil.graph.checks import class_names_of
+from graphveil.graph.public_lines import DECLARED, NUMBER_READ_OFF, UNNAMED
 
-UNNAMED = (
-    "which classes there are, read off the labels: they are numbered in the order of their names, "
-    "which are not published"
-)
-DECLARED = "which classes there are, read off the labels: the owner says that they are public"
-MOST, EACH = 1000, 10  # classes that may be read off labels, and labelled records for each
+MOST, LEAST = 1000, 10  # classes that may be read off labels, and labelled records for one
 stated = parse_classes  # the older name
 _WHOLE = re.compile(r"[+-]?[0-9]+")
 _WAY_OUT = "correct it, leave it empty, or state the public list of names with --classes a,b,c"
@@ -98,30 +94,33 @@ def settle(data: Data, path: Path, classes: Stated) -> None:
         number = _validate.integer("num_classes", number, "[1, 1e6]")
     if names is not None and number is not None and len(names) != number:
         _refuse_contradiction(path, f"{len(names)} names for num_classes={number}")
-    y = getattr(data, "y", None)
-    if not isinstance(y, torch.Tensor) or y.dtype != torch.long or y.dim() != 1:
-        y = None  # there are none, or the checks say what is wrong
     if isinstance(classes, tuple):
         if names is not None and list(names) != list(classes):
             _refuse_contradiction(path, "class_names that are not those stated by --classes")
-        names, classes = classes, len(classes)
-        data.class_names = list(names)
+        data.class_names, names, classes = list(classes), classes, len(classes)
+    y, in_file = _labels(data), number if names is None else len(names)
+    labelled = 0 if y is None else int((y >= 0).sum())
     if isinstance(classes, int):
-        in_file = len(names) if names is not None else number
-        if in_file is not None and in_file != classes:
+        if in_file not in (None, classes):
             _refuse_contradiction(path, f"{in_file} classes where --classes states {classes}")
         data.num_classes = classes
-        if y is not None:
-            _warn_if_few(path, classes, int((y >= 0).sum()))
-    elif y is None:
-        return
-    elif names is not None:
-        _check_number(path, len(names), int((y >= 0).sum()))
-        data.num_classes = len(names)
-    elif number is not None:
-        _warn_if_few(path, number, int((y >= 0).sum()))
-    else:
-        _read_off(data, path, y.numpy(), classes)
+        _warn_if_few(path, classes, labelled)
+    elif y is not None:
+        if names is not None:
+            _check_number(path, len(names), labelled)
+            data.num_classes = len(names)
+        elif number is not None:
+            _warn_if_few(path, number, labelled)
+        else:
+            _read_off(data, path, y, classes)
+
+
+def _labels(data: Data) -> NDArray[np.int64] | None:
+    """The labels, or None if there are none or the checks say what is wrong with them."""
+    y = getattr(data, "y", None)
+    if not isinstance(y, torch.Tensor) or y.dtype != torch.long or y.dim() != 1:
+        return None
+    return y.numpy()
 
 
 def _sort_names(labels: pd.Series) -> tuple[NDArray[np.int64], list[str]]:
@@ -155,9 +154,9 @@ def _check_number(path: Path, number: int, labelled: int) -> None:
 
     The way out does not repeat the number: it was counted in private labels.
     """
-    if number > MOST or number > max(2, labelled // EACH):
+    if number > MOST or number > max(2, labelled // LEAST):
         raise InvalidInputError(
-            f"{path}: classes read off labels must be at most {MOST:,}, and one for every {EACH} "
+            f"{path}: classes read off labels must be at most {MOST:,}, and one for every {LEAST} "
             "labelled records. Got more instead, as identifiers or measurements have; group them "
             "by a public rule, or state what is public of them, known without counting labels, "
             "with --classes N or --classes a,b,c."
@@ -166,7 +165,7 @@ def _check_number(path: Path, number: int, labelled: int) -> None:
 
 def _warn_if_few(path: Path, number: int, labelled: int) -> None:
     """Ask whoever states a number of classes whether labels are what they should be."""
-    if labelled and number > max(2, labelled // EACH):
+    if labelled and number > max(2, labelled // LEAST):
         warnings.warn(
             f"{path}: fewer than ten records for each class: is 'label' an identifier?",
             Notice,

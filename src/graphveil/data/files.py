@@ -18,7 +18,8 @@ may be a ``public.txt``: a line for each thing that they rest on and that counts
 **A .npz** with the arrays ``x`` and ``edge_index``, perhaps ``y``, ``train_mask``, ``val_mask``,
 ``test_mask``, ``edge_attr``, ``pos``, ``num_classes``, ``class_names``, ``columns`` and
 ``directed``: named and shaped as in PyG, taken as they are. What is not a row counts as public;
-``public`` is the lines of ``public.txt``.
+``public`` is the lines of ``public.txt``, and ``unprotected`` those of them that are about units of
+the data itself.
 
 **A .pt** written by ``torch.save(data, path)``, with the same names, taken as they are.
 
@@ -56,12 +57,12 @@ from graphveil.data._tables import (
     table_path,
 )
 from graphveil.data.class_list import Stated, parse_classes
-from graphveil.graph.checks import MASKS, OF_ALL, check_layout, checked, directed_of
+from graphveil.graph.checks import LINES, MASKS, OF_ALL, check, check_layout, directed_of
 from graphveil.graph.collate import collate
 
 _PARTS = ("train", "val", "test")
 _OF_GRAPHS = ("batch", "num_graphs", "pos")
-_LINES = ("class_names", "columns", "public", "void_because")
+_TEXTS = ("class_names", "columns", *LINES)
 _NAMES = ("x", "edge_index", "y", *MASKS, "edge_attr", *OF_ALL, *_OF_GRAPHS)
 PUBLIC = "public.txt"  # what tables rest on, beside them
 
@@ -106,11 +107,11 @@ def read(path: str | Path, *, classes: Any = None, directed: bool | None = None)
             f"Got {path.suffix or 'no ending'!r} instead; convert it to one of them."
         )
     try:
-        checked(data, labels=False, masks=False)
+        check(data, labels=False, masks=False)
         if not path.is_dir():
             _classes.settle(data, path, statement)
             _settle_direction(data, directed)
-        return checked(data, labels=False, masks=False)
+        return check(data, labels=False, masks=False)
     except InvalidInputError as error:
         start = "" if str(error).startswith(f"{path}: ") else f"{path}: "
         raise InvalidInputError(f"{start}{error}") from None
@@ -201,7 +202,7 @@ def _read_npz(path: Path) -> Data:
     for name, array in arrays.items():
         if name in ("num_classes", "num_graphs", "directed"):
             data[name] = array.item() if array.ndim == 0 else array.tolist()
-        elif name in _LINES:
+        elif name in _TEXTS:
             if array.ndim > 1 or (array.size and array.dtype.kind != "U"):
                 got = f"{array.dtype} of {array.ndim} dimensions"
                 raise InvalidInputError(f"{path}: {name!r} must be a list of texts, got {got}.")

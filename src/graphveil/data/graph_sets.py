@@ -11,16 +11,18 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
+import torch
+from torch_geometric.data import Data
+from torch_geometric.utils import coalesce, remove_self_loops
 
 from graphveil._errors import InvalidInputError
 from graphveil.data._cache import locate, refuse_files
 from graphveil.data._tables import read_numbers
-
-if TYPE_CHECKING:
-    from torch_geometric.data import Data
+from graphveil.data.node_sets import put_split
+from graphveil.graph.checks import check
+from graphveil.graph.subsets import select_graphs
 
 _TU = "https://www.chrsmrrs.com/graphkerneldatasets/{}.zip"
 _OGB = "https://snap.stanford.edu/ogb/data/graphproppred/csv_mol_download/{}.zip"
@@ -53,10 +55,6 @@ def tu(name: str, root: Path, variant: str) -> Data:
     does. The classes are the different labels of the graphs, in order, ``class_names`` their old
     numbers. Which labels occur, of nodes, edges and graphs, counts as public.
     """
-    import torch
-    from torch_geometric.data import Data
-    from torch_geometric.utils import coalesce, remove_self_loops
-
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}", variant):
         raise InvalidInputError(
             f"The data set 'tu:NAME' must name one of the TU data sets. Got {name!r} instead; "
@@ -97,7 +95,7 @@ def tu(name: str, root: Path, variant: str) -> Data:
         data.edge_attr = attributes
     data.batch, data.num_graphs = torch.from_numpy(batch), len(y)
     data.y = torch.from_numpy(classes.astype(np.int64))
-    data.num_classes, data.class_names = len(known), [str(each) for each in known]
+    data.num_classes, data.class_names = len(known), [str(label) for label in known]
     data.public = ["which labels of graphs, nodes and edges occur in the files"]
     return data
 
@@ -114,18 +112,18 @@ _TU_PARTS = {
 
 def _columns(table: dict[str, np.ndarray], of: str, rows: int) -> np.ndarray | None:
     """Attributes, then labels as columns of 0 and 1, for each node or each edge."""
-    found = []
+    columns = []
     for part in (f"{of}_attributes", f"{of}_labels"):
         if part in table and len(table[part]) != rows:
             raise ValueError(f"{len(table[part])} rows of {part} for {rows} {of}s")
     if f"{of}_attributes" in table:
-        found.append(table[f"{of}_attributes"])
+        columns.append(table[f"{of}_attributes"])
     for labels in table.get(f"{of}_labels", np.empty((rows, 0))).T:
         known, codes = np.unique(labels, return_inverse=True)
         if len(known) > _MOST_LABELS:
             raise ValueError(f"{len(known)} different labels of {of}s")
-        found.append((codes[:, None] == np.arange(len(known))).astype(np.float32))
-    return np.concatenate(found, axis=1) if found else None
+        columns.append((codes[:, None] == np.arange(len(known))).astype(np.float32))
+    return np.concatenate(columns, axis=1) if columns else None
 
 
 def fingerprint(name: str, root: Path, variant: str) -> Data:
@@ -138,14 +136,9 @@ def fingerprint(name: str, root: Path, variant: str) -> Data:
     ``pos`` is where a node lies, in pixels; ``x`` the same from the middle, in units of 64 pixels.
     ``edge_attr`` has the sine of an edge's angle, and the angle, as in the file.
     """
-    import torch
-
-    from graphveil.graph.checks import checked
-    from graphveil.graph.subsets import chosen
-
     data = tu(name, root, "Fingerprint")
     try:
-        checked(data, labels=False, masks=False)
+        check(data, labels=False, masks=False)
         if data.x.shape[1] != 2:
             raise ValueError(f"{data.x.shape[1]} attributes of nodes, not x and y")
     except Exception as error:
@@ -155,7 +148,7 @@ def fingerprint(name: str, root: Path, variant: str) -> Data:
     data.pos, data.x = data.x, (data.x - _CENTRE) / _SPREAD
     data.num_classes, data.class_names = len(FINGERPRINT), list(FINGERPRINT)
     sizes = torch.bincount(data.batch, minlength=data.num_graphs)
-    data = chosen(data, (data.y >= 0) & (sizes > 0))
+    data = select_graphs(data, (data.y >= 0) & (sizes > 0))
     data.public = ["which prints were left out, by their own label or for want of a node"]
     del data.graph_id
     return data
@@ -168,16 +161,10 @@ def molbace(name: str, root: Path, variant: str) -> Data:
     of 0 and 1, as many as the list is long: 174 for an atom (:data:`ATOM`), 13 for a bond
     (:data:`BOND`, ``edge_attr``). Bonds go both ways.
     """
-    import torch
-    from torch_geometric.data import Data
-
     parts = ("node-feat", "edge-feat", "edge", "num-node-list", "num-edge-list", "graph-label")
     files = {part: f"raw/{part}.csv.gz" for part in parts}
-    split = {
-        mask: f"split/scaffold/{part}.csv.gz"
-        for mask, part in (("train_mask", "train"), ("val_mask", "valid"), ("test_mask", "test"))
-    }
-    wanted = [*files.values(), *split.values()]
+    split = [f"split/scaffold/{part}.csv.gz" for part in ("train", "valid", "test")]
+    wanted = [*files.values(), *split]
     base = locate(name, root, "ogbg_molbace", wanted, [_OGB.format("bace")])
     try:
         y = read_numbers(base / files.pop("graph-label"), np.float64)[:, 0]
@@ -189,13 +176,10 @@ def molbace(name: str, root: Path, variant: str) -> Data:
         starts = np.repeat(np.cumsum(sizes) - sizes, bonds)
         if ((ends < 0) | (ends >= np.repeat(sizes, bonds)[:, None])).any():
             raise ValueError("a bond to an atom that is not in the molecule")
-        x = _coded(read["node-feat"], ATOM, int(sizes.sum()))
-        attributes = _coded(kinds, BOND, len(ends))
+        x = _one_hot(read["node-feat"], ATOM, int(sizes.sum()))
+        attributes = _one_hot(kinds, BOND, len(ends))
         data = Data(x=torch.from_numpy(x), y=torch.from_numpy(np.nan_to_num(y, nan=-1.0)).long())
-        for mask, file in split.items():
-            data[mask] = torch.zeros(len(y), dtype=torch.bool)
-            data[mask][torch.from_numpy(read_numbers(base / file, np.int64)[:, 0])] = True
-            data[mask] &= data.y >= 0
+        put_split(data, [base / file for file in split])
     except Exception as error:  # gzip, parser, index errors
         refuse_files(name, base, error)
     edges = torch.from_numpy(np.ascontiguousarray((ends + starts[:, None]).T))
@@ -206,7 +190,7 @@ def molbace(name: str, root: Path, variant: str) -> Data:
     return data
 
 
-def _coded(codes: np.ndarray, sizes: dict[str, int], rows: int) -> np.ndarray:
+def _one_hot(codes: np.ndarray, sizes: dict[str, int], rows: int) -> np.ndarray:
     """Each column of codes as columns of 0 and 1."""
     if codes.shape != (rows, len(sizes)):
         raise ValueError(f"codes of shape {codes.shape}, not {(rows, len(sizes))}")

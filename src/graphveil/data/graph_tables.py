@@ -41,6 +41,7 @@ from graphveil.data.class_list import Stated
 from graphveil.data.files import put_masks, put_public
 from graphveil.graph.collate import merge_edges
 
+Places = NDArray[np.int64]
 _TEXT = (*TEXT, "graph")
 
 
@@ -74,7 +75,8 @@ def read_graphs(folder: Path, *, classes: Stated = None, directed: bool = False)
     if features:
         data.x = torch.from_numpy(numbers(nodes_path, nodes, features))
         data.columns = features
-    data.edge_index = _edge_index(nodes_path, nodes, batch, edges_path, edges, edge_batch)
+    paths, batches = (nodes_path, edges_path), (batch, edge_batch)
+    data.edge_index = _edge_index(paths, nodes, edges, batches)
     columns = [name for name in edges.columns if name not in ("graph", "source", "target")]
     if columns:
         data.edge_attr = torch.from_numpy(numbers(edges_path, edges, columns))
@@ -97,14 +99,13 @@ def graph_ids(folder: str | Path) -> list[str]:
 
 
 def _edge_index(
-    nodes_path: Path,
+    paths: tuple[Path, Path],
     nodes: pd.DataFrame,
-    batch: NDArray[np.int64],
-    edges_path: Path,
     edges: pd.DataFrame,
-    edge_batch: NDArray[np.int64],
+    batches: tuple[Places, Places],
 ) -> torch.Tensor:
     """Ends as places in ``nodes``: a node is known by its graph and its id together."""
+    (nodes_path, edges_path), (batch, edge_batch) = paths, batches
     columns = comparable([nodes["id"], edges["source"], edges["target"]])
     codes, different = pd.factorize(pd.concat(columns, ignore_index=True))
     width = len(different)

@@ -15,7 +15,7 @@ from torch_geometric.data import Data
 from graphveil._errors import InvalidInputError, UnprovenError
 from graphveil.data import text_features
 from graphveil.data._cache import find, refuse_files
-from graphveil.privacy.guarantee import DECLARED_PUBLIC
+from graphveil.graph.public_lines import DECLARED_PUBLIC
 
 _VARIANTS = ("hash", "vectors", "sentence", "bow-public")
 _FOLDER = Path("Pokec", "raw")
@@ -27,6 +27,13 @@ _PET = {
 }
 _TEXT_COLUMNS = [column for column in range(9, 58) if column != _PETS]
 _PER_PET = 10_000
+_WHO = (
+    "who is in the graph, the 10,000 fullest profiles each of those who name a cat or a dog, "
+    f"read off everybody's profile: {DECLARED_PUBLIC}"
+)
+_WHICH_WORDS = (
+    f"which words occur 15 to 15,000 times in the profiles, read off all of them: {DECLARED_PUBLIC}"
+)
 
 
 def pokec(name: str, root: Path, variant: str) -> Data:
@@ -68,15 +75,8 @@ def pokec(name: str, root: Path, variant: str) -> Data:
         edge_index=torch.from_numpy(ends),
         y=torch.tensor(people["dog"].tolist()),
     )
-    data.public = [
-        "who is in the graph, the 10,000 fullest profiles each of those who name a cat or a dog, "
-        f"read off everybody's profile: {DECLARED_PUBLIC}"
-    ]
-    if variant == "bow-public":
-        data.public.append(
-            "which words occur 15 to 15,000 times in the profiles, read off all of them: "
-            f"{DECLARED_PUBLIC}"
-        )
+    data.unprotected = [_WHO, *([_WHICH_WORDS] if variant == "bow-public" else [])]
+    data.public = list(data.unprotected)
     return data
 
 

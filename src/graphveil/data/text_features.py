@@ -72,7 +72,7 @@ class Features:
         if self.kind == "tfidf" and self.vocabulary is None:
             raise UnprovenError(_LEAK.format("none"))
         if self.kind in ("vectors", "sentence") and getattr(self, own) is None:
-            what = "a file of word vectors" if own == "vectors" else "a model, by folder or name"
+            what = {"vectors": "a file of word vectors"}.get(own, "a model, by folder or name")
             raise InvalidInputError(
                 f"The '{own}' parameter must be {what} for the features {self.kind!r}. Got none "
                 "instead; the features 'hash' need no file."
@@ -84,14 +84,10 @@ class Features:
                     f"{self.kind!r} instead; leave one of them out."
                 )
 
-    def read_vocabulary(self) -> Vocabulary | None:
-        """The vocabulary, read; None for a kind without one."""
-        return None if self.vocabulary is None else read_vocabulary(self.vocabulary)
-
     def rows(
         self, texts: Sequence[str], vocabulary: Vocabulary | None, track: Track | None = None
     ) -> Rows:
-        """A row for each text; ``vocabulary`` is that of :meth:`read_vocabulary`."""
+        """A row for each text; ``vocabulary`` is the one named, read."""
         if self.kind == "tfidf":
             return tfidf(texts, vocabulary)
         if self.vectors is not None:
@@ -135,8 +131,8 @@ def hash_counts(texts: Sequence[str], dimension: int = DIMENSION) -> Rows:
     from sklearn.feature_extraction.text import HashingVectorizer
 
     dimension = _validate.integer("dimension", dimension, _COLUMNS)
-    counted = HashingVectorizer(analyzer=words, n_features=dimension, dtype=np.float32)
-    return counted.transform(texts).toarray()
+    counter = HashingVectorizer(analyzer=words, n_features=dimension, dtype=np.float32)
+    return counter.transform(texts).toarray()
 
 
 def tfidf(texts: Sequence[str], vocabulary: Vocabulary | None) -> Rows:
@@ -152,7 +148,7 @@ def tfidf(texts: Sequence[str], vocabulary: Vocabulary | None) -> Rows:
     if vocabulary is None:
         raise UnprovenError(_LEAK.format("none"))
     weights = np.log((1 + vocabulary.documents) / (1 + vocabulary.counts)) + 1
-    weighted = _counted(texts, vocabulary.words).multiply(weights[None, :]).tocsr()
+    weighted = _count(texts, vocabulary.words).multiply(weights[None, :]).tocsr()
     return normalize(weighted).astype(np.float32).toarray()
 
 
@@ -165,14 +161,14 @@ def mean_vectors(texts: Sequence[str], path: str | Path) -> Rows:
 
     *Guarantee*: no cost. The file is public.
     """
-    found, vectors = _read_vectors(at_home(path), {word for t in texts for word in words(t)})
-    if not found:
+    known, vectors = _read_vectors(at_home(path), {word for t in texts for word in words(t)})
+    if not known:
         raise InvalidInputError(
             f"{path} has a vector for no word of the documents; it may be of another language, or "
             "its words in capitals: the documents' are in lower case."
         )
     # In the order of the file: which words others use does not move the order of the sums.
-    counts = _counted(texts, found)
+    counts = _count(texts, known)
     total = np.maximum(np.asarray(counts.sum(axis=1)), 1)
     return np.asarray((counts @ vectors) / total, dtype=np.float32)
 
@@ -200,11 +196,11 @@ def sentences(texts: Sequence[str], model: str | Path, *, track: Track | None = 
         rows.append(network.encode(chunk, batch_size=1, show_progress_bar=False))
     if not rows:
         rows = [network.encode(["a"], show_progress_bar=False)]  # for its width
-    found = np.concatenate(rows).astype(np.float32)
-    return np.where((codes >= 0)[:, None], found[codes], np.float32(0))
+    states = np.concatenate(rows).astype(np.float32)
+    return np.where((codes >= 0)[:, None], states[codes], np.float32(0))
 
 
-def _counted(texts: Sequence[str], vocabulary: Sequence[str]) -> Any:
+def _count(texts: Sequence[str], vocabulary: Sequence[str]) -> Any:
     """A sparse matrix (texts, vocabulary) of how often each word occurs."""
     from sklearn.feature_extraction.text import CountVectorizer
 
@@ -263,7 +259,7 @@ def read_vocabulary(path: str | Path) -> Vocabulary:
 def refuse_own_counts(texts: pd.Series, vocabulary: Vocabulary) -> None:
     """Refuse a vocabulary that was, beyond doubt, counted on the private documents themselves."""
     if vocabulary.documents == len(texts):
-        counts = (_counted(texts, vocabulary.words) > 0).sum(axis=0)
+        counts = (_count(texts, vocabulary.words) > 0).sum(axis=0)
         if np.array_equal(np.asarray(counts).ravel(), vocabulary.counts):
             raise UnprovenError(_LEAK.format("the frequencies of these very documents"))
 
@@ -272,49 +268,51 @@ def _read_vectors(path: Path, wanted: set[str]) -> tuple[list[str], NDArray[np.f
     """The wanted words that the file has, in its order, and their vectors."""
     if not path.is_file():
         raise InvalidInputError(f"There is no file {path}; check the path.")
-    by_bytes = {word.encode(): word for word in wanted}
-    found: list[str] = []
-    rows: list[NDArray[np.float64]] = []
-    width = 0
+    vectors: dict[str, NDArray[np.float64]] = {}
     try:
         with open_table(path) as file:
-            for number, line in enumerate(file, start=1):
-                if not width:
-                    cells = line.split()
-                    if number == 1 and len(cells) == 2 and all(cell.isdigit() for cell in cells):
-                        continue  # fastText's first line: how many words, how many numbers each
-                    width = len(_vector(path, number, cells[1:]))  # another kind shows here
-                word = by_bytes.get(line[: line.find(b" ")])
-                if word is None:
-                    continue
-                cells = line.rstrip().split(b" ")
-                if len(cells) - 1 > width:
-                    continue  # GloVe has words with blanks in them
-                if len(cells) - 1 < width:
-                    _no_vector(path, number)
-                rows.append(_vector(path, number, cells[1:]))
-                found.append(word)
-                del by_bytes[word.encode()]
+            for word, vector in _vectors_of(path, file, {word.encode() for word in wanted}):
+                vectors[word.decode()] = vector
     except InvalidInputError:
         raise
     except Exception as error:  # gzip and zlib errors
         refuse_file(path, error)
+    return list(vectors), np.array(list(vectors.values()))
+
+
+def _vectors_of(
+    path: Path, file: Iterable[bytes], wanted: set[bytes]
+) -> Iterator[tuple[bytes, NDArray[np.float64]]]:
+    width = 0
+    for number, line in enumerate(file, start=1):
+        if not width:
+            cells = line.split()
+            if number == 1 and len(cells) == 2 and all(cell.isdigit() for cell in cells):
+                continue  # fastText's first line: how many words, how many numbers each
+            width = len(_vector(path, number, cells[1:]))  # another kind shows here
+        word = line[: line.find(b" ")]
+        if word in wanted:
+            cells = line.rstrip().split(b" ")
+            if len(cells) - 1 < width:
+                _refuse_line(path, number)
+            if len(cells) - 1 == width:  # GloVe has words with blanks in them
+                yield word, _vector(path, number, cells[1:])
+                wanted.remove(word)  # the first of two lines for a word counts
     if not width:
-        _no_vector(path, 1)
-    return found, np.array(rows)
+        _refuse_line(path, 1)
 
 
 def _vector(path: Path, number: int, cells: list[bytes]) -> NDArray[np.float64]:
     try:
         row = np.array([float(cell) for cell in cells])
     except ValueError:
-        _no_vector(path, number)
+        _refuse_line(path, number)
     if not len(row) or not (np.abs(row) < 3e38).all():  # also finite as float32
-        _no_vector(path, number)
+        _refuse_line(path, number)
     return row
 
 
-def _no_vector(path: Path, number: int) -> NoReturn:
+def _refuse_line(path: Path, number: int) -> NoReturn:
     raise InvalidInputError(
         f"{path}: line {number} must be a word and its numbers, as many as on the other lines; the "
         "text format of fastText (.vec) or GloVe is read, not .bin."

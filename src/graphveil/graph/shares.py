@@ -1,4 +1,4 @@
-"""How large the parts of a split are: public numbers, which a plan needs without any data."""
+"""The parts of a split, and how large they are: public, and needed by a plan without any data."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from itertools import accumulate
 
+MASKS = ("train_mask", "val_mask", "test_mask")
 TRAIN_SHARE, VAL_SHARE, TEST_SHARE = 0.75, 0.1, 0.15
 SHARES = (TRAIN_SHARE, VAL_SHARE, TEST_SHARE)  # of a split that nobody gave
 

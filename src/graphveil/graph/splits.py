@@ -28,9 +28,9 @@ from torch_geometric.data import Data
 
 from graphveil import _validate
 from graphveil._errors import InvalidInputError
-from graphveil.graph.checks import MASKS, OF_ALL, checked, num_records, record_of
+from graphveil.graph.checks import MASKS, OF_ALL, check, num_records, record_of
 from graphveil.graph.shares import SHARES, part_ends
-from graphveil.graph.subsets import chosen
+from graphveil.graph.subsets import select_graphs
 from graphveil.rng import seeded
 
 
@@ -46,7 +46,7 @@ def split(data: Data, fractions: Sequence[float] = SHARES, seed: int = 0) -> Dat
     public too where there are such nodes.
     """
     shares = _check_fractions(fractions)
-    count = num_records(checked(data, labels=False, masks=False))
+    count = num_records(check(data, labels=False, masks=False))
     order = torch.from_numpy(seeded(seed, "split").generator().permutation(count))
 
     result = copy.copy(data)
@@ -64,7 +64,7 @@ def split(data: Data, fractions: Sequence[float] = SHARES, seed: int = 0) -> Dat
     return result
 
 
-def thinned(data: Data, share: float, seed: int = 0) -> Data:
+def thin(data: Data, share: float, seed: int = 0) -> Data:
     """A copy of ``data`` with a random ``share`` of its training records left in ``train_mask``.
 
     The others stay in the data, without a part in training. Smaller shares of the same ``seed``
@@ -73,12 +73,15 @@ def thinned(data: Data, share: float, seed: int = 0) -> Data:
     *Guarantee*: no cost. Who stays depends on the ids, the mask and ``seed``.
     """
     share = _validate.number("share", share, "(0, 1]")
-    training = checked(data, labels=False, masks=True).train_mask.nonzero().flatten()
+    training = check(data, labels=False, masks=True).train_mask.nonzero().flatten()
     order = torch.from_numpy(seeded(seed, "training share").generator().permutation(len(training)))
     result = copy.copy(data)
     result.train_mask = torch.zeros_like(data.train_mask)
     result.train_mask[training[order[: max(1, math.floor(share * len(training) + 0.5))]]] = True
     return result
+
+
+thinned = thin  # the older name
 
 
 def separate(data: Data) -> tuple[Data, Data]:
@@ -90,7 +93,7 @@ def separate(data: Data) -> tuple[Data, Data]:
 
     *Guarantee*: no cost. An edge is kept or cut by which masks its ends are in, nothing else.
     """
-    checked(data, labels=False, masks=True)
+    check(data, labels=False, masks=True)
     testing = data.test_mask
     if not testing.any():
         raise InvalidInputError(
@@ -98,7 +101,7 @@ def separate(data: Data) -> tuple[Data, Data]:
             f"{record_of(data)} instead; draw a split with a third share above 0."
         )
     if record_of(data) == "graph":
-        return chosen(data, data.train_mask | data.val_mask), chosen(data, testing)
+        return select_graphs(data, data.train_mask | data.val_mask), select_graphs(data, testing)
     return _induced(data, data.train_mask | data.val_mask), _induced(data, testing)
 
 

@@ -18,7 +18,7 @@ OF_EDGES = ("edge_attr",)
 OF_GRAPHS = ("y", *MASKS, "graph_id")
 
 
-def chosen(data: Data, which: Tensor) -> Data:
+def select_graphs(data: Data, which: Tensor) -> Data:
     """The graphs ``which`` of ``data``, numbered afresh in that order: a mask, or different ids.
 
     Old numbers are kept as ``graph_id``, those of the first time if it is done twice. Nodes and
@@ -26,7 +26,7 @@ def chosen(data: Data, which: Tensor) -> Data:
 
     *Guarantee*: no cost, where ``which`` is public.
     """
-    ids = _checked_ids(data, which)
+    ids = _check_ids(data, which)
     number = num_records(data)
     new = torch.full((number,), -1)
     new[ids] = torch.arange(len(ids))
@@ -49,7 +49,7 @@ def chosen(data: Data, which: Tensor) -> Data:
     return part
 
 
-def _checked_ids(data: Data, which: Tensor) -> Tensor:
+def _check_ids(data: Data, which: Tensor) -> Tensor:
     if record_of(data) != "graph":
         raise InvalidInputError(
             "The 'data' parameter must be many graphs. Got one graph (no 'batch') instead; join a "
@@ -65,3 +65,6 @@ def _checked_ids(data: Data, which: Tensor) -> Tensor:
             f"from 0 to {number - 1}. Got {which.dtype} of shape {tuple(which.shape)} instead."
         )
     return which
+
+
+chosen = select_graphs  # the older name

@@ -33,9 +33,9 @@ def add_degree(data: Data) -> Data:
     """
     import torch
 
-    from graphveil.graph.checks import checked
+    from graphveil.graph.checks import check
 
-    checked(data, labels=False, masks=False, record="graph")
+    check(data, labels=False, masks=False, record="graph")
     degree = torch.bincount(data.edge_index[1], minlength=len(data.x))
     return _widen(data, torch.log1p(degree.to(data.x.dtype)).unsqueeze(1))
 
@@ -59,9 +59,9 @@ def add_edge_geometry(data: Data, scale: float = 16.0, *, moments: bool = False)
     """
     import torch
 
-    from graphveil.graph.checks import checked
+    from graphveil.graph.checks import check
 
-    checked(data, labels=False, masks=False, record="graph")
+    check(data, labels=False, masks=False, record="graph")
     scale = _validate.number("scale", scale, "(0, 1e30]")
     if "pos" not in data or data.pos.shape[1] != 2:
         got = f"shape {tuple(data.pos.shape)}" if "pos" in data else "nothing"
@@ -87,7 +87,7 @@ def add_edge_geometry(data: Data, scale: float = 16.0, *, moments: bool = False)
         by = torch.cat([u.unsqueeze(1), v.unsqueeze(1), second], dim=1)
         weighted = (columns.unsqueeze(1) * by.unsqueeze(2)).flatten(1)
         columns = torch.cat([columns, second, weighted], dim=1)
-    return checked(_widen(data, columns.to(data.x.dtype)), labels=False, masks=False)
+    return check(_widen(data, columns.to(data.x.dtype)), labels=False, masks=False)
 
 
 def _widen(data: Data, columns: Tensor) -> Data:

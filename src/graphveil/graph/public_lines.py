@@ -1,0 +1,39 @@
+"""Sentences of ``data.public``, and what they mean; torch is not loaded.
+
+A run publishes how many classes it tells apart. Where nobody stated that, it was read off private
+labels, and a sentence says how. :func:`class_source` is the one place that looks for them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Literal
+
+ClassSource = Literal["stated", "number", "names", "declared"]
+
+NUMBER_READ_OFF = "the number of classes, read off the labels"
+UNNAMED = (
+    "which classes there are, read off the labels: they are numbered in the order of their names, "
+    "which are not published"
+)
+DECLARED_PUBLIC = "DECLARED PUBLIC"  # units of the data itself, by somebody's word
+DECLARED = "which classes there are, read off the labels: the owner says that they are public"
+
+
+def class_source(lines: Iterable[str]) -> ClassSource:
+    """Where the classes come from, by the public ``lines`` of data or of a certificate.
+
+    ========  ====================================================================================
+    stated    their number or names were stated; nothing was read off labels
+    number    nobody stated their number: it was read off the labels
+    names     their names were read off the labels, give the numbers, and are not published
+    declared  number or names were read off the labels; the owner says that they are public
+    ========  ====================================================================================
+    """
+    known = set(lines)
+    sources: dict[str, ClassSource] = {
+        UNNAMED: "names",
+        DECLARED: "declared",
+        NUMBER_READ_OFF: "number",
+    }
+    return next((source for line, source in sources.items() if line in known), "stated")
