@@ -17,7 +17,7 @@ import dp_accounting as dpa
 from dp_accounting.pld.pld_privacy_accountant import PLDAccountant
 
 from graphveil.privacy import _pld, _rdp
-from graphveil.privacy.accounting import account, calibrate
+from graphveil.privacy.accounting import calibrate, price
 from graphveil.privacy.events import SampledGaussianDpEvent, repeated
 
 STEPS = 1000
@@ -65,7 +65,7 @@ def main():
     rows = {}
     for name, (rate, noise, altered, steps, delta) in ACCOUNTS.items():
         step = SampledGaussianDpEvent(rate=rate, noise_multiplier=noise, altered=altered)
-        seconds, priced = best_of_three(lambda: account(repeated(step, steps), delta))  # noqa: B023
+        seconds, priced = best_of_three(lambda: price(repeated(step, steps), delta))  # noqa: B023
         rows[f"account: {name}"] = (seconds, f"epsilon {priced.epsilon:.4g}")
     for name, (rate, altered) in CALIBRATIONS.items():
 

@@ -17,11 +17,11 @@ def calibrate(make_event, **settings):
     return _KNOWN[key]
 
 
-def account(event, delta):
+def price(event, delta):
     """The accountant's, which remembers."""
     key = repr((event, delta))
     if key not in _KNOWN:
-        _KNOWN[key] = accounting.account(event, delta)
+        _KNOWN[key] = accounting.price(event, delta)
     return _KNOWN[key]
 
 
@@ -31,5 +31,5 @@ def remembered(*modules):
     with pytest.MonkeyPatch.context() as patch:
         for module in modules:
             patch.setattr(module, "calibrate", calibrate)
-        patch.setattr(guarantee, "account", account)
+        patch.setattr(guarantee, "price", price)
         yield patch

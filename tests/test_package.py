@@ -10,6 +10,7 @@ import pytest
 
 import graphveil
 from graphveil import _errors
+from graphveil.privacy import accounting
 
 
 def names_for_type_checkers() -> set[str]:
@@ -72,6 +73,8 @@ def test_not_fitted_is_also_scikit_learns():
 def test_older_names_are_the_same_functions():
     assert graphveil.epsilon is graphveil.epsilon_of
     assert graphveil.delta is graphveil.delta_of
+    assert accounting.account is accounting.price
+    assert accounting.Account is accounting.Price
 
 
 @pytest.mark.parametrize(

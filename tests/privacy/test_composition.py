@@ -29,10 +29,10 @@ def test_gaussians_on_one_sample_are_one_gaussian_wherever_they_stand(place):
     event = dpa.PoissonSampledDpEvent(0.1, inner)
     event = event if place == "root" else dpa.ComposedDpEvent([event])
     one = SampledGaussianDpEvent(rate=0.1, noise_multiplier=(3 / 16 + 1 / 4) ** -0.5)
-    assert accounting.account(event, 1e-6) == accounting.account(one, 1e-6)
+    assert accounting.price(event, 1e-6) == accounting.price(one, 1e-6)
 
 
 def test_a_raw_release_on_a_sample_stays_raw():
     inner = dpa.ComposedDpEvent([dpa.GaussianDpEvent(4.0), dpa.GaussianDpEvent(0.0)])
-    found = accounting.account(dpa.PoissonSampledDpEvent(0.1, inner), 1e-6)
+    found = accounting.price(dpa.PoissonSampledDpEvent(0.1, inner), 1e-6)
     assert found.epsilon == float("inf")

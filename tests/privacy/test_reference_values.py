@@ -52,7 +52,7 @@ def test_two_sided_loss_distributions(row, forward, reverse):
     assert both == [in_table(forward), in_table(reverse)]
     # 0.5 % would let the directions change places; they are 0.05 to 0.2 % apart.
     assert both[0] - both[1] == pytest.approx(forward - reverse, abs=1.5e-3)
-    assert accounting.account(repeated(step, steps), delta).pld == in_table(forward)
+    assert accounting.price(repeated(step, steps), delta).pld == in_table(forward)
 
 
 @pytest.mark.parametrize("own_term, column", [("2C", 0), ("C", 1)])
@@ -79,10 +79,10 @@ def test_coupled_loss_distributions(row, sampling, own_term, column, figures):
             else {"rate": batch / population}
         ),
     )
-    assert accounting.account(repeated(event, steps), delta).pld == in_table(figures[column])
+    assert accounting.price(repeated(event, steps), delta).pld == in_table(figures[column])
 
 
 @pytest.mark.parametrize("row, figure", [("arxiv-short", 5.41), ("arxiv-long", 21.35)])
 def test_renyi_divergences_of_the_same_pair(row, figure):
     step, steps, delta = step_of(row)
-    assert accounting.account(repeated(step, steps), delta).rdp == in_table(figure)
+    assert accounting.price(repeated(step, steps), delta).rdp == in_table(figure)

@@ -13,7 +13,7 @@ from graphveil.tuning import Tuning, plan, values_of
 def prices_are_remembered():
     """Many runs here cost the same."""
     with prices.remembered(private, gap_plan, dpar_plan, plan) as patch:
-        patch.setattr(plan, "price", lambda event, delta: prices.account(event, delta).epsilon)
+        patch.setattr(plan, "price", lambda event, delta: prices.price(event, delta).epsilon)
         yield
 
 

@@ -251,27 +251,3 @@ class _PricedOnce:
 
     def get_epsilon(self, _: float) -> float:
         return self._spends(self._value)
-
-
-class BestAccountant(dpa.PrivacyAccountant):
-    """dp_accounting's interface to :func:`price`, for its other tools."""
-
-    def __init__(self) -> None:
-        super().__init__(dpa.NeighboringRelation.REPLACE_SPECIAL)
-
-    def _maybe_compose(
-        self, event: dpa.DpEvent, count: int, do_compose: bool
-    ) -> dpa.PrivacyAccountant.CompositionErrorDetails | None:
-        validate(event)
-        sampled = outer_sampling(event)
-        if sampled is not None and count == 1:
-            return self._maybe_compose(sampled[1], 1, do_compose)
-        if pld_problem(event) is None or RdpAccountant().supports(event):
-            return None
-        return self.CompositionErrorDetails(event, "no bound covers it")
-
-    def get_epsilon(self, target_delta: float) -> float:
-        return epsilon_of(self.ledger, target_delta)
-
-    def get_delta(self, target_epsilon: float) -> float:
-        return delta_of(self.ledger, target_epsilon)

@@ -272,7 +272,7 @@ def gap(
     delta = _validate.number("delta", delta, "(0, 1)")
     run = _aggregation(unit, directed, max_degree, encoder_noise, classifier_noise, rate, steps)
     if not run.training:
-        _absent("encoder_noise or classifier_noise is given", rate=rate)
+        _require_absent("encoder_noise or classifier_noise is given", rate=rate)
     return Claim(
         paper="Sajadmanesh et al. 2023, arXiv 2203.00949",
         method="gap",
@@ -328,7 +328,7 @@ def shpilevskiy(
     run = _aggregation(unit, directed, max_degree, encoder_noise, classifier_noise, rate, steps)
     paper, method = "Shpilevskiy et al., weighted GAP", "shpilevskiy"
     if weighting == "similarity":
-        _absent(
+        _require_absent(
             "weighting is 'attention'",
             attention_noise=attention_noise,
             attention_steps=attention_steps,
@@ -448,7 +448,7 @@ def dpar_rows(
     delta = _validate.number("delta", delta, "(0, 1)")
     event: dpa.DpEvent
     if mechanism == "gm":
-        _absent("the mechanism is 'em0' or 'em1'", neighbours=neighbours)
+        _require_absent("the mechanism is 'em0' or 'em1'", neighbours=neighbours)
         k = 0
         event = dpa.GaussianDpEvent(noise / math.sqrt(2 * rows))
         note = "One Gaussian of sensitivity sqrt(2 M) C1 for all rows, noise on every score."
@@ -461,7 +461,7 @@ def dpar_rows(
         event = composed(event, repeated(dpa.LaplaceDpEvent(value_noise), rows * k))
         note = note[:-1] + ", and their values, clipped to C2, with Laplace noise on each."
     else:
-        _absent("the mechanism is 'em1'", value_noise=value_noise)
+        _require_absent("the mechanism is 'em1'", value_noise=value_noise)
     row = dpar_row_epsilon(
         mechanism, RowNoise(noise, value_noise), delta=delta, rows=rows, neighbours=k
     )
@@ -541,7 +541,7 @@ def _aggregation(
 ) -> _Aggregation:
     training = {"encoder_noise": encoder_noise, "classifier_noise": classifier_noise}
     if _validate.choice("unit", unit, ("edge", "node")) == "edge":
-        _absent("the unit is 'node'", max_degree=max_degree, steps=steps, **training)
+        _require_absent("the unit is 'node'", max_degree=max_degree, steps=steps, **training)
         return _Aggregation(
             square=1,
             messages=1 if directed else 2,
@@ -554,7 +554,7 @@ def _aggregation(
         )
     max_degree = _validate.integer("max_degree", max_degree, "[1, 10000]")
     if all(noise is None for noise in training.values()):
-        _absent("encoder_noise or classifier_noise is given", steps=steps)
+        _require_absent("encoder_noise or classifier_noise is given", steps=steps)
     events = []
     for name, value in training.items():
         if value is not None:
@@ -576,7 +576,7 @@ def _aggregation(
     )
 
 
-def _absent(unless: str, **given: object) -> None:
+def _require_absent(unless: str, **given: object) -> None:
     for name, value in given.items():
         if value is not None:
             raise InvalidInputError(

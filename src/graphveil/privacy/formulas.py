@@ -26,13 +26,13 @@ def classic(rdp: Callable[[float], float], delta: float) -> float:
     (alpha - 1) rdp(alpha) is convex, so that there is one valley and a line search finds it.
     """
     log_inverse = -math.log(delta)
-    found = optimize.minimize_scalar(
+    valley = optimize.minimize_scalar(
         lambda log_x: rdp(1 + math.exp(log_x)) + log_inverse / math.exp(log_x),
         bounds=(math.log(1e-5), math.log(1e5)),
         method="bounded",
         options={"xatol": 1e-7},
     )
-    return float(found.fun)
+    return float(valley.fun)
 
 
 def sampled_rdp(rate: float, noise: float, order: float) -> float:
@@ -76,13 +76,13 @@ def dpar_row_epsilon(
 
 def dpar_rows_epsilon(row: float, *, delta: float, rows: int) -> float:
     """Theorems 1 and 3: the epsilon at ``delta`` of so many rows of epsilon ``row`` each."""
-    found = optimize.brentq(
+    log_epsilon = optimize.brentq(
         lambda log: math.log(_share(math.exp(log), delta, rows) / row),
         math.log(row),  # rows together never cost less than one
         math.log(row) + 60,
         xtol=1e-14,
     )
-    return math.exp(found)
+    return math.exp(log_epsilon)
 
 
 def dpar_rows_noise(
@@ -93,13 +93,13 @@ def dpar_rows_noise(
     if mechanism == "gm":
         return RowNoise(_gaussian(delta, rows) / row)
     names = row if mechanism == "em0" else row / 2
-    found = optimize.brentq(
+    log_e = optimize.brentq(
         lambda log: math.log(_selection(math.exp(log), neighbours, delta, rows) / names),
         math.log(names / (2 * neighbours)) - 1,  # a selection costs between 2 e and 2 K e
         math.log(names / 2) + 1,
         xtol=1e-14,
     )
-    return RowNoise(math.exp(-found), None if mechanism == "em0" else neighbours / names)
+    return RowNoise(math.exp(-log_e), None if mechanism == "em0" else neighbours / names)
 
 
 def _share(epsilon: float, delta: float, rows: int) -> float:

@@ -21,7 +21,7 @@ import dp_accounting as dpa
 from graphveil import _validate
 from graphveil._errors import InvalidInputError, UnprovenError
 from graphveil.privacy import events as _events
-from graphveil.privacy.accounting import Price, epsilon_of, price
+from graphveil.privacy.accounting import Price, price
 
 
 @dataclass(frozen=True)
@@ -416,7 +416,7 @@ def _prices_alone(charges: Sequence[Charge], whole: Price) -> list[str]:
     """What each of a few charges would cost by itself."""
     if not 1 < len(charges) <= _MOST_PARTS:
         return []
-    epsilons = [epsilon_of(charge.event, whole.delta) for charge in charges]
+    epsilons = [price(charge.event, whole.delta).epsilon for charge in charges]
     less = " (parts do not add up: together they cost less)"
     return [
         f"{charge.paid_for}, by itself: epsilon {round_up(epsilon)}"
