@@ -22,7 +22,7 @@ from pathlib import Path
 import pandas as pd
 
 from graphveil import bench
-from graphveil.data import text
+from graphveil.data import text, text_features
 
 parser = argparse.ArgumentParser()
 parser.add_argument("--documents", type=Path, required=True)
@@ -47,7 +47,7 @@ if not Path("words.csv").exists():
     packages = pd.read_csv(documents, dtype=str)
     counts = packages["section"].map(packages["section"].value_counts())
     public = packages["text"][counts < LEAST].dropna()
-    text.write_vocabulary("words.csv", text.make_vocabulary(public))
+    text_features.write_vocabulary("words.csv", text_features.make_vocabulary(public))
 
 # %% [markdown]
 # ## Three kinds of features

@@ -17,7 +17,7 @@ import torch
 
 from graphveil._errors import InvalidInputError
 from graphveil.data import CATALOG, Entry, Sizes, load, names, sizes_of
-from graphveil.data._cache import SHA256
+from graphveil.data._cache import sha256_of
 from graphveil.graph.checks import MASKS, check
 from graphveil.graph.splits import split
 
@@ -173,7 +173,7 @@ def test_planetoid_is_downloaded_by_its_checksums(root, real, serve):
     asked = serve(lambda url: files[url.rpartition("/")[2]])
     data = load("cora", root=root)
     assert torch.equal(data.x, load("cora", root=folder.parent).x)
-    assert set(asked) == {url for url in SHA256 if ".cora." in url}
+    assert all(map(sha256_of, asked))
     assert len(load("cora", root=root).y) == 2708
     assert len(asked) == 8  # not twice
 
@@ -183,7 +183,7 @@ def test_other_files_than_those_known_are_not_kept(root, tmp_path, serve):
     message = refusal("citeseer", root=root)
     assert "SHA-256" in message
     assert asked[0] in message
-    assert SHA256[asked[0]] in message
+    assert sha256_of(asked[0]) in message
     assert not list((tmp_path / "cache" / "graphveil").iterdir())
 
 
@@ -194,7 +194,7 @@ def test_an_entry_says_whether_its_download_is_checked(root, serve):
         if name not in known:
             asked = serve(lambda url: b"")
             refusal(f"{name}:MUTAG" if name == "tu" else name, root=root)
-            assert (asked[0] in SHA256) == (entry.download == "checked")
+            assert bool(sha256_of(asked[0])) == (entry.download == "checked")
 
 
 def write_csv(path, rows):

@@ -12,7 +12,7 @@ import scipy.sparse as sp
 import torch
 
 from graphveil._errors import InvalidInputError, UnprovenError
-from graphveil.data import load, text
+from graphveil.data import load, text, text_features
 from graphveil.graph.checks import MASKS, public_of, unprotected_of
 from graphveil.graph.splits import separate, split
 
@@ -109,7 +109,7 @@ def refusal(kind, call, *args, **options):
 
 
 def every_kind(*without):
-    kinds = [kind for kind in text.FEATURES if kind not in without]
+    kinds = [kind for kind in text_features.FEATURES if kind not in without]
     marks = {"sentence": needs_models}
     cases = [pytest.param(kind, marks=marks.get(kind, ()), id=kind) for kind in kinds]
     return pytest.mark.parametrize("options", cases, indirect=True)
@@ -120,7 +120,7 @@ def every_kind(*without):
 
 def test_tables_become_a_graph(built):
     data = built()
-    assert data.x.shape == (5, text.DIMENSION)
+    assert data.x.shape == (5, text_features.DIMENSION)
     assert data.x.dtype == torch.float32
     assert pairs(data) == [(0, 1), (0, 3), (1, 0), (1, 2), (2, 1), (3, 0)]
     assert data.y.tolist() == [1, 1, 0, 0, -1]
@@ -266,19 +266,27 @@ def test_a_row_does_not_depend_on_who_else_is_there(built, options):
 
 
 def test_words():
-    assert text.words("GNU R: C++20, Čau_2 x-y!") == ["gnu", "r", "c", "20", "čau_2", "x", "y"]
+    assert text_features.words("GNU R: C++20, Čau_2 x-y!") == [
+        "gnu",
+        "r",
+        "c",
+        "20",
+        "čau_2",
+        "x",
+        "y",
+    ]
 
 
 def test_hashed_counts_have_norm_one_and_know_no_order():
-    x = text.hash_counts(["one two two", "two one two", "one", ""], 512)
+    x = text_features.hash_counts(["one two two", "two one two", "one", ""], 512)
     assert np.array_equal(x[0], x[1])
     assert np.linalg.norm(x, axis=1) == pytest.approx([1, 1, 1, 0])
     assert sorted(np.abs(x[0][x[0] != 0])) == pytest.approx([5**-0.5, 2 * 5**-0.5])
 
 
 def test_tfidf_by_hand(put):
-    known = text.read_vocabulary(put("words.csv", VOCABULARY))
-    x = text.tfidf(["cat dog cat", "rates of none"], known)
+    known = text_features.read_vocabulary(put("words.csv", VOCABULARY))
+    x = text_features.tfidf(["cat dog cat", "rates of none"], known)
     cat, dog = 2 * (np.log(10 / 3) + 1), np.log(10 / 5) + 1
     assert x[0] == pytest.approx([cat / np.hypot(cat, dog), dog / np.hypot(cat, dog), 0, 0])
     assert x[1] == pytest.approx([0, 0, 1, 0])
@@ -288,33 +296,33 @@ def test_tfidf_by_hand(put):
 
 
 def test_a_vocabulary_of_the_private_documents_is_refused(built, put, tmp_path):
-    for call in (lambda: built(features="tfidf"), lambda: text.tfidf(["a"], None)):
+    for call in (lambda: built(features="tfidf"), lambda: text_features.tfidf(["a"], None)):
         message = refusal(UnprovenError, call)
         for word in ("release", "public text", "hash", "vectors", "sentence", "vocabulary"):
             assert word in message
     own = tmp_path / "own.csv"
     documents = text.read_documents(put("docs.csv", DOCUMENTS))
-    text.write_vocabulary(own, text.make_vocabulary(documents["text"]))
+    text_features.write_vocabulary(own, text_features.make_vocabulary(documents["text"]))
     for options in ({}, {"min_class": 2}):
         message = refusal(UnprovenError, built, features="tfidf", vocabulary=own, **options)
         assert "these very documents" in message
 
 
 def test_a_vocabulary_is_written_and_read(tmp_path):
-    found = text.make_vocabulary(["null nan", "nan, NaN", "a null NA", ""], 3)
+    found = text_features.make_vocabulary(["null nan", "nan, NaN", "a null NA", ""], 3)
     assert (found.words, found.counts.tolist(), found.documents) == (
         ["nan", "null", "a"],
         [2, 2, 1],
         4,
     )
-    text.write_vocabulary(tmp_path / "words.csv", found)
-    again = text.read_vocabulary(tmp_path / "words.csv")
+    text_features.write_vocabulary(tmp_path / "words.csv", found)
+    again = text_features.read_vocabulary(tmp_path / "words.csv")
     assert (again.words, again.counts.tolist(), again.documents) == (
         ["nan", "null", "a"],
         [2, 2, 1],
         4,
     )
-    assert "without any" in refusal(InvalidInputError, text.make_vocabulary, ["", "-"])
+    assert "without any" in refusal(InvalidInputError, text_features.make_vocabulary, ["", "-"])
 
 
 @pytest.mark.parametrize(
@@ -332,7 +340,7 @@ def test_a_vocabulary_is_written_and_read(tmp_path):
 )
 def test_bad_vocabularies_are_one_line(put, content, message):
     with pytest.raises(InvalidInputError, match=message) as caught:
-        text.read_vocabulary(put("words.csv", content))
+        text_features.read_vocabulary(put("words.csv", content))
     assert "\n" not in str(caught.value)
 
 
@@ -344,14 +352,14 @@ def test_bad_vocabularies_are_one_line(put, content, message):
 @pytest.mark.parametrize("ending", ["\n", " \n", "\r\n"])
 def test_vectors_of_fasttext_and_glove(put, name, header, ending):
     path = put(name, header + VECTORS.replace("\n", ending))
-    x = text.mean_vectors(["cat, Cat dog", "unknown the", "unknown", ""], path)
+    x = text_features.mean_vectors(["cat, Cat dog", "unknown the", "unknown", ""], path)
     assert x == pytest.approx(np.array([[1 / 3, 4 / 3], [0.5, 0], [0, 0], [0, 0]]))
     assert x.dtype == np.float32
 
 
 def test_vectors_of_words_with_blanks_and_told_twice(put):
     path = put("glove.txt", "cat 1 2\nat home 7 7\n. . 5 5\nat 3 4\ncat 9 9\n")
-    assert text.mean_vectors(["at", "cat"], path).tolist() == [[3, 4], [1, 2]]
+    assert text_features.mean_vectors(["at", "cat"], path).tolist() == [[3, 4], [1, 2]]
 
 
 @pytest.mark.parametrize(
@@ -370,7 +378,7 @@ def test_vectors_of_words_with_blanks_and_told_twice(put):
 def test_bad_vectors_are_one_line(put, content, message):
     path = put("some.vec", content)
     with pytest.raises(InvalidInputError, match=message) as caught:
-        text.mean_vectors(["the cat"], path)
+        text_features.mean_vectors(["the cat"], path)
     assert str(path) in str(caught.value)
     assert "\n" not in str(caught.value)
 
@@ -380,7 +388,7 @@ def test_bad_vectors_are_one_line(put, content, message):
 
 def test_without_the_library_the_way_out_is_named(monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "sentence_transformers", None)
-    message = refusal(InvalidInputError, text.sentences, ["a"], "any")
+    message = refusal(InvalidInputError, text_features.sentences, ["a"], "any")
     assert "graphveil[text]" in message
     assert "hash" in message
 
@@ -394,24 +402,28 @@ def test_a_plain_model_is_pooled_by_the_mean_of_its_tokens(bert):
     with torch.no_grad():
         wanted = model(**tokens("the cat", return_tensors="pt")).last_hidden_state[0].mean(0)
     seen = []
-    x = text.sentences(["the cat", " ", "the cat"], bert, track=lambda s: seen.extend(s) or seen)
+    x = text_features.sentences(
+        ["the cat", " ", "the cat"], bert, track=lambda s: seen.extend(s) or seen
+    )
     assert x[0] == pytest.approx(wanted.numpy(), abs=1e-6)
     assert np.array_equal(x[0], x[2])
     assert not x[1].any()
     assert seen == [0]
-    assert text.sentences([""], bert).shape == (1, 16)
+    assert text_features.sentences([""], bert).shape == (1, 16)
 
 
 @needs_models
 def test_no_model_and_no_network_is_one_line(tmp_path, monkeypatch, bert, capfd):
     monkeypatch.setattr("socket.socket.connect", lambda *args: pytest.fail("asked the network"))
     for name in ("nobody/no-such-model", "numpy", tmp_path / "absent"):
-        message = refusal(InvalidInputError, text.sentences, ["a"], name)
+        message = refusal(InvalidInputError, text_features.sentences, ["a"], name)
         assert "network is not asked" in message
-    assert "modules.json" in refusal(InvalidInputError, text.sentences, ["a"], tmp_path)
+    assert "modules.json" in refusal(InvalidInputError, text_features.sentences, ["a"], tmp_path)
     (tmp_path / "config.json").write_text("{}")
-    assert "cannot be loaded" in refusal(InvalidInputError, text.sentences, ["a"], tmp_path)
-    text.sentences(["a"], bert)
+    assert "cannot be loaded" in refusal(
+        InvalidInputError, text_features.sentences, ["a"], tmp_path
+    )
+    text_features.sentences(["a"], bert)
     assert capfd.readouterr() == ("", "")
 
 
@@ -421,7 +433,7 @@ def test_a_package_that_carries_weights():
         importlib.metadata.distribution(PACKAGE)
     except importlib.metadata.PackageNotFoundError:
         pytest.skip(f"{PACKAGE} is not installed")
-    x = text.sentences(["a cat sleeps", "a kitten naps", "tax returns"], PACKAGE)
+    x = text_features.sentences(["a cat sleeps", "a kitten naps", "tax returns"], PACKAGE)
     assert x.shape == (3, 384)
     near = x @ x.T
     assert near[0, 1] > 0.5 > near[0, 2]
@@ -526,7 +538,9 @@ def test_pokec_is_the_people_with_a_cat_or_a_dog(root, end):
     assert data.y.tolist() == [0, 0, 1, 1]  # users 1, 4, 5, 9
     assert pairs(data) == [(0, 2), (2, 0), (3, 1)]
     said = ["Lekar hudba tanec", "tanec", "lekar v meste", "hudba"]
-    assert np.array_equal(data.x, text.hash_counts(said))  # neither pets nor the last column
+    assert np.array_equal(
+        data.x, text_features.hash_counts(said)
+    )  # neither pets nor the last column
     assert torch.equal(load("pokec:hash", root=root).x, data.x)
     assert "read off everybody's profile: DECLARED PUBLIC" in data.public[0]
     assert unprotected_of(data) == tuple(data.public)
@@ -537,7 +551,7 @@ def test_pokec_takes_the_fullest_profiles_of_each_class(root, monkeypatch):
     write_pokec(root)
     data = load("pokec", root=root)  # users 1 (fuller than 4) and 9 (more columns than 5)
     assert data.y.tolist() == [0, 1]
-    assert np.array_equal(data.x, text.hash_counts(["Lekar hudba tanec", "hudba"]))
+    assert np.array_equal(data.x, text_features.hash_counts(["Lekar hudba tanec", "hudba"]))
 
 
 def test_pokec_words_of_private_profiles_need_a_declaration(root):

@@ -209,13 +209,13 @@ def build_vocabulary(
     graphveil data build vocabulary --documents public.csv --out words.csv
     """
     from graphveil.cli.training import check_file
-    from graphveil.data import text
+    from graphveil.data import text, text_features
 
     check_file(out, force)
-    found = text.make_vocabulary(
+    found = text_features.make_vocabulary(
         text.read_documents(documents, id=id_, text=text_)["text"], dimension
     )
-    text.write_vocabulary(out, found)
+    text_features.write_vocabulary(out, found)
     note = f"The words, their frequencies, and with them {documents}, count as public from now on."
     result = {
         "out": out,

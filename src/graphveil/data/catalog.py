@@ -58,18 +58,6 @@ class Entry:
     url: str
     note: str = ""
 
-    @property
-    def sizes(self) -> Sizes:
-        """What of this data set is public, of the name without a variant."""
-        of_graphs = self.record == "graph"
-        return Sizes(
-            num_records=self.num_graphs if of_graphs else self.num_nodes,
-            num_features=self.num_features,
-            num_classes=self.num_classes or None,
-            directed=self.directed and not of_graphs,
-            record=self.record,
-        )
-
 
 @dataclass(frozen=True, kw_only=True)
 class Sizes:
@@ -91,7 +79,16 @@ def sizes_of(source: str) -> Sizes | None:
     None for any other name or path. Nothing is loaded: neither data nor a library to read it.
     """
     entry = CATALOG.get(source.partition(":")[0])
-    return None if entry is None else entry.sizes
+    if entry is None:
+        return None
+    of_graphs = entry.record == "graph"
+    return Sizes(
+        num_records=entry.num_graphs if of_graphs else entry.num_nodes,
+        num_features=entry.num_features,
+        num_classes=entry.num_classes or None,
+        directed=entry.directed and not of_graphs,
+        record=entry.record,
+    )
 
 
 def names() -> list[str]:
@@ -178,37 +175,57 @@ def _loader(path: str, *args: Any, **options: Any) -> Loader:
 
 _pyg = partial(_loader, "node_sets:pyg")
 
-_GRAPH2GAUSS = "https://github.com/abojchevski/graph2gauss/raw/master/data"
-_GNN_BENCHMARK = "https://github.com/shchur/gnn-benchmark/raw/master/data/npz"
-_GRAPHMINING = "https://graphmining.ai/datasets/ptg"
-_YANG = (
-    "Yang, Cohen, Salakhutdinov (2016), Revisiting semi-supervised learning with graph embeddings"
-)
-_SHCHUR = "Shchur et al. (2018), Pitfalls of graph neural network evaluation"
+_CORA_ML = "https://github.com/abojchevski/graph2gauss/raw/master/data/cora_ml.npz"
+_FACEBOOK_PAGES = "https://graphmining.ai/datasets/ptg/facebook.npz"
 _HAMILTON = "Hamilton, Ying, Leskovec (2017), Inductive representation learning on large graphs"
 _HU = "Hu et al. (2020), Open Graph Benchmark"
 _MUELLER = "Mueller et al. (2022), Differentially private graph classification with GNNs"
 _MORRIS = "Morris et al. (2020), TUDataset: a collection of benchmark datasets"
 _NOT_STATED = "not stated by its authors"
 
-_planetoid_entry = partial(
-    Entry,
-    unit="a paper",
-    own_split=True,
-    variants=True,
-    download="checked",
-    licence=_NOT_STATED,
-    citation=_YANG,
-    url="https://github.com/kimiyoung/planetoid",
-    note="The raw files are pickles, which PyG unpickles: use files you trust. NAME:full trains on "
-    "whoever is not in validation or test, as Igamberdiev & Habernal do.",
-)
-_shchur_entry = partial(
-    Entry,
-    licence="MIT (the benchmark's repository)",
-    citation=_SHCHUR,
-    url="https://github.com/shchur/gnn-benchmark",
-)
+
+def _planetoid(
+    folder: str, title: str, num_nodes: int, num_features: int, num_classes: int
+) -> Entry:
+    return Entry(
+        name=folder.lower(),
+        title=title,
+        load=_loader("node_sets:planetoid", folder),
+        unit="a paper",
+        num_nodes=num_nodes,
+        num_features=num_features,
+        num_classes=num_classes,
+        own_split=True,
+        variants=True,
+        download="checked",
+        licence=_NOT_STATED,
+        citation="Yang, Cohen, Salakhutdinov (2016), Revisiting semi-supervised learning with "
+        "graph embeddings",
+        url="https://github.com/kimiyoung/planetoid",
+        note="The raw files are pickles, which PyG unpickles: use files you trust. NAME:full "
+        "trains on whoever is not in validation or test, as Igamberdiev & Habernal do.",
+    )
+
+
+def _shchur(
+    kind: str, folder: str, file: str, num_nodes: int, num_features: int, num_classes: int
+) -> Entry:
+    url, amazon = "https://github.com/shchur/gnn-benchmark", kind == "Amazon"
+    load = _pyg(kind, folder, f"{url}/raw/master/data/npz/{file}.npz", member=folder)
+    return Entry(
+        name=folder.lower(),
+        title=f"{kind} {folder}{', bought together' if amazon else ''}",
+        load=load,
+        unit="a product" if amazon else "an author",
+        num_nodes=num_nodes,
+        num_features=num_features,
+        num_classes=num_classes,
+        licence="MIT (the benchmark's repository)",
+        citation="Shchur et al. (2018), Pitfalls of graph neural network evaluation",
+        url=url,
+    )
+
+
 _ogb_entry = partial(Entry, own_split=True, citation=_HU, url="https://ogb.stanford.edu")
 _graphs_entry = partial(Entry, record="graph")
 
@@ -227,34 +244,13 @@ _ENTRIES = (
         url="",
         note="Synthetic: nobody in it is real. Needs no download.",
     ),
-    _planetoid_entry(
-        name="cora",
-        title="Cora citations",
-        load=_loader("node_sets:planetoid", "Cora"),
-        num_nodes=2708,
-        num_features=1433,
-        num_classes=7,
-    ),
-    _planetoid_entry(
-        name="citeseer",
-        title="CiteSeer citations",
-        load=_loader("node_sets:planetoid", "CiteSeer"),
-        num_nodes=3327,
-        num_features=3703,
-        num_classes=6,
-    ),
-    _planetoid_entry(
-        name="pubmed",
-        title="PubMed diabetes citations",
-        load=_loader("node_sets:planetoid", "PubMed"),
-        num_nodes=19717,
-        num_features=500,
-        num_classes=3,
-    ),
+    _planetoid("Cora", "Cora citations", 2708, 1433, 7),
+    _planetoid("CiteSeer", "CiteSeer citations", 3327, 3703, 6),
+    _planetoid("PubMed", "PubMed diabetes citations", 19717, 500, 3),
     Entry(
         name="cora-ml",
         title="Cora, machine learning papers",
-        load=_pyg("CitationFull", "cora_ml", f"{_GRAPH2GAUSS}/cora_ml.npz", member="Cora_ML"),
+        load=_pyg("CitationFull", "cora_ml", _CORA_ML, member="Cora_ML"),
         unit="a paper",
         num_nodes=2995,
         num_features=2879,
@@ -264,53 +260,14 @@ _ENTRIES = (
         url="https://github.com/abojchevski/graph2gauss",
         note="Citations are read as undirected, as PyG does.",
     ),
-    _shchur_entry(
-        name="cs",
-        title="Coauthor CS",
-        load=_pyg("Coauthor", "CS", f"{_GNN_BENCHMARK}/ms_academic_cs.npz", member="CS"),
-        unit="an author",
-        num_nodes=18333,
-        num_features=6805,
-        num_classes=15,
-    ),
-    _shchur_entry(
-        name="physics",
-        title="Coauthor Physics",
-        load=_pyg("Coauthor", "Physics", f"{_GNN_BENCHMARK}/ms_academic_phy.npz", member="Physics"),
-        unit="an author",
-        num_nodes=34493,
-        num_features=8415,
-        num_classes=5,
-    ),
-    _shchur_entry(
-        name="computers",
-        title="Amazon Computers, bought together",
-        load=_pyg(
-            "Amazon",
-            "Computers",
-            f"{_GNN_BENCHMARK}/amazon_electronics_computers.npz",
-            member="Computers",
-        ),
-        unit="a product",
-        num_nodes=13752,
-        num_features=767,
-        num_classes=10,
-    ),
-    _shchur_entry(
-        name="photo",
-        title="Amazon Photo, bought together",
-        load=_pyg(
-            "Amazon", "Photo", f"{_GNN_BENCHMARK}/amazon_electronics_photo.npz", member="Photo"
-        ),
-        unit="a product",
-        num_nodes=7650,
-        num_features=745,
-        num_classes=8,
-    ),
+    _shchur("Coauthor", "CS", "ms_academic_cs", 18333, 6805, 15),
+    _shchur("Coauthor", "Physics", "ms_academic_phy", 34493, 8415, 5),
+    _shchur("Amazon", "Computers", "amazon_electronics_computers", 13752, 767, 10),
+    _shchur("Amazon", "Photo", "amazon_electronics_photo", 7650, 745, 8),
     Entry(
         name="facebook-pages",
         title="Facebook page-page likes (MUSAE)",
-        load=_pyg("FacebookPagePage", "FacebookPagePage", f"{_GRAPHMINING}/facebook.npz"),
+        load=_pyg("FacebookPagePage", "FacebookPagePage", _FACEBOOK_PAGES),
         unit="a page",
         num_nodes=22470,
         num_features=None,

@@ -11,16 +11,19 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
+import torch
+from torch_geometric.data import Data
+from torch_geometric.utils import coalesce, remove_self_loops
 
 from graphveil._errors import InvalidInputError
 from graphveil.data._cache import locate, refuse_files
 from graphveil.data._tables import read_numbers
-
-if TYPE_CHECKING:
-    from torch_geometric.data import Data
+from graphveil.data.node_sets import put_split
+from graphveil.graph.checks import check
+from graphveil.graph.shares import MASKS
+from graphveil.graph.subsets import select_graphs
 
 _TU = "https://www.chrsmrrs.com/graphkerneldatasets/{}.zip"
 _OGB = "https://snap.stanford.edu/ogb/data/graphproppred/csv_mol_download/{}.zip"
@@ -53,10 +56,6 @@ def tu(name: str, root: Path, variant: str) -> Data:
     does. The classes are the different labels of the graphs, in order, ``class_names`` their old
     numbers. Which labels occur, of nodes, edges and graphs, counts as public.
     """
-    import torch
-    from torch_geometric.data import Data
-    from torch_geometric.utils import coalesce, remove_self_loops
-
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}", variant):
         raise InvalidInputError(
             f"The data set 'tu:NAME' must name one of the TU data sets. Got {name!r} instead; "
@@ -138,11 +137,6 @@ def fingerprint(name: str, root: Path, variant: str) -> Data:
     ``pos`` is where a node lies, in pixels; ``x`` the same from the middle, in units of 64 pixels.
     ``edge_attr`` has the sine of an edge's angle, and the angle, as in the file.
     """
-    import torch
-
-    from graphveil.graph.checks import check
-    from graphveil.graph.subsets import select_graphs
-
     data = tu(name, root, "Fingerprint")
     try:
         check(data, labels=False, masks=False)
@@ -168,16 +162,10 @@ def molbace(name: str, root: Path, variant: str) -> Data:
     of 0 and 1, as many as the list is long: 174 for an atom (:data:`ATOM`), 13 for a bond
     (:data:`BOND`, ``edge_attr``). Bonds go both ways.
     """
-    import torch
-    from torch_geometric.data import Data
-
     parts = ("node-feat", "edge-feat", "edge", "num-node-list", "num-edge-list", "graph-label")
     files = {part: f"raw/{part}.csv.gz" for part in parts}
-    split = {
-        mask: f"split/scaffold/{part}.csv.gz"
-        for mask, part in (("train_mask", "train"), ("val_mask", "valid"), ("test_mask", "test"))
-    }
-    wanted = [*files.values(), *split.values()]
+    split = [f"split/scaffold/{part}.csv.gz" for part in ("train", "valid", "test")]
+    wanted = [*files.values(), *split]
     base = locate(name, root, "ogbg_molbace", wanted, [_OGB.format("bace")])
     try:
         y = read_numbers(base / files.pop("graph-label"), np.float64)[:, 0]
@@ -192,9 +180,8 @@ def molbace(name: str, root: Path, variant: str) -> Data:
         x = _one_hot(read["node-feat"], ATOM, int(sizes.sum()))
         attributes = _one_hot(kinds, BOND, len(ends))
         data = Data(x=torch.from_numpy(x), y=torch.from_numpy(np.nan_to_num(y, nan=-1.0)).long())
-        for mask, file in split.items():
-            data[mask] = torch.zeros(len(y), dtype=torch.bool)
-            data[mask][torch.from_numpy(read_numbers(base / file, np.int64)[:, 0])] = True
+        put_split(data, [base / file for file in split])
+        for mask in MASKS:
             data[mask] &= data.y >= 0
     except Exception as error:  # gzip, parser, index errors
         refuse_files(name, base, error)

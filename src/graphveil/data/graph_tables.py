@@ -74,7 +74,8 @@ def read_graphs(folder: Path, *, classes: Stated = None, directed: bool = False)
     if features:
         data.x = torch.from_numpy(numbers(nodes_path, nodes, features))
         data.columns = features
-    data.edge_index = _edge_index(nodes_path, nodes, batch, edges_path, edges, edge_batch)
+    paths, batches = [nodes_path, edges_path], [batch, edge_batch]
+    data.edge_index = _edge_index(paths, nodes, edges, batches)
     columns = [name for name in edges.columns if name not in ("graph", "source", "target")]
     if columns:
         data.edge_attr = torch.from_numpy(numbers(edges_path, edges, columns))
@@ -97,14 +98,10 @@ def graph_ids(folder: str | Path) -> list[str]:
 
 
 def _edge_index(
-    nodes_path: Path,
-    nodes: pd.DataFrame,
-    batch: NDArray[np.int64],
-    edges_path: Path,
-    edges: pd.DataFrame,
-    edge_batch: NDArray[np.int64],
+    paths: list[Path], nodes: pd.DataFrame, edges: pd.DataFrame, batches: list[NDArray[np.int64]]
 ) -> torch.Tensor:
     """Ends as places in ``nodes``: a node is known by its graph and its id together."""
+    (nodes_path, edges_path), (batch, edge_batch) = paths, batches
     columns = comparable([nodes["id"], edges["source"], edges["target"]])
     codes, different = pd.factorize(pd.concat(columns, ignore_index=True))
     width = len(different)

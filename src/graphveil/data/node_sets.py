@@ -12,8 +12,8 @@ import io
 import re
 import shutil
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -23,10 +23,8 @@ from torch_geometric.data import Data
 from graphveil._errors import InvalidInputError
 from graphveil.data._cache import PLANETOID, cache, locate, refuse_files
 from graphveil.data._tables import read_numbers
+from graphveil.graph.shares import MASKS
 from graphveil.rng import seeded
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 _REDDIT = "https://data.dgl.ai/dataset/reddit.zip"
 _OGB = "https://snap.stanford.edu/ogb/data/nodeproppred/{}.zip"
@@ -200,27 +198,32 @@ def ogb(
     reads it with a bare ``torch.load`` and asks the network for its own newest version.
     """
     kind, relation = ("/paper", "relations/paper___cites___paper/") if papers else ("", "")
-    files = {
-        "x": f"raw/node-feat{kind}/node-feat.csv.gz" if papers else "raw/node-feat.csv.gz",
-        "y": f"raw/node-label{kind}/node-label.csv.gz" if papers else "raw/node-label.csv.gz",
-        "edges": f"raw/{relation}edge.csv.gz",
-        **{part: f"split/{split}{kind}/{part}.csv.gz" for part in ("train", "valid", "test")},
-    }
+    raw = [
+        f"raw/node-feat{kind}/node-feat.csv.gz" if papers else "raw/node-feat.csv.gz",
+        f"raw/node-label{kind}/node-label.csv.gz" if papers else "raw/node-label.csv.gz",
+        f"raw/{relation}edge.csv.gz",
+    ]
+    masks = [f"split/{split}{kind}/{part}.csv.gz" for part in ("train", "valid", "test")]
     url = _OGB.format(name.removeprefix("ogbn-"))
-    base = locate(name, root, name.replace("-", "_"), list(files.values()), [url])
+    base = locate(name, root, name.replace("-", "_"), [*raw, *masks], [url])
     try:
-        x = read_numbers(base / files["x"], np.float32)
-        y = read_numbers(base / files["y"], np.float64)[:, 0]
-        edges = read_numbers(base / files["edges"], np.int64)
+        x = read_numbers(base / raw[0], np.float32)
+        y = read_numbers(base / raw[1], np.float64)[:, 0]
+        edges = read_numbers(base / raw[2], np.int64)
         if len(x) != len(y) or edges.shape[1] != 2:
             raise ValueError(f"features {x.shape}, labels {y.shape}, edges {edges.shape}")
         data = Data(x=torch.from_numpy(x), y=torch.from_numpy(np.nan_to_num(y, nan=-1.0)).long())
-        for part, mask in (("train", "train_mask"), ("valid", "val_mask"), ("test", "test_mask")):
-            data[mask] = torch.zeros(len(x), dtype=torch.bool)
-            data[mask][torch.from_numpy(read_numbers(base / files[part], np.int64)[:, 0])] = True
+        put_split(data, [base / file for file in masks])
     except Exception as error:  # gzip, parser, index errors
         refuse_files(name, base, error)
     if mirror:
         edges = np.concatenate([edges, edges[:, ::-1]])
     data.edge_index = torch.from_numpy(np.ascontiguousarray(edges.T))
     return data
+
+
+def put_split(data: Data, files: Sequence[Path]) -> None:
+    """Give ``data`` the masks of OGB's three lists of ids."""
+    for mask, file in zip(MASKS, files, strict=True):
+        data[mask] = torch.zeros(len(data.y), dtype=torch.bool)
+        data[mask][torch.from_numpy(read_numbers(file, np.int64)[:, 0])] = True

@@ -18,18 +18,17 @@ import warnings
 from dataclasses import dataclass
 from itertools import combinations
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from torch import Tensor
+from torch_geometric.data import Data
 
 from graphveil._errors import InvalidInputError
 from graphveil._inputs import at_home
 from graphveil.data._cache import cache, find, reason, refuse_files
-
-if TYPE_CHECKING:
-    from torch import Tensor
-    from torch_geometric.data import Data
 
 LIMB = ("I", "II", "III", "aVR", "aVL", "aVF")
 CHEST = ("V1", "V2", "V3", "V4", "V5", "V6")
@@ -77,9 +76,6 @@ def as_graphs(signals: Tensor, y: Tensor) -> Data:
 
     *Guarantee*: none needed; each graph is its own recording's.
     """
-    import torch
-    from torch_geometric.data import Data
-
     if signals.dim() != 3 or signals.shape[1] != len(LEADS) or len(signals) != len(y):
         raise InvalidInputError(
             f"The 'signals' parameter must be of shape ({len(y)}, 12, samples). Got shape "
@@ -125,16 +121,12 @@ def spectra(signals: Tensor, bins: int = 64) -> Tensor:
 
     *Guarantee*: no cost; each row is made from itself.
     """
-    import torch
-
     centred = signals - signals.mean(dim=1, keepdim=True)
     return 2 * torch.fft.rfft(centred).abs()[:, :bins] / signals.shape[1] ** 0.5
 
 
 def _ptbxl(name: str, root: Path) -> Data:
     """1987 records of PTB-XL: 12 leads, 2.5 seconds at 100 Hz, and whether any is abnormal."""
-    import torch
-
     folder, file = "PTBXL", "ptbxl_2s5_1987.npz"
     place = find(root, Path(folder), [file])
     if place is None:
@@ -157,8 +149,6 @@ def _cpsc(name: str, root: Path) -> Data:
 
     The first 512 samples of each. Records with neither are left out, which their own header says.
     """
-    import torch
-
     headers = _headers(root) or _headers(cache())
     if not headers:
         _refuse_absent(

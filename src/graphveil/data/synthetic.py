@@ -44,16 +44,9 @@ def social_network(
 
     *Guarantee*: none needed, nobody in it is real.
     """
-    pairs, y, x = _generate(
-        "social",
-        num_nodes,
-        round(_validate.number("mean_degree", mean_degree, "(0, 1e4]") * num_nodes / 2),
-        num_classes,
-        num_features,
-        homophily=homophily,
-        tilt=tilt,
-        seed=seed,
-    )
+    count = round(_validate.number("mean_degree", mean_degree, "(0, 1e4]") * num_nodes / 2)
+    rng, sizes = seeded(seed, "social").generator(), (num_nodes, num_classes, num_features)
+    pairs, y, x = _generate(rng, sizes, count, homophily, tilt)
     edges = torch.from_numpy(np.concatenate([pairs, pairs[::-1]], axis=1))
     return _graph(x, edges, y, num_classes, directed=False)
 
@@ -74,16 +67,9 @@ def citation_like(
 
     *Guarantee*: none needed, nothing in it is real.
     """
-    pairs, y, x = _generate(
-        "citations",
-        num_nodes,
-        _validate.integer("num_edges", num_edges, "[1, 1e10]"),
-        num_classes,
-        num_features,
-        homophily=homophily,
-        tilt=tilt,
-        seed=seed,
-    )
+    count = _validate.integer("num_edges", num_edges, "[1, 1e10]")
+    rng, sizes = seeded(seed, "citations").generator(), (num_nodes, num_classes, num_features)
+    pairs, y, x = _generate(rng, sizes, count, homophily, tilt)
     swap = seeded(seed, "citations directions").generator().random(pairs.shape[1]) < 0.5
     edges = torch.from_numpy(np.where(swap, pairs[::-1], pairs))
     return _graph(x, edges, y, num_classes, directed=True)
@@ -158,22 +144,17 @@ def _graph(
 
 
 def _generate(
-    purpose: str,
-    num_nodes: int,
+    rng: np.random.Generator,
+    sizes: tuple[int, int, int],
     num_pairs: int,
-    num_classes: int,
-    num_features: int,
-    *,
     homophily: float,
     tilt: float,
-    seed: int,
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float32]]:
-    num_nodes = _validate.integer("num_nodes", num_nodes, _SIZES)
-    num_classes = _validate.integer("num_classes", num_classes, f"[2, {num_nodes // 2}]")
-    num_features = _validate.integer("num_features", num_features, "[1, 1e5]")
+    num_nodes = _validate.integer("num_nodes", sizes[0], _SIZES)
+    num_classes = _validate.integer("num_classes", sizes[1], f"[2, {num_nodes // 2}]")
+    num_features = _validate.integer("num_features", sizes[2], "[1, 1e5]")
     homophily = _validate.number("homophily", homophily, "[0, 1]")
     tilt = _validate.number("tilt", tilt, "[0, 10]")
-    rng = seeded(seed, purpose).generator()
 
     # The k-th class has a share proportional to 1/sqrt(k): some are rarer, none is tiny.
     share = 1 / np.sqrt(np.arange(1, num_classes + 1))

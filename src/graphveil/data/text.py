@@ -15,7 +15,7 @@ sentence  the mean of a language model's token states (sentence-transformers, BE
 
 A vocabulary, or document frequencies, learnt from the private documents would be a release: a word
 that one person alone writes gets a column, and everybody's weights move with one document. That is
-refused; see :func:`tfidf`.
+refused; see :func:`graphveil.data.text_features.tfidf`.
 """
 
 from __future__ import annotations
@@ -40,44 +40,9 @@ from graphveil.data._tables import edge_ends, read_texts, refuse_cell, writing
 from graphveil.data.class_list import parse_classes
 from graphveil.data.classes import put
 from graphveil.data.files import PUBLIC
-from graphveil.data.text_features import (
-    DIMENSION,
-    FEATURES,
-    Features,
-    Track,
-    Vocabulary,
-    hash_counts,
-    make_vocabulary,
-    mean_vectors,
-    read_vocabulary,
-    refuse_own_counts,
-    sentences,
-    tfidf,
-    words,
-    write_vocabulary,
-)
+from graphveil.data.text_features import Features, Track, read_vocabulary, refuse_own_counts
 from graphveil.graph.checks import check
 from graphveil.graph.public_lines import DECLARED_PUBLIC
-
-__all__ = [
-    "DIMENSION",
-    "FEATURES",
-    "Features",
-    "Track",
-    "Vocabulary",
-    "build",
-    "check_place",
-    "hash_counts",
-    "make_vocabulary",
-    "mean_vectors",
-    "read_documents",
-    "read_vocabulary",
-    "sentences",
-    "tfidf",
-    "words",
-    "write",
-    "write_vocabulary",
-]
 
 
 def build(
@@ -114,7 +79,7 @@ def build(
     statement = parse_classes(classes)
     how = Features(features) if isinstance(features, str) else features
     _validate.integer("min_class", min_class, "[0, 1e9]")
-    vocabulary = how.read_vocabulary()
+    vocabulary = None if how.vocabulary is None else read_vocabulary(how.vocabulary)
     table = read_documents(documents, id=id, text=text, label=label)
     ends = read_texts(links, ("source", "target"), filled=("source", "target"))
     edge_index = torch.from_numpy(edge_ends(Path(documents), table["id"], Path(links), ends))

@@ -72,7 +72,7 @@ class Features:
         if self.kind == "tfidf" and self.vocabulary is None:
             raise UnprovenError(_LEAK.format("none"))
         if self.kind in ("vectors", "sentence") and getattr(self, own) is None:
-            what = "a file of word vectors" if own == "vectors" else "a model, by folder or name"
+            what = {"vectors": "a file of word vectors"}.get(own, "a model, by folder or name")
             raise InvalidInputError(
                 f"The '{own}' parameter must be {what} for the features {self.kind!r}. Got none "
                 "instead; the features 'hash' need no file."
@@ -84,14 +84,10 @@ class Features:
                     f"{self.kind!r} instead; leave one of them out."
                 )
 
-    def read_vocabulary(self) -> Vocabulary | None:
-        """The vocabulary, read; None for a kind without one."""
-        return None if self.vocabulary is None else read_vocabulary(self.vocabulary)
-
     def rows(
         self, texts: Sequence[str], vocabulary: Vocabulary | None, track: Track | None = None
     ) -> Rows:
-        """A row for each text; ``vocabulary`` is that of :meth:`read_vocabulary`."""
+        """A row for each text; ``vocabulary`` is the one named, read."""
         if self.kind == "tfidf":
             return tfidf(texts, vocabulary)
         if self.vectors is not None:

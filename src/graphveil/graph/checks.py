@@ -88,7 +88,7 @@ def directed_of(data: Data) -> bool | None:
     directed = data["directed"] if has(data, "directed") else None
     if directed is not None and not isinstance(directed, bool):
         got = repr(directed)
-        raise _refusal("directed", "True, False or None", got, "state it, or leave it out")
+        raise refusal("directed", "True, False or None", got, "state it, or leave it out")
     return directed
 
 
@@ -100,7 +100,7 @@ def columns_of(data: Data) -> tuple[str, ...] | None:
     names = _names(data, "columns")
     if names is not None and len(names) != data["x"].shape[1]:
         got = f"{len(names)} for {data['x'].shape[1]} columns of x"
-        raise _refusal("columns", "a name for each feature", got, "correct it, or leave it out")
+        raise refusal("columns", "a name for each feature", got, "correct it, or leave it out")
     return names
 
 
@@ -126,13 +126,13 @@ def _names(data: Data, name: str) -> tuple[str, ...] | None:
         return None
     way_out = "correct it, or leave it out"
     if not isinstance(names, (list, tuple)) or not all(isinstance(text, str) for text in names):
-        raise _refusal(name, "a list of texts", type(names).__name__, way_out)
+        raise refusal(name, "a list of texts", type(names).__name__, way_out)
     if not all(map(str.strip, names)):
-        raise _refusal(name, "a list of names", "an empty one", way_out)
+        raise refusal(name, "a list of names", "an empty one", way_out)
     if len(set(names)) < len(names):
         twice = next(text for text in names if names.count(text) > 1)
         got = f"{_validate.shown(twice)} more than once"
-        raise _refusal(name, "a list of distinct names", got, way_out)
+        raise refusal(name, "a list of distinct names", got, way_out)
     return tuple(names)
 
 
@@ -146,7 +146,7 @@ def _lines(data: Data, name: str) -> tuple[str, ...]:
         for line in lines
     ):
         rule = "a list of plain lines of at most 500 characters"
-        raise _refusal(name, rule, repr(lines)[:80], "leave out tags, bars and backquotes")
+        raise refusal(name, rule, repr(lines)[:80], "leave out tags, bars and backquotes")
     return tuple(lines)
 
 
@@ -169,13 +169,11 @@ def check(
     *Guarantee*: none. It reads private values, and its refusals are for the data's owner.
     """
     if not isinstance(data, Data):
-        raise _refusal(
-            "data",
-            "a torch_geometric.data.Data",
-            type(data).__name__,
+        way_out = (
             "reduce a heterogeneous graph to one type of node, join a list of graphs with "
-            "graphveil.graph.collate.collate, or load with graphveil.data.load",
+            "graphveil.graph.collate.collate, or load with graphveil.data.load"
         )
+        raise refusal("data", "a torch_geometric.data.Data", type(data).__name__, way_out)
     kind = record_of(data)
     if record is not None and kind != _validate.choice("record", record, ("node", "graph")):
         raise _wrong_kind(kind)
@@ -211,7 +209,7 @@ def num_records(data: Data) -> int:
     number = getattr(data, "num_graphs", None)
     if number is None:
         way_out = "a graph may have no node, so that batch alone does not say it"
-        raise _refusal("num_graphs", "the number of graphs", "nothing", way_out)
+        raise refusal("num_graphs", "the number of graphs", "nothing", way_out)
     return _validate.integer("num_graphs", number, "[0, 1e9]")
 
 
@@ -236,15 +234,17 @@ def _place_of(data: Data, node: int) -> str:
 
 
 def _features(data: Data) -> int:
-    x = _tensor(data, "x", "a float tensor (nodes, features)", "give every node a row of features")
+    x = tensor_of(
+        data, "x", "a float tensor (nodes, features)", "give every node a row of features"
+    )
     if not x.is_floating_point():
-        raise _refusal("x", "a float tensor", str(x.dtype), "convert it with x.float()")
+        raise refusal("x", "a float tensor", str(x.dtype), "convert it with x.float()")
     if x.dim() != 2:
         way_out = "a single feature is a column: x.view(-1, 1)"
-        raise _refusal("x", "of shape (nodes, features)", _shape(x), way_out)
+        raise refusal("x", "of shape (nodes, features)", _shape(x), way_out)
     if 0 in x.shape:
         way_out = "an empty graph cannot be trained on, nor can nodes without any feature"
-        raise _refusal("x", "of at least one node and one feature", _shape(x), way_out)
+        raise refusal("x", "of at least one node and one feature", _shape(x), way_out)
     # A sum is finite only if all its terms are, up to overflow: the slow search runs only then.
     # Methods read float32, where what is finite in float64 need not be.
     if not torch.isfinite(x.sum(dtype=torch.float32)):
@@ -256,54 +256,56 @@ def _features(data: Data) -> int:
                 f"put a public constant at each of the {len(bad)} such value(s), and a column of 0 "
                 "and 1 that says where; a mean read off the data is a release"
             )
-            raise _refusal("x", "finite everywhere, also as float32", got, way_out)
+            raise refusal("x", "finite everywhere, also as float32", got, way_out)
     if data.num_nodes != len(x):
         got = f"{len(x)} rows for num_nodes={data.num_nodes}"
-        raise _refusal("x", "one row for each node", got, "drop num_nodes or add the missing rows")
+        raise refusal("x", "one row for each node", got, "drop num_nodes or add the missing rows")
     return len(x)
 
 
-def _edges(data: Data, num_nodes: int) -> None:
-    way_out = "a graph without edges has torch.empty(2, 0, dtype=torch.long)"
-    edge_index = _tensor(data, "edge_index", "a long tensor (2, edges)", way_out)
+def check_edge_index(edge_index: Tensor, num_nodes: int) -> None:
+    """Refuse edges that are not pairs of node ids below ``num_nodes``."""
     if edge_index.dtype != torch.long:
         way_out = "convert it with edge_index.long()"
-        raise _refusal("edge_index", "a long tensor", str(edge_index.dtype), way_out)
+        raise refusal("edge_index", "a long tensor", str(edge_index.dtype), way_out)
     if edge_index.dim() != 2 or edge_index.size(0) != 2:
         way_out = "a list of pairs is turned by edge_index.t().contiguous()"
-        raise _refusal("edge_index", "of shape (2, edges)", _shape(edge_index), way_out)
+        raise refusal("edge_index", "of shape (2, edges)", _shape(edge_index), way_out)
     if edge_index.numel() and (edge_index.min() < 0 or edge_index.max() >= num_nodes):
         outside = ((edge_index < 0) | (edge_index >= num_nodes)).any(dim=0).nonzero()
         first = int(outside[0])
         source, target = edge_index[:, first].tolist()
-        raise _refusal(
-            "edge_index",
-            f"made of node ids from 0 to {num_nodes - 1}",
-            f"the edge {source} -> {target} at position {first}",
-            f"drop the {len(outside)} edge(s) to absent nodes or add the nodes",
-        )
+        got = f"the edge {source} -> {target} at position {first}"
+        way_out = f"drop the {len(outside)} edge(s) to absent nodes or add the nodes"
+        raise refusal("edge_index", f"made of node ids from 0 to {num_nodes - 1}", got, way_out)
+
+
+def _edges(data: Data, num_nodes: int) -> None:
+    way_out = "a graph without edges has torch.empty(2, 0, dtype=torch.long)"
+    edge_index = tensor_of(data, "edge_index", "a long tensor (2, edges)", way_out)
+    check_edge_index(edge_index, num_nodes)
     if has(data, "edge_attr"):
         rows, way_out = edge_index.size(1), "give every edge a row, or leave it out"
-        value = _tensor(data, "edge_attr", "a tensor (edges, columns)", way_out)
+        value = tensor_of(data, "edge_attr", "a tensor (edges, columns)", way_out)
         if value.dim() == 0 or len(value) != rows:
-            raise _refusal("edge_attr", f"of {rows} rows", _shape(value), way_out)
+            raise refusal("edge_attr", f"of {rows} rows", _shape(value), way_out)
 
 
 def _graphs(data: Data, num_nodes: int) -> None:
     """``batch``, that edges stay inside a graph, and what else a set of graphs may carry."""
     number = _validate.integer("num_graphs", num_records(data), "[1, 1e9]")
     way_out = "say of each node which graph it is in"
-    batch = _tensor(data, "batch", "a long tensor (nodes,)", way_out)
+    batch = tensor_of(data, "batch", "a long tensor (nodes,)", way_out)
     if batch.dtype != torch.long:
-        raise _refusal("batch", "a long tensor", str(batch.dtype), "convert it with batch.long()")
+        raise refusal("batch", "a long tensor", str(batch.dtype), "convert it with batch.long()")
     if batch.shape != (num_nodes,):
-        raise _refusal("batch", f"of shape ({num_nodes},)", _shape(batch), way_out)
+        raise refusal("batch", f"of shape ({num_nodes},)", _shape(batch), way_out)
     outside = ((batch < 0) | (batch >= number)).nonzero()
     if len(outside):
         node = int(outside[0])
         got = f"{int(batch[node])} at node {node}"
         way_out = "number the graphs from 0, or correct num_graphs"
-        raise _refusal("batch", f"made of graphs from 0 to {number - 1}", got, way_out)
+        raise refusal("batch", f"made of graphs from 0 to {number - 1}", got, way_out)
     graph_of = batch[data["edge_index"]]
     between = (graph_of[0] != graph_of[1]).nonzero()
     if len(between):
@@ -311,7 +313,7 @@ def _graphs(data: Data, num_nodes: int) -> None:
         one, other = graph_of[:, int(between[0])].tolist()
         got = f"the edge {source} -> {target} from graph {one} to {other} ({len(between)} such)"
         way_out = "add the number of earlier nodes to each graph's edges"
-        raise _refusal("edge_index", "inside one graph everywhere", got, way_out)
+        raise refusal("edge_index", "inside one graph everywhere", got, way_out)
     for name, rows, of in (("edge_attr", len(graph_of[0]), "edge"), ("pos", num_nodes, "node")):
         if has(data, name):
             _rows(data, name, rows, of)
@@ -319,66 +321,62 @@ def _graphs(data: Data, num_nodes: int) -> None:
 
 def _rows(data: Data, name: str, rows: int, of: str) -> None:
     way_out = f"give every {of} a row, or leave it out"
-    value = _tensor(data, name, f"a float tensor ({of}s, columns)", way_out)
+    value = tensor_of(data, name, f"a float tensor ({of}s, columns)", way_out)
     if not value.is_floating_point():
-        raise _refusal(name, "a float tensor", str(value.dtype), f"convert it with {name}.float()")
+        raise refusal(name, "a float tensor", str(value.dtype), f"convert it with {name}.float()")
     if value.dim() != 2 or len(value) != rows:
-        raise _refusal(name, f"of shape ({rows}, columns)", _shape(value), way_out)
+        raise refusal(name, f"of shape ({rows}, columns)", _shape(value), way_out)
     bad = (~torch.isfinite(value.float())).nonzero()
     if len(bad):
         row, column = bad[0].tolist()
         got = f"{value[row, column].item()} at {of} {row}, column {column}"
-        raise _refusal(name, "finite everywhere", got, "fill it in or leave it out")
+        raise refusal(name, "finite everywhere", got, "fill it in or leave it out")
 
 
 def _wrong_kind(kind: str) -> InvalidInputError:
     if kind == "graph":
         way_out = "take a method for whole graphs, or one of graphveil.graph.collate.uncollate"
-        return _refusal("data", "one graph, whose nodes are the records", "many graphs", way_out)
+        return refusal("data", "one graph, whose nodes are the records", "many graphs", way_out)
     way_out = "take a method for nodes, or join graphs with graphveil.graph.collate.collate"
-    return _refusal("data", "many graphs, each a record", "one graph (no 'batch')", way_out)
+    return refusal("data", "many graphs, each a record", "one graph (no 'batch')", way_out)
 
 
 def _masks(data: Data, count: int, kind: str, *, required: bool) -> None:
     present = [name for name in MASKS if has(data, name)]
     for name in MASKS if required else present:
         way_out = "graphveil.graph.splits.split(data) draws the three masks"
-        mask = _tensor(data, name, f"a bool tensor ({kind}s,)", way_out)
+        mask = tensor_of(data, name, f"a bool tensor ({kind}s,)", way_out)
         if mask.dtype != torch.bool:
             way_out = "a 0/1 tensor converts with .bool(), a list of ids needs a mask"
-            raise _refusal(name, "a bool tensor", str(mask.dtype), way_out)
+            raise refusal(name, "a bool tensor", str(mask.dtype), way_out)
         if mask.shape != (count,):
             way_out = "of several splits take one column"
-            raise _refusal(name, f"of shape ({count},)", _shape(mask), way_out)
+            raise refusal(name, f"of shape ({count},)", _shape(mask), way_out)
     for one, other in combinations(present, 2):
         both = (data[one] & data[other]).nonzero()
         if len(both):
             got = f"{kind} {int(both[0])} in both ({len(both)} in all)"
             way_out = f"put each {kind} into one of them"
-            raise _refusal(one, f"disjoint from '{other}'", got, way_out)
+            raise refusal(one, f"disjoint from '{other}'", got, way_out)
     if required and not data["train_mask"].any():
         way_out = f"mark the {kind}s to train on, or draw them with graphveil.graph.splits.split"
-        raise _refusal("train_mask", "true somewhere", "an empty training set", way_out)
+        raise refusal("train_mask", "true somewhere", "an empty training set", way_out)
 
 
 def _labels(data: Data, count: int, num_classes: int | None, kind: str, *, required: bool) -> None:
-    y = _tensor(
-        data,
-        "y",
-        f"a long tensor ({kind}s,)",
-        f"give every training {kind} a label (in a table, the column 'label')",
-    )
+    way_out = f"give every training {kind} a label (in a table, the column 'label')"
+    y = tensor_of(data, "y", f"a long tensor ({kind}s,)", way_out)
     if y.dtype != torch.long:
         way_out = "number the classes from 0 and convert with y.long()"
-        raise _refusal("y", "a long tensor", str(y.dtype), way_out)
+        raise refusal("y", "a long tensor", str(y.dtype), way_out)
     if y.shape != (count,):
         way_out = f"one label a {kind}: squeeze a column, take argmax of a one-hot"
-        raise _refusal("y", f"of shape ({count},)", _shape(y), way_out)
+        raise refusal("y", f"of shape ({count},)", _shape(y), way_out)
     if num_classes is None:
         if not has(data, "num_classes") and len(y) and int(y.max()) >= max(count, _ODD):
             got = f"{int(y.max())} at {kind} {int(y.argmax())}"
             way_out = "correct it, number the classes from 0, or set num_classes"
-            raise _refusal("y", f"a class number below the number of {kind}s", got, way_out)
+            raise refusal("y", f"a class number below the number of {kind}s", got, way_out)
         num_classes = num_classes_of(data)
     else:
         num_classes = _validate.integer("num_classes", num_classes, _CLASSES)
@@ -387,26 +385,27 @@ def _labels(data: Data, count: int, num_classes: int | None, kind: str, *, requi
         place = int(above[0])
         got = f"{int(y[place])} at {kind} {place}"
         way_out = "correct the label or raise num_classes"
-        raise _refusal("y", f"at most {num_classes - 1} (num_classes - 1)", got, way_out)
+        raise refusal("y", f"at most {num_classes - 1} (num_classes - 1)", got, way_out)
 
     trained = y[data["train_mask"]] if has(data, "train_mask") else y[y >= 0]
     if len(trained) and trained.min() < 0:
         place = int((data["train_mask"] & (y < 0)).nonzero()[0])
         got = f"{int(y[place])} at {kind} {place}"
         way_out = f"a negative label means unlabelled: take such {kind}s out of train_mask"
-        raise _refusal("y", "0 or more on the training set", got, way_out)
+        raise refusal("y", "0 or more on the training set", got, way_out)
     if required and (len(trained) == 0 or trained.min() == trained.max()):
         got = f"only class {int(trained[0])}" if len(trained) else "no label at all"
         way_out = f"there is nothing to tell apart: add {kind}s of another class"
-        raise _refusal("y", f"of two classes or more among the {kind}s to learn from", got, way_out)
+        raise refusal("y", f"of two classes or more among the {kind}s to learn from", got, way_out)
 
 
-def _tensor(data: Data, name: str, rule: str, way_out: str) -> Tensor:
+def tensor_of(data: Data, name: str, rule: str, way_out: str) -> Tensor:
+    """The tensor ``name`` of ``data``; anything else breaks the ``rule``."""
     if not has(data, name):
-        raise _refusal(name, rule, "nothing", way_out)
+        raise refusal(name, rule, "nothing", way_out)
     value = data[name]
     if not isinstance(value, Tensor):
-        raise _refusal(name, rule, type(value).__name__, "convert it with torch.as_tensor")
+        raise refusal(name, rule, type(value).__name__, "convert it with torch.as_tensor")
     check_layout(name, value)
     return value
 
@@ -414,10 +413,10 @@ def _tensor(data: Data, name: str, rule: str, way_out: str) -> Tensor:
 def check_layout(name: str, value: Tensor) -> None:
     """Refuse a tensor whose entries are not all in memory: a sparse one, or one of no device."""
     if value.is_meta:
-        raise _refusal(name, "a tensor with values", "one on the device meta", "save its values")
+        raise refusal(name, "a tensor with values", "one on the device meta", "save its values")
     if value.layout != torch.strided:
         got = f"a sparse one ({str(value.layout).removeprefix('torch.')})"
-        raise _refusal(name, "a dense tensor", got, f"convert it with {name}.to_dense()")
+        raise refusal(name, "a dense tensor", got, f"convert it with {name}.to_dense()")
 
 
 def has(data: Data, name: str) -> bool:
@@ -429,7 +428,8 @@ def _shape(value: Tensor) -> str:
     return f"shape {tuple(value.shape)}"
 
 
-def _refusal(name: str, rule: str, got: Any, way_out: str) -> InvalidInputError:
+def refusal(name: str, rule: str, got: Any, way_out: str) -> InvalidInputError:
+    """The error about a value ``got`` for ``name`` that is not what the ``rule`` says."""
     return InvalidInputError(
         f"The '{name}' parameter must be {rule}. Got {got} instead; {way_out}."
     )

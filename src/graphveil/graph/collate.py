@@ -28,7 +28,15 @@ from torch_geometric.utils import coalesce, to_undirected
 
 from graphveil import _validate
 from graphveil._errors import InvalidInputError
-from graphveil.graph.checks import OF_ALL, check, has, record_of
+from graphveil.graph.checks import (
+    OF_ALL,
+    check,
+    check_edge_index,
+    has,
+    record_of,
+    refusal,
+    tensor_of,
+)
 from graphveil.graph.subsets import OF_EDGES, OF_NODES
 
 
@@ -161,9 +169,11 @@ def _take(graph: Data, first: Data) -> dict[str, Any]:
     for name in (*OF_NODES, *OF_EDGES):
         if has(graph, name) != has(first, name):
             got = "it in graph 0 alone" if has(first, name) else "it here, but not in graph 0"
-            raise _bad(name, "in all graphs or in none", got, "fill it in or leave it out")
-    edges = graph.edge_index if has(graph, "edge_index") else torch.empty(2, 0, dtype=torch.long)
-    _check_edges(edges, size)
+            raise refusal(name, "in all graphs or in none", got, "fill it in or leave it out")
+    edges = torch.empty(2, 0, dtype=torch.long)
+    if has(graph, "edge_index"):
+        edges = tensor_of(graph, "edge_index", "a long tensor (2, edges)", "convert it")
+        check_edge_index(edges, size)
     part["edge_index"] = edges.cpu()
     part["x"] = _rows(graph.x, "x", size) if has(graph, "x") else torch.ones(size, 1)
     for name, rows in (("pos", size), ("edge_attr", edges.shape[1])):
@@ -172,7 +182,7 @@ def _take(graph: Data, first: Data) -> dict[str, Any]:
     for name in (*OF_NODES, *OF_EDGES):
         if has(first, name) and part[name].shape[1] != (wide := _width(first[name])):
             got = f"{part[name].shape[1]} columns"
-            raise _bad(name, f"as wide as in graph 0, {wide} columns", got, "make them alike")
+            raise refusal(name, f"as wide as in graph 0, {wide} columns", got, "make them alike")
     return part
 
 
@@ -183,35 +193,23 @@ def _num_nodes(graph: Data) -> int:
     if "num_nodes" in graph and graph["num_nodes"] is not None:
         return _validate.integer("num_nodes", graph["num_nodes"], "[0, 1e9]")
     way_out = "without features, set num_nodes: edges do not tell of nodes that have none"
-    raise _bad("x", "there, a float tensor (nodes, features)", "nothing", way_out)
-
-
-def _check_edges(edges: Any, size: int) -> None:
-    shaped = isinstance(edges, Tensor) and edges.dim() == 2 and len(edges) == 2
-    if not shaped or edges.dtype != torch.long:
-        got = f"{edges.dtype} of shape {tuple(edges.shape)}" if isinstance(edges, Tensor) else edges
-        raise _bad("edge_index", "a long tensor (2, edges)", got, "transpose or convert it")
-    outside = ((edges < 0) | (edges >= size)).any(dim=0).nonzero()
-    if len(outside):
-        source, target = edges[:, int(outside[0])].tolist()
-        rule, got = f"made of this graph's {size} nodes, from 0", f"the edge {source} -> {target}"
-        raise _bad("edge_index", rule, got, "drop the edge or add the node")
+    raise refusal("x", "there, a float tensor (nodes, features)", "nothing", way_out)
 
 
 def _rows(value: Any, name: str, rows: int) -> Tensor:
     """One float32 row for each node or edge; edge attributes may be whole numbers, or one each."""
     if not isinstance(value, Tensor):
-        raise _bad(name, "a tensor", type(value).__name__, "convert it with torch.as_tensor")
+        raise refusal(name, "a tensor", type(value).__name__, "convert it with torch.as_tensor")
     if name != "x":
         value = value.float()
     if not value.is_floating_point():
         way_out = "convert it with x.float(), or make columns of 0 and 1 by a public list of codes"
-        raise _bad(name, "a float tensor", str(value.dtype), way_out)
+        raise refusal(name, "a float tensor", str(value.dtype), way_out)
     if name == "edge_attr" and value.dim() == 1:
         value = value.unsqueeze(1)
     if value.dim() != 2 or len(value) != rows:
         got = f"shape {tuple(value.shape)}"
-        raise _bad(name, f"of shape ({rows}, columns)", got, "give each its row")
+        raise refusal(name, f"of shape ({rows}, columns)", got, "give each its row")
     return value.detach().cpu().float()
 
 
@@ -226,11 +224,5 @@ def _label(graph: Data) -> int | None:
     if not isinstance(y, Tensor) or y.numel() != 1 or y.is_floating_point() or y.is_complex():
         got = f"{y.dtype} of shape {tuple(y.shape)}" if isinstance(y, Tensor) else repr(y)
         way_out = "a graph has one class, from 0; leave y out where it is unknown"
-        raise _bad("y", "one whole number", got, way_out)
+        raise refusal("y", "one whole number", got, way_out)
     return int(y)
-
-
-def _bad(name: str, rule: str, got: Any, way_out: str) -> InvalidInputError:
-    return InvalidInputError(
-        f"the '{name}' parameter must be {rule}. Got {got} instead; {way_out}."
-    )
