@@ -167,7 +167,7 @@ def test_a_broken_download_leaves_nothing_behind(root, tmp_path, serve):
         assert not list((tmp_path / "cache" / "graphveil").iterdir())
 
 
-def test_planetoid_is_downloaded_by_its_checksums(root, real, serve):
+def test_planetoid_is_downloaded_by_its_checksums(root, tmp_path, real, serve):
     folder = real("Cora")
     files = {path.name: path.read_bytes() for path in (folder / "raw").iterdir()}
     asked = serve(lambda url: files[url.rpartition("/")[2]])
@@ -176,6 +176,8 @@ def test_planetoid_is_downloaded_by_its_checksums(root, real, serve):
     assert all(map(sha256_of, asked))
     assert len(load("cora", root=root).y) == 2708
     assert len(asked) == 8  # not twice
+    cached = (tmp_path / "cache" / "graphveil" / "Cora" / "raw").iterdir()
+    assert {oct(path.stat().st_mode)[-3:] for path in cached} == {"644"}
 
 
 def test_other_files_than_those_known_are_not_kept(root, tmp_path, serve):

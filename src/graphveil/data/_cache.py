@@ -3,7 +3,8 @@
 Files are looked for below ``root`` and then in the cache, in the folders PyG and OGB give them.
 What is in neither place is downloaded into the cache, whole or not at all. **Nothing is ever
 written below** ``root``. Downloads are compared with a SHA-256 where one is known
-(:func:`sha256_of`); the servers are asked by TLS, which PyG's own downloads do not verify.
+(:func:`sha256_of`), and servers must show a valid certificate, for which PyG's ``download_url``
+does not ask.
 """
 
 from __future__ import annotations
@@ -26,11 +27,10 @@ PLANETOID = "https://github.com/kimiyoung/planetoid/raw/master/data"
 
 def sha256_of(url: str) -> str | None:
     """The checksum of what is downloaded from ``url``, or None: of other files none is known."""
-    folder, _, file = url.rpartition("/")
+    if not url.startswith(PLANETOID):
+        return None
     known = Path(__file__).with_name("planetoid.sha256").read_text().split()
-    return (
-        dict(zip(known[1::2], known[::2], strict=True)).get(file) if folder == PLANETOID else None
-    )
+    return dict(zip(known[1::2], known[::2], strict=True)).get(url.removeprefix(f"{PLANETOID}/"))
 
 
 def cache() -> Path:
@@ -54,8 +54,7 @@ def locate(
     A zip among the ``urls`` is unpacked; if all is in one folder then, that is the one meant.
     """
     folder = Path(folder)
-    place = find(root, folder, files)
-    if place is not None:
+    if (place := find(root, folder, files)) is not None:
         return place
     with _workplace() as work:
         try:
@@ -81,8 +80,8 @@ def _download(url: str, folder: Path) -> None:
     pooch.get_logger().setLevel("WARNING")
     known, file = sha256_of(url), url.rpartition("/")[2]
     try:
-        fetch = pooch.HTTPDownloader(timeout=_TIMEOUT)
-        pooch.retrieve(url, known, fname=file, path=folder, downloader=fetch)
+        ask = pooch.HTTPDownloader(timeout=_TIMEOUT)
+        path = Path(pooch.retrieve(url, known, fname=file, path=folder, downloader=ask))
     except ValueError as error:
         if known is None:
             raise
@@ -90,9 +89,10 @@ def _download(url: str, folder: Path) -> None:
             f"The download of {url} must have the SHA-256 {known}. Got another instead "
             f"({reason(error)}); try again, or get the file yourself and pass its root folder."
         ) from None
-    if file.endswith(".zip"):
-        shutil.unpack_archive(folder / file, folder)
-        (folder / file).unlink()
+    path.chmod(0o644)  # pooch leaves a file to its owner alone
+    if path.suffix == ".zip":
+        shutil.unpack_archive(path, folder)
+        path.unlink()
 
 
 @contextlib.contextmanager

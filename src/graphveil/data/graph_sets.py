@@ -22,6 +22,7 @@ from graphveil.data._cache import locate, refuse_files
 from graphveil.data._tables import read_numbers
 from graphveil.data.node_sets import put_split
 from graphveil.graph.checks import check
+from graphveil.graph.shares import MASKS
 from graphveil.graph.subsets import select_graphs
 
 _TU = "https://www.chrsmrrs.com/graphkerneldatasets/{}.zip"
@@ -180,6 +181,8 @@ def molbace(name: str, root: Path, variant: str) -> Data:
         attributes = _one_hot(kinds, BOND, len(ends))
         data = Data(x=torch.from_numpy(x), y=torch.from_numpy(np.nan_to_num(y, nan=-1.0)).long())
         put_split(data, [base / file for file in split])
+        for mask in MASKS:
+            data[mask] &= data.y >= 0
     except Exception as error:  # gzip, parser, index errors
         refuse_files(name, base, error)
     edges = torch.from_numpy(np.ascontiguousarray((ends + starts[:, None]).T))

@@ -41,7 +41,6 @@ from graphveil.data.class_list import Stated
 from graphveil.data.files import put_masks, put_public
 from graphveil.graph.collate import merge_edges
 
-Places = NDArray[np.int64]
 _TEXT = (*TEXT, "graph")
 
 
@@ -75,7 +74,7 @@ def read_graphs(folder: Path, *, classes: Stated = None, directed: bool = False)
     if features:
         data.x = torch.from_numpy(numbers(nodes_path, nodes, features))
         data.columns = features
-    paths, batches = (nodes_path, edges_path), (batch, edge_batch)
+    paths, batches = [nodes_path, edges_path], [batch, edge_batch]
     data.edge_index = _edge_index(paths, nodes, edges, batches)
     columns = [name for name in edges.columns if name not in ("graph", "source", "target")]
     if columns:
@@ -99,10 +98,7 @@ def graph_ids(folder: str | Path) -> list[str]:
 
 
 def _edge_index(
-    paths: tuple[Path, Path],
-    nodes: pd.DataFrame,
-    edges: pd.DataFrame,
-    batches: tuple[Places, Places],
+    paths: list[Path], nodes: pd.DataFrame, edges: pd.DataFrame, batches: list[NDArray[np.int64]]
 ) -> torch.Tensor:
     """Ends as places in ``nodes``: a node is known by its graph and its id together."""
     (nodes_path, edges_path), (batch, edge_batch) = paths, batches

@@ -223,8 +223,7 @@ def ogb(
 
 
 def put_split(data: Data, files: Sequence[Path]) -> None:
-    """Give ``data`` the masks of OGB's three lists of ids, without the unlabelled."""
+    """Give ``data`` the masks of OGB's three lists of ids."""
     for mask, file in zip(MASKS, files, strict=True):
         data[mask] = torch.zeros(len(data.y), dtype=torch.bool)
         data[mask][torch.from_numpy(read_numbers(file, np.int64)[:, 0])] = True
-        data[mask] &= data.y >= 0

@@ -102,18 +102,18 @@ def separate(data: Data) -> tuple[Data, Data]:
         )
     if record_of(data) == "graph":
         return select_graphs(data, data.train_mask | data.val_mask), select_graphs(data, testing)
-    return _induced(data, data.train_mask | data.val_mask), _induced(data, testing)
+    return _induce(data, data.train_mask | data.val_mask), _induce(data, testing)
 
 
-def _induced(data: Data, subset: Tensor) -> Data:
+def _induce(data: Data, subset: Tensor) -> Data:
     part = copy.copy(data)
     # PyG takes a list as long as the graph for a node's own.
-    kept = {name: data[name] for name in OF_ALL if name in data}
-    for name in kept:
+    of_all = {name: data[name] for name in OF_ALL if name in data}
+    for name in of_all:
         del part[name]
     part.node_id = torch.arange(len(subset))
     part = part.subgraph(subset)
-    for name, value in kept.items():
+    for name, value in of_all.items():
         part[name] = value
     return part
 
