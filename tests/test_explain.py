@@ -85,12 +85,12 @@ def one_edge_decides(loss, others):
 @every_explainer
 def test_the_one_edge_that_matters_is_kept_alone(explainer, loss):
     method, graph = one_edge_decides(loss, others=0.0)
-    (found,) = explain(method, [graph], [0], explainer=explainer)
+    (explanation,) = explain(method, [graph], [0], explainer=explainer)
     without = graph.clone()
     without.edge_index = graph.edge_index[:, [0, 1, 3]]
-    assert (found.predicted, int(method.predict([without]))) == (1, 0)
-    assert found.kept() == {(2, 3)}
-    assert found.importance.nonzero().tolist() == [[2]]
+    assert (explanation.predicted, int(method.predict([without]))) == (1, 0)
+    assert explanation.kept() == {(2, 3)}
+    assert explanation.importance.nonzero().tolist() == [[2]]
 
 
 @every_explainer
@@ -98,8 +98,10 @@ def test_an_edge_that_decides_is_kept_from_every_start_and_no_other_is(explainer
     """A gate of little consequence ends up open or closed by where gnn happens to start it."""
     method, graph = one_edge_decides("softmax", others=0.05)
     starts = range(8 if explainer == "gnn" else 1)
-    found = [explain(method, [graph], [0], explainer=explainer, seed=seed)[0] for seed in starts]
-    least = torch.stack([each.importance for each in found]).amin(0)
+    explanations = [
+        explain(method, [graph], [0], explainer=explainer, seed=seed)[0] for seed in starts
+    ]
+    least = torch.stack([one.importance for one in explanations]).amin(0)
     assert float(least[2]) > 0.5
     assert float(least[[0, 1, 3]].max()) < 0.2
 
@@ -108,19 +110,19 @@ def test_an_edge_that_decides_is_kept_from_every_start_and_no_other_is(explainer
 @every_explainer
 def test_importance_is_in_range_and_the_same_both_ways(explainer, conv):
     method = fitted(conv=conv, **CONVS[conv])
-    for found, graph in zip(
+    for explanation, graph in zip(
         explain(method, some_graphs(), range(4), explainer=explainer, epochs=5),
         some_graphs(),
         strict=True,
     ):
-        assert torch.equal(found.edge_index, coalesce(remove_self_loops(graph.edge_index)[0]))
-        assert found.importance.shape == found.edge_index.shape[1:]
-        assert ((found.importance >= 0) & (found.importance <= 1)).all()
-        ends = found.edge_index.t().tolist()
-        for (one, other), value in zip(ends, found.importance.tolist(), strict=True):
-            assert value == found.by_edge[min(one, other), max(one, other)]
-        if explainer != "gnn" and found.by_edge:
-            assert float(found.importance.max()) == 1
+        assert torch.equal(explanation.edge_index, coalesce(remove_self_loops(graph.edge_index)[0]))
+        assert explanation.importance.shape == explanation.edge_index.shape[1:]
+        assert ((explanation.importance >= 0) & (explanation.importance <= 1)).all()
+        ends = explanation.edge_index.t().tolist()
+        for (one, other), value in zip(ends, explanation.importance.tolist(), strict=True):
+            assert value == explanation.by_edge[min(one, other), max(one, other)]
+        if explainer != "gnn" and explanation.by_edge:
+            assert float(explanation.importance.max()) == 1
 
 
 @every_explainer
@@ -148,24 +150,26 @@ def test_the_seed_decides_and_other_graphs_do_not(explainer):
     method, graphs = fitted(dropout=0.5), some_graphs()
 
     def importance(chosen, seed=0):
-        found = explain(method, graphs, chosen, explainer=explainer, epochs=5, seed=seed)
-        return {each.graph: each.importance for each in found}
+        explanations = explain(method, graphs, chosen, explainer=explainer, epochs=5, seed=seed)
+        return {one.graph: one.importance for one in explanations}
 
     every = importance([0, 1, 2, 3])
-    for found in (importance([3, 2]), importance(torch.tensor([2]))):
-        assert all(torch.equal(value, every[graph]) for graph, value in found.items())
+    for some in (importance([3, 2]), importance(torch.tensor([2]))):
+        assert all(torch.equal(value, every[graph]) for graph, value in some.items())
     assert torch.equal(importance([3], seed=1)[3], every[3]) == (explainer != "gnn")
 
 
 def test_predictions_and_labels_are_those_of_the_method():
     method, data = fitted(), collated(some_graphs())
-    found = explain(method, data, [3, 1, 0], explainer="saliency")
+    explanations = explain(method, data, [3, 1, 0], explainer="saliency")
     chances = method.predict_proba(data)
-    assert [one.graph for one in found] == [3, 1, 0]
-    assert [one.label for one in found] == [1, -1, 1]
-    assert [one.num_nodes for one in found] == [7, 1, 5]
-    assert [one.predicted for one in found] == chances.argmax(1)[[3, 1, 0]].tolist()
-    assert [one.probability for one in found] == pytest.approx(chances.amax(1)[[3, 1, 0]].tolist())
+    assert [one.graph for one in explanations] == [3, 1, 0]
+    assert [one.label for one in explanations] == [1, -1, 1]
+    assert [one.num_nodes for one in explanations] == [7, 1, 5]
+    assert [one.predicted for one in explanations] == chances.argmax(1)[[3, 1, 0]].tolist()
+    assert [one.probability for one in explanations] == pytest.approx(
+        chances.amax(1)[[3, 1, 0]].tolist()
+    )
 
 
 @every_explainer
@@ -174,9 +178,9 @@ def test_a_model_that_reads_no_edge_finds_none_important(explainer):
     with torch.no_grad():
         for parameter in method.network_.parameters():
             parameter.zero_()
-    found = explain(method, some_graphs(), [0, 1], explainer=explainer, epochs=3)
-    assert not any(one.importance.any() for one in found)
-    assert [one.kept() for one in found] == [frozenset(), frozenset()]
+    explanations = explain(method, some_graphs(), [0, 1], explainer=explainer, epochs=3)
+    assert not any(one.importance.any() for one in explanations)
+    assert [one.kept() for one in explanations] == [frozenset(), frozenset()]
 
 
 @pytest.mark.parametrize("loss", ["softmax", "binary"])
@@ -257,7 +261,7 @@ def test_iou_by_chance_is_the_mean_over_all_sets(edges):
             assert iou_by_chance(edges, one, other) == pytest.approx(sum(every) / len(every))
 
 
-def told(*importance, graph=0, predicted=0):
+def explanation_of(*importance, graph=0, predicted=0):
     """An explanation of a path, an importance for each edge."""
     edges = torch.stack([torch.arange(len(importance)), torch.arange(1, len(importance) + 1)])
     return Explanation(
@@ -271,17 +275,17 @@ def told(*importance, graph=0, predicted=0):
 
 
 def test_agreement_by_hand():
-    private = [told(0.2, 0.1, 0.9, 0.0), told(1.0, 0.3, graph=7, predicted=1)]
-    in_the_open = [told(0.5, 0.5, 0.1, 0.1), told(0.0, 0.0, graph=7)]
-    found = agreement(private, in_the_open, again=private)
-    first, second = found.ious
+    private = [explanation_of(0.2, 0.1, 0.9, 0.0), explanation_of(1.0, 0.3, graph=7, predicted=1)]
+    in_the_open = [explanation_of(0.5, 0.5, 0.1, 0.1), explanation_of(0.0, 0.0, graph=7)]
+    compared = agreement(private, in_the_open, again=private)
+    first, second = compared.ious
     assert (first.original_private, first.original_open) == (2 / 4, 2 / 4)
     assert first.private_open == first.again == 1 / 3  # edge 0, which reaches the threshold
     assert (second.original_private, second.original_open, second.private_open) == (1, 0, 0)
     assert (first.same_class, second.same_class) == (1, 0)
-    assert found.mean.private_open == pytest.approx(1 / 6)
-    assert found.mean.same_class == 1 / 2
-    assert found.mean_same_class == first
+    assert compared.mean.private_open == pytest.approx(1 / 6)
+    assert compared.mean.same_class == 1 / 2
+    assert compared.mean_same_class == first
     assert agreement(private[1:], in_the_open[1:]).mean_same_class is None
     assert agreement(private, in_the_open).mean.again is None
     assert agreement(private, in_the_open, threshold=0.6).ious[0].private_open == 0
@@ -289,15 +293,15 @@ def test_agreement_by_hand():
 
 def test_explanations_of_other_graphs_are_refused():
     for one, other in (
-        ([told(0.5)], [told(0.5, graph=1)]),
-        ([told(0.5)], [told(0.5, 0.5)]),
-        ([told(0.5)], []),
+        ([explanation_of(0.5)], [explanation_of(0.5, graph=1)]),
+        ([explanation_of(0.5)], [explanation_of(0.5, 0.5)]),
+        ([explanation_of(0.5)], []),
         ([], []),
     ):
         with pytest.raises(InvalidInputError, match="same graphs"):
             agreement(one, other)
     with pytest.raises(InvalidInputError, match="'threshold'"):
-        agreement([told(0.5)], [told(0.5)], threshold=2)
+        agreement([explanation_of(0.5)], [explanation_of(0.5)], threshold=2)
 
 
 def test_explaining_leaves_pygs_own_layers_as_they_were():

@@ -30,10 +30,10 @@ PATIENCE = 60  # seconds until an answer that does not come is an error
 
 def find_chromium():
     """The path of a Chromium, or a skipped test that says what is missing."""
-    found = next(filter(None, map(shutil.which, NAMES)), None)
-    if found is None:
+    program = next(filter(None, map(shutil.which, NAMES)), None)
+    if program is None:
         pytest.skip(f"no Chromium is installed: none of {', '.join(NAMES)} is on the path")
-    return found
+    return program
 
 
 class Chromium:
@@ -62,7 +62,7 @@ class Chromium:
         self._numbers, self._buffer, self._session = itertools.count(1), b"", None
         self.problems, self.requests, self._loaded = [], [], False
         targets = self.ask("Target.getTargets")["targetInfos"]
-        page = next(each for each in targets if each["type"] == "page")
+        page = next(target for target in targets if target["type"] == "page")
         self._session = self.ask("Target.attachToTarget", targetId=page["targetId"], flatten=True)[
             "sessionId"
         ]

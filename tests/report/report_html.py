@@ -31,18 +31,18 @@ class Element:
         """Elements by tag and attributes; ``class_`` is one of the classes."""
         kind = wanted.pop("class_", None)
         return [
-            each
-            for each in self.every
-            if (tag is None or each.tag == tag)
-            and (kind is None or kind in each.attributes.get("class", "").split())
-            and all(each.attributes.get(key) == value for key, value in wanted.items())
+            element
+            for element in self.every
+            if (tag is None or element.tag == tag)
+            and (kind is None or kind in element.attributes.get("class", "").split())
+            and all(element.attributes.get(key) == value for key, value in wanted.items())
         ]
 
     def one(self, tag=None, **wanted):
         """The only such element."""
-        found = self.all(tag, **wanted)
-        assert len(found) == 1, (tag, wanted, len(found))
-        return found[0]
+        elements = self.all(tag, **wanted)
+        assert len(elements) == 1, (tag, wanted, len(elements))
+        return elements[0]
 
     def table(self):
         """The rows of a table's body, as texts."""
@@ -85,7 +85,7 @@ def parse(text):
     reader = _Reader()
     reader.feed(text)
     reader.close()
-    assert [each.tag for each in reader.open] == ["root"]
+    assert [element.tag for element in reader.open] == ["root"]
     return reader.root
 
 
@@ -93,17 +93,17 @@ def assert_only_our_own(text):
     """One script and one style, both ours; no handler, no address, no style attribute."""
     tree = parse(text)
     policy = tree.one("meta", **{"http-equiv": "Content-Security-Policy"}).attributes["content"]
-    scripts = [each for each in tree.all("script") if each.attributes.get("type") is None]
-    for name, found in (("script", scripts), ("style", tree.all("style"))):
-        assert len(found) == 1
-        (inside,) = found[0].inside
+    scripts = [script for script in tree.all("script") if script.attributes.get("type") is None]
+    for name, elements in (("script", scripts), ("style", tree.all("style"))):
+        assert len(elements) == 1
+        (inside,) = elements[0].inside
         digest = base64.b64encode(hashlib.sha256(inside.encode()).digest()).decode()
         assert f"{name}-src 'sha256-{digest}'" in policy
     assert policy.startswith("default-src 'none'")
     assert "unsafe" not in policy
-    for each in tree.every:
-        assert each.tag not in ("img", "iframe", "link", "object", "embed", "base"), each.tag
-        for name, value in each.attributes.items():
+    for element in tree.every:
+        assert element.tag not in ("img", "iframe", "link", "object", "embed", "base"), element.tag
+        for name, value in element.attributes.items():
             assert not name.startswith("on"), name
             assert name not in ("src", "srcset", "style", "action", "xlink:href"), name
             assert name != "href" or value.startswith("#"), value

@@ -20,9 +20,9 @@ EVERY = ("eight", "one", "void", "parts", "edge", "claimed", "mlp", "gnn")
 
 @pytest.fixture(scope="module")
 def browser(tmp_path_factory):
-    found = Chromium(report_chromium.find_chromium(), tmp_path_factory.mktemp("profile"))
-    yield found
-    found.close()
+    chromium = Chromium(report_chromium.find_chromium(), tmp_path_factory.mktemp("profile"))
+    yield chromium
+    chromium.close()
 
 
 @pytest.fixture(scope="module")

@@ -68,11 +68,11 @@ def test_the_guarantee_on_the_page_is_the_certificates(trained, rendered, name):
     assert bounds["by privacy loss distributions (PLD)"] == round_up(certificate.pld)
     assert bounds["by Rényi divergences (RDP)"] == round_up(certificate.rdp)
     assert bounds["proven: the smaller of the two"] == round_up(epsilon)
-    said = tree.one("section", class_="promise").text
+    text = tree.one("section", class_="promise").text
     for line in (*certificate.public, *certificate.voided_by, *certificate.inference):
-        assert line in said
-    assert certificate.released in said
-    assert certificate.released_to in said
+        assert line in text
+    assert certificate.released in text
+    assert certificate.released_to in text
 
 
 def test_a_claim_stands_beside_what_is_proven(read, rendered):
@@ -163,7 +163,7 @@ def test_the_data_card_has_public_facts_licence_and_citation(read, rendered):
 def test_settings_and_environment_are_all_there(trained, rendered):
     saved = json.loads((trained / "eight" / "settings.json").read_text())
     environment = json.loads((trained / "eight" / "environment.json").read_text())
-    every = (each.pairs() for each in parse(rendered("eight")).all("details"))
+    every = (part.pairs() for part in parse(rendered("eight")).all("details"))
     settings, planned, versions = every
     assert set(settings) == set(saved["settings"])
     assert settings["steps"] == planned["steps"] == "3"
@@ -236,10 +236,10 @@ def test_one_in_so_many_is_no_rarer_than_delta(delta):
 
 def test_the_page_moves_an_even_guess_as_far_as_epsilon_allows(read, rendered):
     epsilon = read("one").epsilon
-    said = parse(rendered("one")).one("section", class_="promise").text
-    assert f"at most {wording.at_most(1 / (1 + math.exp(-epsilon)))}".replace("\xa0", " ") in said
+    text = parse(rendered("one")).one("section", class_="promise").text
+    assert f"at most {wording.at_most(1 / (1 + math.exp(-epsilon)))}".replace("\xa0", " ") in text
     squared = wording.at_most(1 / (1 + math.exp(-2 * epsilon))).replace("\xa0", " ")
-    assert f"factor squared: from 50 % to at most {squared}" in said
+    assert f"factor squared: from 50 % to at most {squared}" in text
     assert "squared" not in parse(rendered("edge")).text  # an edge has no content to guess
 
 
@@ -294,7 +294,7 @@ def test_an_open_run_promises_nothing(rendered):
 def test_runs_are_grouped_by_what_they_protect_with_the_open_ones_in_each(rendered):
     tree = parse(rendered("one", "eight", "edge", "claimed", "void", *OPEN))
     groups = tree.all("section", class_="group")
-    found = [
+    runs = [
         {
             row.attributes["data-run"].rsplit("/", 1)[-1]
             for row in group.all("tr")
@@ -302,20 +302,20 @@ def test_runs_are_grouped_by_what_they_protect_with_the_open_ones_in_each(render
         }
         for group in groups
     ]
-    assert found == [{"one", "eight", "void", *OPEN}, {"edge", "claimed", *OPEN}]
-    anchors = {each.attributes["id"] for each in tree.all("article")}
+    assert runs == [{"one", "eight", "void", *OPEN}, {"edge", "claimed", *OPEN}]
+    anchors = {article.attributes["id"] for article in tree.all("article")}
     links = [link.attributes["href"] for group in groups for link in group.all("a")]
     assert {link.removeprefix("#") for link in links} == anchors
 
 
 def test_the_curve_has_the_proven_points_and_only_those(read, rendered):
     tree = parse(rendered("one", "eight", "void", *OPEN))
-    said = tree.one("desc", id="group-1-curve-desc").text
+    description = tree.one("desc", id="group-1-curve-desc").text
     for name in ("one", "eight"):
         accuracy = f"{100 * read(name).metrics['accuracy']:.1f} %"
-        assert f"{accuracy} at epsilon {round_up(read(name).epsilon)}" in said
-    assert said.count("at epsilon") == 2
-    assert said.count("level at") == 3  # mlp, gnn, the commonest class
+        assert f"{accuracy} at epsilon {round_up(read(name).epsilon)}" in description
+    assert description.count("at epsilon") == 2
+    assert description.count("level at") == 3  # mlp, gnn, the commonest class
     assert not parse(rendered("one", "mlp")).all("desc", id="group-1-curve-desc")
 
 
@@ -323,11 +323,11 @@ def test_what_all_runs_cost_together_is_composed_not_added(read, rendered):
     runs = [read("one"), read("eight"), read("parts")]
     delta = runs[0].certificate.guarantee.delta
     together = account(composed(*(run.certificate.event for run in runs)), delta).epsilon
-    said = parse(rendered("one", "eight", "parts")).one("p", class_="together")
-    assert said.one("strong").text == round_up(together)
-    assert f"add up to {round_up(sum(run.epsilon for run in runs))}" in said.text
+    sentence = parse(rendered("one", "eight", "parts")).one("p", class_="together")
+    assert sentence.one("strong").text == round_up(together)
+    assert f"add up to {round_up(sum(run.epsilon for run in runs))}" in sentence.text
     assert together < sum(run.epsilon for run in runs)
-    assert "together they cost less" in said.text
+    assert "together they cost less" in sentence.text
     assert not parse(rendered("one", "void")).all("p", class_="together")
 
 
@@ -337,8 +337,10 @@ def test_runs_on_the_same_people_are_counted_together_whatever_their_split(read)
     tree = parse(page.render([one, other]))
     delta = one.certificate.guarantee.delta
     together = account(composed(one.certificate.event, other.certificate.event), delta).epsilon
-    said = tree.all("p", class_="together")
-    assert [each.one("strong").text for each in said] == [round_up(together)] * 2  # two tables
+    sentences = tree.all("p", class_="together")
+    assert [sentence.one("strong").text for sentence in sentences] == [
+        round_up(together)
+    ] * 2  # two tables
     elsewhere = replace(other, source={**other.source, "data": "another"})
     assert not parse(page.render([one, elsewhere])).all("p", class_="together")
 
@@ -351,8 +353,8 @@ def test_runs_of_one_account_are_counted_together_whatever_their_encoding(read):
     assert not parse(page.render([one, other])).all("p", class_="together")
     for ledger, name, count in (("study", "people", 3), ("study", "x", 0), ("x", "people", 0)):
         charged = replace(other, ledger=ledger, account=name)
-        said = parse(page.render([one, charged, third])).all("p", class_="together")
-        texts = [each.text for each in said]
+        sentences = parse(page.render([one, charged, third])).all("p", class_="together")
+        texts = [sentence.text for sentence in sentences]
         assert sum(f"all {count} runs" in text for text in texts) == (2 if count else 0)
         assert any("charged to the same account" in text for text in texts) == bool(count)
 
@@ -368,9 +370,11 @@ def test_settings_that_plan_other_steps_than_were_charged_are_refused(copied, st
 def priced(run, path, *events):
     """The same run, had it been charged for these events."""
     delta = run.certificate.guarantee.delta
-    charges = [Charge(paid_for=f"part {number}", event=each) for number, each in enumerate(events)]
+    charges = [
+        Charge(paid_for=f"part {number}", event=event) for number, event in enumerate(events)
+    ]
     certificate = certify(charges, unit="node", delta=delta, released="model weights")
-    alone = tuple(account(each, delta).epsilon for each in events)
+    alone = tuple(account(event, delta).epsilon for event in events)
     return replace(run, path=path, certificate=certificate, alone=alone)
 
 
@@ -385,10 +389,10 @@ def test_runs_on_a_secret_sample_and_runs_with_rdp_alone_are_composed_too(read):
     )
     for event in others:
         other = priced(read("one"), "other", event)
-        said = parse(page.render([plain, other])).one("p", class_="together")
+        sentence = parse(page.render([plain, other])).one("p", class_="together")
         delta = plain.certificate.guarantee.delta
         together = composing.together([gaussian, event], delta).epsilon
-        assert said.one("strong").text == round_up(together)
+        assert sentence.one("strong").text == round_up(together)
         assert together < plain.epsilon + other.epsilon
 
 
@@ -416,10 +420,10 @@ def test_promises_under_different_public_degrees_are_not_composed(read):
 
     tree = parse(page.render([under("a", 5), under("b", 1000)]))
     assert not tree.all("p", class_="together")
-    said = [group.text for group in tree.all("section", class_="group")]
-    assert len(said) == 2
-    assert "at most 5 lists" in said[0]
-    assert "at most 1,000 lists" in said[1]
+    texts = [group.text for group in tree.all("section", class_="group")]
+    assert len(texts) == 2
+    assert "at most 5 lists" in texts[0]
+    assert "at most 1,000 lists" in texts[1]
     assert parse(page.render([under("a", 5), under("b", 5)])).one("p", class_="together")
 
 
@@ -435,7 +439,7 @@ def test_records_that_were_declared_public_are_named_first_and_set_a_run_apart(r
     assert text.index("What is protected") < text.index(line) < text.index("Two worlds")
     tree = parse(page.render([run, declared]))
     assert not tree.all("p", class_="together")  # the promises are not the same one's
-    assert sum("Not protected" in each.text for each in tree.all("section", class_="group")) == 1
+    assert sum("Not protected" in group.text for group in tree.all("section", class_="group")) == 1
     assert not parse(page.render([run])).all("strong", class_="unprotected")
 
 
@@ -505,8 +509,8 @@ def hostile(copied, tmp_path):
     change(
         "environment.json", lambda c: c.update(system=HOSTILE[0], versions={HOSTILE[2]: HOSTILE[1]})
     )
-    told = attack(attack=HOSTILE[0], note=HOSTILE[2] + "\u202egnp.exe")
-    (directory / "audit.json").write_text(json.dumps(told))
+    audit = attack(attack=HOSTILE[0], note=HOSTILE[2] + "\u202egnp.exe")
+    (directory / "audit.json").write_text(json.dumps(audit))
     return directory
 
 
@@ -566,8 +570,8 @@ CASES = [
 def test_a_damaged_run_is_one_line(copied, trained, refused, tmp_path, file, damage):
     directory, _ = copied("one")
     DAMAGE[damage](directory / file, trained / "edge" / file)
-    said = refused("report", directory, "--out", tmp_path / "page.html")
-    assert str(directory) in said
+    message = refused("report", directory, "--out", tmp_path / "page.html")
+    assert str(directory) in message
     assert not (tmp_path / "page.html").exists()
 
 
@@ -606,7 +610,7 @@ def scrambled(rng, value):
     if isinstance(value, dict) and value and rng.random() < 0.8:
         key = rng.choice(list(value))
         if rng.random() < 0.15:
-            return {each: inside for each, inside in value.items() if each != key}
+            return {name: inside for name, inside in value.items() if name != key}
         return {**value, key: scrambled(rng, value[key])}
     if isinstance(value, list) and value and rng.random() < 0.8:
         place = rng.randrange(len(value))
@@ -663,11 +667,11 @@ def test_what_is_no_finished_run_is_one_line(refused, tmp_path, copied):
 
 def test_the_command_writes_the_page_and_says_what_is_in_it(trained, run, tmp_path, read):
     out = tmp_path / "page.html"
-    code, said, err = run("report", trained / "one", trained / "void", "--out", out, "--json")
+    code, printed, err = run("report", trained / "one", trained / "void", "--out", out, "--json")
     assert (code, err) == (0, "")
-    result = json.loads(said)
-    assert [each["guarantee"] for each in result["runs"]] == ["proven", "void"]
-    assert [each["epsilon"] for each in result["runs"]] == [read("one").epsilon, "inf"]
+    result = json.loads(printed)
+    assert [row["guarantee"] for row in result["runs"]] == ["proven", "void"]
+    assert [row["epsilon"] for row in result["runs"]] == [read("one").epsilon, "inf"]
     assert result["note"] == page.OUTSIDE
     assert out.read_text() == page.render([read("one"), read("void")])
 
@@ -683,9 +687,9 @@ def test_a_page_that_is_there_is_kept_without_force(trained, run, refused, tmp_p
 
 @pytest.mark.parametrize("out", ["page.pdf", "page", "no/such/folder/page.html"])
 def test_a_page_that_cannot_be_is_refused_before_anything_is_read(refused, tmp_path, out):
-    said = refused("report", tmp_path / "nowhere", "--out", tmp_path / out)
-    assert out.partition("/")[0] in said
-    assert "nowhere" not in said
+    message = refused("report", tmp_path / "nowhere", "--out", tmp_path / out)
+    assert out.partition("/")[0] in message
+    assert "nowhere" not in message
 
 
 def test_the_same_run_twice_is_refused(refused, trained, tmp_path):

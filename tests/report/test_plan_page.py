@@ -33,11 +33,11 @@ def page(run, tmp_path):
     def call(method, options=""):
         out = tmp_path / "plan.html"
         line = f"plan {method} {SIZES} --epsilon 4 {options} --html {out} --force --json"
-        code, said, err = run(line)
+        code, printed, err = run(line)
         assert (code, err) == (0, "")
         tree = assert_only_our_own(out.read_text())
         (data,) = tree.one("script", id="grid").inside
-        return tree, json.loads(data), json.loads(said)
+        return tree, json.loads(data), json.loads(printed)
 
     return call
 
@@ -60,7 +60,7 @@ def at(grid, places):
 )
 def test_the_page_begins_with_what_the_command_says(page, run, few, method, options):
     few("epsilon", "sender_cap")
-    tree, grid, said = page(method, options)
+    tree, grid, answer = page(method, options)
     shown = tree.one(id="rows").pairs()
     code, printed, _ = run(f"plan {method} {SIZES} --epsilon 4 {options}")
     assert code == 0
@@ -70,12 +70,12 @@ def test_the_page_begins_with_what_the_command_says(page, run, few, method, opti
     for name, text in shown.items():
         assert name in extra or f"{name} {text}" in printed
     first = at(grid, grid["asked"])
-    assert first["noise"] == said["noise_multiplier"]
-    assert first["epsilon"] == round_up(said["epsilon"])
-    assert tree.one(id="headline").text == f"ε = {round_up(said['epsilon'])}"
+    assert first["noise"] == answer["noise_multiplier"]
+    assert first["epsilon"] == round_up(answer["epsilon"])
+    assert tree.one(id="headline").text == f"ε = {round_up(answer['epsilon'])}"
     assert [tuple(row) for row in first["rows"]] == list(shown.items())
-    if "signal_to_noise" in said:
-        assert first["measure"] == f"{said['signal_to_noise']:.3g}"
+    if "signal_to_noise" in answer:
+        assert first["measure"] == f"{answer['signal_to_noise']:.3g}"
 
 
 def test_every_point_is_a_plan_of_its_own(page, few):
@@ -158,8 +158,8 @@ def test_a_plan_that_is_refused_keeps_its_place_and_says_why(monkeypatch, page):
 
 def test_a_plan_without_a_guarantee_shows_none(few, page):
     few("epsilon")
-    tree, grid, said = page("dp-gnn", "--set paper=true --set steps=3 --set sample_rate=0.1")
-    assert said["epsilon"] == "inf"
+    tree, grid, answer = page("dp-gnn", "--set paper=true --set steps=3 --set sample_rate=0.1")
+    assert answer["epsilon"] == "inf"
     assert all(point["epsilon"] is None for point in grid["points"])
     assert tree.one(id="headline").text == "No guarantee"
     assert "ε =" not in tree.text.split("All plans")[1].split("{")[0]
@@ -171,8 +171,8 @@ def test_the_other_way_round_needs_one_release_only(page, few):
     few("epsilon")
     several = page("gap", "--set steps=3 --set sample_rate=1.0")[0]
     assert not several.all(id="noise")
-    tree, grid, said = page("gap", "--set unit=edge")
-    assert float(tree.one(id="noise").attributes["value"]) >= said["noise_multiplier"]
+    tree, grid, answer = page("gap", "--set unit=edge")
+    assert float(tree.one(id="noise").attributes["value"]) >= answer["noise_multiplier"]
     # What the script rests on: more noise, less epsilon.
     noises = [point["noise"] for point in grid["points"]]
     assert noises == sorted(noises, reverse=True)

@@ -87,17 +87,17 @@ def of_classes(*sizes):
 
 def test_hard_cases_are_a_table_and_bars(tmp_path):
     pytest.importorskip("matplotlib")
-    found = of_classes(1003, 40)
-    text = plots.hard_cases(found, tmp_path / "a.svg", "social", ["red", "b" * 40]).read_text()
+    cases = of_classes(1003, 40)
+    text = plots.hard_cases(cases, tmp_path / "a.svg", "social", ["red", "b" * 40]).read_text()
     # Four of 1,043 nodes for both; 3 runs on the private side; a long name is cut.
     for words in ("social", "1,037", "0.4 %", "private (3 runs)", "open (1 run)", "red (1,003)"):
         assert f"<!-- {words} -->" in text, words
     assert f"<!-- {'b' * 23}… (40) -->" in text
     assert "<!-- class (test records) -->" in text
     assert "<!-- only private wrong -->" in text
-    numbered = plots.hard_cases(found, tmp_path / "b.svg").read_text()
+    numbered = plots.hard_cases(cases, tmp_path / "b.svg").read_text()
     assert "<!-- 1 (40) -->" in numbered
-    png = plots.hard_cases(found, tmp_path / "c.png", "social")
+    png = plots.hard_cases(cases, tmp_path / "c.png", "social")
     assert png.read_bytes().startswith(b"\x89PNG")
 
 
@@ -132,10 +132,10 @@ def test_explanations_are_drawn_side_by_side(tmp_path):
     pytest.importorskip("matplotlib")
     private = [explained(3, 0.9, 0.9, 0.1, 0.1), explained(8, 0.5, 0.5, 0.5, label=-1)]
     in_the_open = [explained(3, 0.9, 0.1, 0.9, 0.1, predicted=0), explained(8, 0.5, 0.5, 0.5)]
-    found = agreement(private, in_the_open)
+    compared = agreement(private, in_the_open)
     names = ["red", "b" * 40]
     text = plots.explanations(
-        found, tmp_path / "a.svg", "rings", sides=("dp", "gnn"), names=names
+        compared, tmp_path / "a.svg", "rings", sides=("dp", "gnn"), names=names
     ).read_text()
     cut = "b" * 23 + "…"
     for words in (
@@ -145,7 +145,7 @@ def test_explanations_are_drawn_side_by_side(tmp_path):
         "kept by both", "kept by this model alone", "kept by neither",
     ):  # fmt: skip
         assert f"<!-- {words} -->" in text, words
-    first = plots.explanations(found, tmp_path / "b.svg", most=1).read_text()
+    first = plots.explanations(compared, tmp_path / "b.svg", most=1).read_text()
     assert "graph 3" in first
     assert "graph 8" not in first
 
