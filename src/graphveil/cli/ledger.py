@@ -14,7 +14,7 @@ from graphveil._inputs import read_text
 from graphveil.cli._shared import figure, force_option, json_option, show
 
 if TYPE_CHECKING:
-    from graphveil.privacy.ledger_state import Account, Book
+    from graphveil.privacy.ledger_state import Account, LedgerState
 
 _path = click.argument("path")
 
@@ -97,7 +97,7 @@ def show_(path: str, account: str | None, as_json: bool) -> None:
     show(result, as_json, f"Ledger {path}", [*rows, *_chain_rows(book)])
 
 
-def _dates(book: Book) -> dict[str, str]:
+def _dates(book: LedgerState) -> dict[str, str]:
     """When each reservation was first made."""
     bodies = [json.loads(text) for text, _ in reversed(book.entries)]
     return {each["id"]: each.get("at", "") for each in bodies if each["kind"] == "reserve"}
@@ -144,12 +144,12 @@ def _priced(account: Account, dates: dict[str, str]) -> dict[str, Any]:
 
 
 def _account_rows(account: Account, cost: dict[str, Any]) -> list[tuple[str, str]]:
-    from graphveil.privacy.ledger import in_percent, rounded_down
+    from graphveil.privacy.ledger import percent, round_down
 
     unit = cost["unit"] or "whatever the first run protects"
     unit += "" if cost["relation"] is None else f" ({cost['relation']})"
     spent = f"epsilon {figure(cost['spent'])}, by composition"
-    used = f"{in_percent(cost['used'])} of the budget, however runs were chosen by others' results"
+    used = f"{percent(cost['used'])} of the budget, however runs were chosen by others' results"
     count = len(cost["charges"])
     alone = f"{count} charge{'' if count == 1 else 's'}, each priced by itself"
     rows = [
@@ -158,7 +158,7 @@ def _account_rows(account: Account, cost: dict[str, Any]) -> list[tuple[str, str
         ("spent", spent),
         ("used", used + ("; OVERDRAWN" if cost["overdrawn"] else "")),
         ("plain sum", f"epsilon {figure(cost['sum_of_epsilons'])}, of {alone}"),
-        ("left", f"epsilon {rounded_down(cost['left'])}, for one Gaussian release"),
+        ("left", f"epsilon {round_down(cost['left'])}, for one Gaussian release"),
         ("unit", unit),
         ("who", _who(account)),
         *([] if cost["versions"] else [("data", "none seen yet")]),
@@ -270,9 +270,9 @@ def import_(path: str, exported: str, as_json: bool) -> None:
     show({"ledger": path, **_chain(book)}, as_json, f"Ledger {path}", _chain_rows(book))
 
 
-def _chain(book: Book) -> dict[str, Any]:
+def _chain(book: LedgerState) -> dict[str, Any]:
     return {"entries": len(book.entries), "head": book.head}
 
 
-def _chain_rows(book: Book) -> list[tuple[str, str]]:
+def _chain_rows(book: LedgerState) -> list[tuple[str, str]]:
     return [("entries", str(len(book.entries))), ("head", book.head)]

@@ -19,7 +19,7 @@ from graphveil.methods import Facts, Method
 from graphveil.methods.private import PrivateMethod
 from graphveil.privacy.accounting import account
 from graphveil.privacy.guarantee import Certificate
-from graphveil.privacy.ledger_state import releases
+from graphveil.privacy.ledger_state import count_releases
 from graphveil.runs.files import read_json, reading
 
 AUDIT_FORMAT = 1
@@ -193,10 +193,10 @@ def _priced_again(method: Method) -> Certificate:
 def _check_planned(method: Method) -> None:
     """Refuse settings that plan another number of releases than the run was charged for."""
     planned = method.plan_.charges
-    found = releases(method.charges_[: len(planned)])
-    if found != releases(planned):
+    found = count_releases(method.charges_[: len(planned)])
+    if found != count_releases(planned):
         raise ValueError(
-            f"its settings plan {releases(planned):g} releases, and events.json charges for "
+            f"its settings plan {count_releases(planned):g} releases, and events.json charges for "
             f"{found:g}"
         )
 
