@@ -509,16 +509,23 @@ def other_sqlite(path):
         connection.execute("CREATE TABLE entries (seq, body, previous, hash)")
 
 
+def other_sqlite_with_a_log(path):
+    other_sqlite(path)
+    with contextlib.closing(sqlite3.connect(path)) as connection:
+        connection.execute("PRAGMA journal_mode = WAL")
+
+
 @pytest.mark.parametrize(
     "make",
     [
         other_sqlite,
+        other_sqlite_with_a_log,
         lambda path: path.write_bytes(b"hello, this is no ledger at all" * 100),
         lambda path: path.write_bytes(os.urandom(5000)),
         lambda path: path.mkdir(),
         lambda path: None,
     ],
-    ids=["sqlite", "text", "noise", "directory", "missing"],
+    ids=["sqlite", "log", "text", "noise", "directory", "missing"],
 )
 def test_another_kind_of_file_is_one_clear_line_and_left_alone(make, tmp_path):
     path = tmp_path / "study.ledger"

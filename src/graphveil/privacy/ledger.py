@@ -481,6 +481,11 @@ class Ledger:
                 tables = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
                 if kind != _APPLICATION and not (create and kind == tables == 0):
                     raise sqlite3.DatabaseError("it is another kind of file than a ledger")
+                # An earlier version's write-ahead log stays, and does no harm, while one uses it.
+                with contextlib.suppress(sqlite3.OperationalError):
+                    connection.execute("PRAGMA journal_mode = DELETE")
+                # EXTRA: that the journal is gone, which is what commits, is on disk as well.
+                connection.execute("PRAGMA synchronous = EXTRA")
                 if half_written:  # a journal that was damaged may have put back other pages
                     _check_pages(connection)
                 yield connection
@@ -519,11 +524,6 @@ def _connect(place: str) -> sqlite3.Connection:
     connection = sqlite3.connect(place, uri=True, timeout=_PATIENCE, isolation_level=None)
     try:
         connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
-        # Earlier versions had a write-ahead log. It stays, and does no harm, while one has it open.
-        with contextlib.suppress(sqlite3.OperationalError):
-            connection.execute("PRAGMA journal_mode = DELETE")
-        # EXTRA: that the journal is gone, which is what commits, is on disk as well.
-        connection.execute("PRAGMA synchronous = EXTRA")
     except BaseException:
         connection.close()
         raise
