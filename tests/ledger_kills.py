@@ -140,31 +140,31 @@ def main(folder, kills, seed):
             settled = ledger.read().reservation(runs.charged_to(directory)["reservation"])
             assert settled.settled == tuple(runs.read(directory).charges_)
             number += 1
-    book = ledger.verify()
-    for account in book.accounts.values():
+    state = ledger.verify()
+    for account in state.accounts.values():
         assert account.spent() <= account.epsilon
-    counts["entries"], counts["accounts"] = len(book.entries), len(book.accounts)
+    counts["entries"], counts["accounts"] = len(state.entries), len(state.accounts)
     print(json.dumps(counts))
 
 
 def check(ledger, directory, before, begun_by, counts):
     """What must hold whenever anything was killed."""
-    book = ledger.read()  # the chain holds, and every entry fits those before it
-    assert book.entries[: len(before)] == before  # none was lost
+    state = ledger.read()  # the chain holds, and every entry fits those before it
+    assert state.entries[: len(before)] == before  # none was lost
     noted = runs.charged_to(directory) if directory.exists() else None
     if noted is not None:
         id, steps = noted["reservation"], steps_noted(directory)
         if steps:
             begun_by[id] = max(steps, begun_by.get(id, 0))
             counts["killed in training"] += 1
-        elif book.reservation(id) is None:
+        elif state.reservation(id) is None:
             counts["killed before the reservation"] += 1
     for id, steps in begun_by.items():  # also those that were forced away
-        assert steps_charged(book.reservation(id)) >= steps, (id, steps)
-    for account in book.accounts.values():
+        assert steps_charged(state.reservation(id)) >= steps, (id, steps)
+    for account in state.accounts.values():
         for each in account.charged:
             assert steps_charged(each) <= STEPS, "a run cannot take more than it planned"
-    return book.entries
+    return state.entries
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ from graphveil.grads.step import PrivateStep
 from graphveil.mechanisms import Gaussian
 from graphveil.methods import GAP, Facts, LateGraph, private
 from graphveil.privacy.ledger import Ledger
-from graphveil.privacy.ledger_state import canonical, chained, charges_to_json, releases
+from graphveil.privacy.ledger_state import canonical, charges_to_json, count_releases, entry_hash
 from graphveil.runs.charging import Spending, begun
 from graphveil.tuning import Tuning, search, values_of
 from ledger_cases import DATA, DELTA, Crash, Given, crash, method, people, train
@@ -119,7 +119,7 @@ def test_files_that_are_gone_give_nothing_back(killed, source, ledger, released,
     train(killed, source, ledger, long(), force=True)
     charged = people(ledger).charged
     assert len(charged) == 2
-    assert sum(releases(each.charges) for each in charged) == 2 * STEPS >= len(released)
+    assert sum(count_releases(each.charges) for each in charged) == 2 * STEPS >= len(released)
     ledger.verify()
 
 
@@ -129,14 +129,14 @@ def test_files_that_are_gone_take_no_step_twice(killed, source, ledger, released
     DAMAGE[damage](killed)
     if damage == "all counts forgotten":
         made = train(killed, source, ledger, long(), resume=True)
-        assert releases(made.charges_) == STEPS
+        assert count_releases(made.charges_) == STEPS
     else:
         with pytest.raises(InvalidInputError) as refused:
             train(killed, source, ledger, long(), resume=True)
         assert "\n" not in str(refused.value)
     assert len(released) <= STEPS
     (charged,) = people(ledger).charged
-    assert releases(charged.charges) == STEPS
+    assert count_releases(charged.charges) == STEPS
 
 
 def test_a_checkpoint_put_back_from_a_copy_takes_no_step_twice(
@@ -160,7 +160,7 @@ def test_a_checkpoint_put_back_from_a_copy_takes_no_step_twice(
     remove(tmp_path / "run", "checkpoint")
     shutil.copytree(tmp_path / "copy", tmp_path / "run" / "checkpoint")
     made = train(tmp_path / "run", source, ledger, long(), resume=True)
-    assert len(released) == STEPS == releases(made.charges_)
+    assert len(released) == STEPS == count_releases(made.charges_)
 
 
 @pytest.mark.parametrize("charged", [True, False])
@@ -269,7 +269,7 @@ def test_a_run_stops_when_a_copy_of_it_has_gone_on(tmp_path, source, ledger, rel
     assert len(released) == STEPS
     assert runs.state(tmp_path / "copy") == "finished"
     assert runs.state(tmp_path / "run") == "unfinished"
-    assert releases(people(ledger).charged[0].settled) == STEPS
+    assert count_releases(people(ledger).charged[0].settled) == STEPS
 
 
 def test_what_is_settled_elsewhere_while_a_run_is_measured_is_not_finished(
@@ -302,7 +302,7 @@ def test_events_json_does_not_lower_a_settlement(tmp_path, source, ledger, monke
         (tmp_path / "run" / "checkpoint" / "steps").write_bytes(b"..")
     with pytest.raises(InvalidInputError, match="12"):
         train(tmp_path / "run", source, ledger, long(), resume=True)
-    assert releases(people(ledger).charged[0].charges) == STEPS
+    assert count_releases(people(ledger).charged[0].charges) == STEPS
     content["charges"][0]["event"]["count"] = STEPS
     place.write_text(json.dumps(content))
     (tmp_path / "run" / "checkpoint" / "steps").write_bytes(b"." * STEPS)
@@ -394,7 +394,7 @@ def test_the_ledger_hears_of_a_long_run_in_hundredths(tmp_path, source, ledger, 
     id = runs.charged_to(tmp_path / "run")["reservation"]
     assert ledger.read().progress[id] == {"checkpoint": 102}
     made = train(tmp_path / "run", source, ledger, method(2.0, steps=steps), resume=True)
-    assert releases(made.charges_) == steps
+    assert count_releases(made.charges_) == steps
 
 
 # --- predictions, and versions of the data --------------------------------------------------------
@@ -483,7 +483,7 @@ def forged(ledger, id, charges, kind="settle"):
     """Append an entry as somebody can who writes to the file; the chain fits."""
     book = ledger.read()
     text = canonical({"kind": kind, "id": id, "charges": charges_to_json(charges)})
-    row = (len(book.entries) + 1, text, book.head, chained(book.head, text))
+    row = (len(book.entries) + 1, text, book.head, entry_hash(book.head, text))
     with contextlib.closing(sqlite3.connect(ledger.path)) as connection, connection:
         connection.execute("INSERT INTO entries VALUES (?, ?, ?, ?)", row)
 

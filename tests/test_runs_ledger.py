@@ -31,7 +31,7 @@ from graphveil.methods import (
 from graphveil.privacy.accounting import account
 from graphveil.privacy.events import composed
 from graphveil.privacy.ledger import Ledger
-from graphveil.privacy.ledger_state import keyed
+from graphveil.privacy.ledger_state import keyed_hash
 from graphveil.runs.charging import _largest, fingerprint_of, promise_of
 from ledger_cases import DATA, DELTA, Crash, Given, crash, method, people, train
 
@@ -68,7 +68,7 @@ def test_a_run_is_charged_what_its_certificate_says(tmp_path, source, ledger):
         == tuple(made.charges_)
         == runs.read(tmp_path / "run").certificate_.charges
     )
-    assert reservation.fingerprint == fingerprint_of(DATA, ledger.read().digest())
+    assert reservation.fingerprint == fingerprint_of(DATA, ledger.read().fingerprint_hash())
     assert reservation.facts["num_nodes"] == 60
     assert noted["ledger"] == str(ledger.path)
     assert runs.state(tmp_path / "run") == "finished"
@@ -163,7 +163,7 @@ def test_the_same_data_is_the_same_under_another_split_and_order_of_edges():
     turned.edge_index = DATA.edge_index.flip(1)
 
     def hashed(data, key="key"):
-        return fingerprint_of(data, keyed(key))
+        return fingerprint_of(data, keyed_hash(key))
 
     assert hashed(split) == hashed(DATA) == hashed(turned)
     assert hashed(DATA, "other") != hashed(DATA)

@@ -109,7 +109,8 @@ def check_zip(path: Path, most: int, way_out: str) -> None:
     """Refuse an archive whose members unpack to too much; they never give more than they say."""
     if zipfile.is_zipfile(path):
         with zipfile.ZipFile(path) as archive:
-            check_unpacked(path, sum(each.file_size for each in archive.infolist()), most, way_out)
+            size = sum(member.file_size for member in archive.infolist())
+            check_unpacked(path, size, most, way_out)
 
 
 class Unpacked(io.RawIOBase):
@@ -126,11 +127,11 @@ class Unpacked(io.RawIOBase):
 
     def readinto(self, buffer: Any) -> int:
         """As of any stream."""
-        found = self._stream.read(len(buffer))
-        buffer[: len(found)] = found
-        self._size += len(found)
+        content = self._stream.read(len(buffer))
+        buffer[: len(content)] = content
+        self._size += len(content)
         check_unpacked(self._path, self._size, self._most, self._way_out)
-        return len(found)
+        return len(content)
 
     def close(self) -> None:
         """Close both."""
@@ -160,10 +161,10 @@ def toml_of(text: str) -> dict[str, Any]:
 def toml_value(text: str) -> Any:
     """A value as TOML reads it, or else the word itself."""
     try:
-        found = toml_of(f"value = {text.strip()}")
+        table = toml_of(f"value = {text.strip()}")
     except ValueError:
         return text.strip()
-    return found["value"] if set(found) == {"value"} else text.strip()
+    return table["value"] if set(table) == {"value"} else text.strip()
 
 
 @contextlib.contextmanager
@@ -184,14 +185,14 @@ def plain(value: Any) -> Any:
     level = [value]
     for _ in range(_DEPTH):
         inner: list[Any] = []
-        for each in level:
-            if isinstance(each, dict):
-                inner += [*each.keys(), *each.values()]
-            elif isinstance(each, list):
-                inner += each
-            elif isinstance(each, int) and abs(each) >= 10**_DIGITS:
+        for item in level:
+            if isinstance(item, dict):
+                inner += [*item.keys(), *item.values()]
+            elif isinstance(item, list):
+                inner += item
+            elif isinstance(item, int) and abs(item) >= 10**_DIGITS:
                 raise InvalidInputError(_LONG)
-            elif isinstance(each, str) and "\0" in each:
+            elif isinstance(item, str) and "\0" in item:
                 raise InvalidInputError("it has a text with a NUL character")
         if not inner:
             return value

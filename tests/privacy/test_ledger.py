@@ -17,8 +17,8 @@ from graphveil._errors import BudgetError, InvalidInputError, UnprovenError
 from graphveil.privacy.accounting import account
 from graphveil.privacy.events import composed, repeated
 from graphveil.privacy.guarantee import Charge
-from graphveil.privacy.ledger import Ledger, rounded_down
-from graphveil.privacy.ledger_state import Account, Promise, canonical, chained
+from graphveil.privacy.ledger import Ledger, round_down
+from graphveil.privacy.ledger_state import Account, Promise, canonical, entry_hash
 
 NODE, GRAPH = Promise(unit="node"), Promise(unit="graph")
 
@@ -96,7 +96,7 @@ def test_over_budget_is_refused_with_what_is_spent_left_and_would_fit(ledger):
     assert "epsilon 3 at delta 1e-05" in said
     assert "1.994 is spent (66.5 % of the budget)" in said
     left = people(ledger).left()
-    assert f"left is epsilon {rounded_down(left)}" in said
+    assert f"left is epsilon {round_down(left)}" in said
     assert said.endswith(f"True, {left:g}")
     assert ledger.read().head == before
 
@@ -341,7 +341,7 @@ def rewritten(path, change):
     rows, before, made = change([json.loads(row[1]) for row in entries_of(path)]), "0" * 64, []
     for number, body in enumerate(rows, 1):
         text = body if isinstance(body, str) else canonical(body)
-        made.append((number, text, before, chained(before, text)))
+        made.append((number, text, before, entry_hash(before, text)))
         before = made[-1][3]
     with contextlib.closing(sqlite3.connect(path)) as connection, connection:
         connection.execute("DROP TRIGGER no_delete")
@@ -509,16 +509,23 @@ def other_sqlite(path):
         connection.execute("CREATE TABLE entries (seq, body, previous, hash)")
 
 
+def other_sqlite_with_a_log(path):
+    other_sqlite(path)
+    with contextlib.closing(sqlite3.connect(path)) as connection:
+        connection.execute("PRAGMA journal_mode = WAL")
+
+
 @pytest.mark.parametrize(
     "make",
     [
         other_sqlite,
+        other_sqlite_with_a_log,
         lambda path: path.write_bytes(b"hello, this is no ledger at all" * 100),
         lambda path: path.write_bytes(os.urandom(5000)),
         lambda path: path.mkdir(),
         lambda path: None,
     ],
-    ids=["sqlite", "text", "noise", "directory", "missing"],
+    ids=["sqlite", "log", "text", "noise", "directory", "missing"],
 )
 def test_another_kind_of_file_is_one_clear_line_and_left_alone(make, tmp_path):
     path = tmp_path / "study.ledger"
@@ -683,6 +690,6 @@ def test_readers_that_all_meet_what_a_kill_left_all_read_the_same(used, tmp_path
 
 
 def test_what_is_left_is_rounded_down():
-    assert [rounded_down(value) for value in (0.0, -1.0, 0.01239, 2.4199, 12345.0)] == [
+    assert [round_down(value) for value in (0.0, -1.0, 0.01239, 2.4199, 12345.0)] == [
         "0", "0", "0.0123", "2.41", "1.23e+04",
     ]  # fmt: skip

@@ -17,12 +17,12 @@ from graphveil.privacy.events import composed, repeated
 from graphveil.privacy.guarantee import Charge
 from graphveil.privacy.ledger import Ledger
 from graphveil.privacy.ledger_state import (
-    NOTHING,
+    NO_HASH,
     Promise,
     canonical,
-    chained,
     charges_to_json,
-    releases,
+    count_releases,
+    entry_hash,
 )
 
 NODE = Promise(unit="node")
@@ -108,7 +108,7 @@ def test_a_run_does_not_settle_to_less_than_it_noted(ledger, tmp_path):
     ],
 )
 def test_releases_are_counted_in_every_part(event, count):
-    assert releases([Charge(paid_for="a test", event=event)]) == count
+    assert count_releases([Charge(paid_for="a test", event=event)]) == count
 
 
 # --- people, not bytes ----------------------------------------------------------------------------
@@ -203,7 +203,7 @@ def test_fingerprints_are_keyed_with_a_secret_of_each_ledger(ledger, tmp_path):
     other.open("people", 3.0, 1e-5)
 
     def fingerprint(found):
-        digest = found.read().digest()
+        digest = found.read().fingerprint_hash()
         digest.update(b"somebody's row")
         return digest.hexdigest()
 
@@ -235,10 +235,10 @@ def first_format(tmp_path):
         connection.execute(f"PRAGMA application_id = {ledgers._APPLICATION}")
         for statement in ledgers._SCHEMA:
             connection.execute(statement)
-        before = NOTHING
+        before = NO_HASH
         for number, body in enumerate(bodies, 1):
             text = canonical(body)
-            row = (number, text, before, chained(before, text))
+            row = (number, text, before, entry_hash(before, text))
             connection.execute("INSERT INTO entries VALUES (?, ?, ?, ?)", row)
             before = row[3]
     return Ledger(path)
@@ -246,9 +246,9 @@ def first_format(tmp_path):
 
 def test_a_ledger_of_the_first_format_is_read_as_it_is(first_format):
     before = first_format.path.read_bytes()
-    book = first_format.verify()
-    assert [each.id for each in book.account("people").waiting] == ["left"]
-    digest = book.digest()
+    state = first_format.verify()
+    assert [each.id for each in state.account("people").waiting] == ["left"]
+    digest = state.fingerprint_hash()
     digest.update(b"data")
     assert digest.hexdigest() == hashlib.sha256(b"5" * 32 + b"data").hexdigest()
     assert first_format.path.read_bytes() == before
@@ -259,8 +259,8 @@ def test_a_ledger_of_the_first_format_goes_on_in_the_new_one(first_format):
     reserve(first_format, "new")
     kinds = [json.loads(text)["kind"] for text, _ in first_format.read().entries]
     assert kinds[5:] == ["format", "reserve"]
-    book = first_format.verify()
-    assert {id: book.reservation(id).begun for id in ("done", "left", "new")} == {
+    state = first_format.verify()
+    assert {id: state.reservation(id).begun for id in ("done", "left", "new")} == {
         "done": False,
         "left": True,
         "new": False,
@@ -278,11 +278,24 @@ def test_a_ledger_of_the_first_format_goes_on_in_the_new_one(first_format):
     assert again.verify() == first_format.read()
 
 
+@pytest.mark.parametrize("purpose", ["training, dp-mlp", "a noisy prediction"])
+def test_a_noisy_prediction_is_told_by_a_field_and_in_old_entries_by_its_purpose(ledger, purpose):
+    old = purpose == "a noisy prediction"  # as it was written before there was a field
+    ledger.reserve("old", "people", charges(2), NODE, purpose=purpose)
+    ledger.reserve("new", "people", charges(2), NODE, purpose="in other words", prediction=True)
+    state = ledger.verify()
+    assert state.reservation("old").prediction is old
+    assert state.reservation("new").prediction is True
+    entries = len(state.entries)
+    ledger.reserve("old", "people", charges(2), NODE, purpose=purpose, prediction=old)
+    assert len(ledger.read().entries) == entries  # the same reservation, though it says more
+
+
 def written(ledger, id, listed):
     """Append a settlement as somebody can who writes to the file; the chain fits."""
-    book = ledger.read()
+    state = ledger.read()
     text = canonical({"kind": "settle", "id": id, "charges": charges_to_json(listed)})
-    row = (len(book.entries) + 1, text, book.head, chained(book.head, text))
+    row = (len(state.entries) + 1, text, state.head, entry_hash(state.head, text))
     with closing(sqlite3.connect(ledger.path)) as connection, connection:
         connection.execute("INSERT INTO entries VALUES (?, ?, ?, ?)", row)
 
@@ -319,7 +332,7 @@ def test_what_was_reserved_may_be_settled_in_parts_and_to_more(ledger):
         parts = [Charge(paid_for="one", event=DEAR), Charge(paid_for="two", event=CHEAP)]
         parts += [Charge(paid_for="the rest", event=repeated(CHEAP, paid - 1))]
         ledger.settle(str(number), parts, "first")
-    assert releases(ledger.read().reservation("2").charges) == 4001
+    assert count_releases(ledger.read().reservation("2").charges) == 4001
 
 
 def test_no_part_of_a_run_begins_more_than_all_of_it_reserved(ledger):
@@ -330,7 +343,7 @@ def test_no_part_of_a_run_begins_more_than_all_of_it_reserved(ledger):
     for place, count in (("checkpoint", 30), ("sums", 2), ("../elsewhere", 1)):
         with pytest.raises(InvalidInputError, match=r"at most the 30 releases.*Got 31 instead"):
             ledger.note("one", "first", place, count)
-    assert ledger.read().least("one") == 30
+    assert ledger.read().releases_begun("one") == 30
 
 
 @pytest.mark.skipif(os.name != "posix", reason="needs hard links")
@@ -353,8 +366,8 @@ def test_what_is_left_is_never_more_than_there_is(tmp_path):
     ledger = Ledger(tmp_path / "large.ledger")
     ledger.open("people", 1e308, 1e-3)
     reserve(ledger, "one", 2)
-    assert ledgers.rounded_down(ledger.read().account("people").left()) == "1e+308"
-    assert ledgers.rounded_down(5e-324) == "0"
+    assert ledgers.round_down(ledger.read().account("people").left()) == "1e+308"
+    assert ledgers.round_down(5e-324) == "0"
 
 
 def test_a_run_of_the_first_format_that_goes_on_is_no_false_alarm(first_format, tmp_path):

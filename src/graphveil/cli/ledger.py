@@ -14,7 +14,7 @@ from graphveil.cli import _options as option
 from graphveil.cli._output import Result, check_file, figure, plural, write_text
 
 if TYPE_CHECKING:
-    from graphveil.privacy.ledger_state import Account, Book
+    from graphveil.privacy.ledger_state import Account, LedgerState
 
 _path = click.argument("path")
 
@@ -98,7 +98,7 @@ def show_(path: str, account: str | None, as_json: bool) -> None:
     result.show(as_json)
 
 
-def _dates(book: Book) -> dict[str, str]:
+def _dates(book: LedgerState) -> dict[str, str]:
     """When each reservation was first made."""
     bodies = [json.loads(text) for text, _ in reversed(book.entries)]
     return {body["id"]: body.get("at", "") for body in bodies if body["kind"] == "reserve"}
@@ -143,18 +143,18 @@ def _price(account: Account, dates: dict[str, str]) -> dict[str, Any]:
 
 
 def _add_account(result: Result, account: Account, cost: dict[str, Any]) -> None:
-    from graphveil.privacy.ledger import in_percent, rounded_down
+    from graphveil.privacy.ledger import percent, round_down
 
     unit = cost["unit"] or "whatever the first run protects"
     unit += "" if cost["relation"] is None else f" ({cost['relation']})"
-    used = f"{in_percent(cost['used'])} of the budget, however runs were chosen by others' results"
+    used = f"{percent(cost['used'])} of the budget, however runs were chosen by others' results"
     alone = f"{plural(len(cost['charges']), 'charge')}, each priced by itself"
     result.row("account", account.name)
     result.row("budget", f"epsilon {account.epsilon:g} at delta {account.delta:g}")
     result.row("spent", f"epsilon {figure(cost['spent'])}, by composition")
     result.row("used", used + ("; OVERDRAWN" if cost["overdrawn"] else ""))
     result.row("plain sum", f"epsilon {figure(cost['sum_of_epsilons'])}, of {alone}")
-    result.row("left", f"epsilon {rounded_down(cost['left'])}, for one Gaussian release")
+    result.row("left", f"epsilon {round_down(cost['left'])}, for one Gaussian release")
     result.row("unit", unit)
     result.row("who", _who(account))
     if not cost["versions"]:
@@ -263,6 +263,6 @@ def import_(path: str, exported: str, as_json: bool) -> None:
     result.show(as_json)
 
 
-def _add_chain(result: Result, book: Book) -> None:
+def _add_chain(result: Result, book: LedgerState) -> None:
     result.add("entries", len(book.entries), "entries")
     result.add("head", book.head, "head")

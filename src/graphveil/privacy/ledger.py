@@ -39,22 +39,23 @@ from graphveil import _validate
 from graphveil._errors import BudgetError, InvalidInputError, UnprovenError
 from graphveil._files import link
 from graphveil.privacy.composing import together
-from graphveil.privacy.events import composed, to_json
+from graphveil.privacy.events import to_json
 from graphveil.privacy.guarantee import Charge, round_up
 from graphveil.privacy.ledger_state import (
     FORMAT,
-    NOTHING,
+    NO_HASH,
     Account,
-    Book,
+    LedgerState,
     Promise,
     Row,
     canonical,
-    chained,
     charges_from_json,
     charges_to_json,
+    count_releases,
+    entry_hash,
+    event_of,
     first_entry,
     fold,
-    releases,
 )
 
 _APPLICATION = 0x67766C67  # in the header of the file: what kind of SQLite file it is
@@ -95,7 +96,7 @@ class Ledger:
         delta: float,
         unit: str | None = None,
         who: str | None = None,
-    ) -> Book:
+    ) -> LedgerState:
         """Make an account, and the file if there is none.
 
         ``who`` is a public statement of whose data is charged to it, such as "patients of ward 3".
@@ -103,16 +104,16 @@ class Ledger:
         body = {"kind": "open", "account": name, "epsilon": epsilon, "delta": delta}
         body |= {} if unit is None else {"unit": unit}
         body |= {} if who is None else {"who": who}
-        Book(key="none").after(body)  # refuse what makes no sense before there is a file
-        book, rows = _one_more(*_one_more(Book(), [], first_entry()), body)
+        LedgerState(key="none").apply(body)  # refuse what makes no sense before there is a file
+        state, rows = _add_entry(*_add_entry(LedgerState(), [], first_entry()), body)
         if self._create(rows):
-            return book
-        return self._append(lambda book: body)
+            return state
+        return self._append(lambda state: body)
 
-    def read(self) -> Book:
+    def read(self) -> LedgerState:
         """The whole ledger; a chain that does not hold is refused."""
         with self._connection() as connection:
-            return self._folded(connection)
+            return self._read(connection)
 
     # --- spending --------------------------------------------------------------------------------
 
@@ -127,13 +128,16 @@ class Ledger:
         run: str = "",
         facts: Mapping[str, Any] | None = None,
         fingerprint: str | None = None,
+        prediction: bool = False,
         would_fit: WouldFit | None = None,
     ) -> None:
         """Charge ``charges`` to an account in advance; over budget is refused.
 
         Under an id that is reserved and not settled the reservation is replaced, and nothing is
-        written if it would stay what it is. ``would_fit`` is asked, with a function that tells
-        whether charges fit and with what is left, for a sentence on what could be had instead.
+        written if it would stay what it is. ``purpose`` and ``run`` are for people to read, and
+        ``prediction`` marks a noisy prediction of a run. ``would_fit`` is asked, with a function
+        that tells whether charges fit and with what is left, for a sentence on what could be had
+        instead.
         """
         body: dict[str, Any] = {
             "kind": "reserve",
@@ -146,24 +150,20 @@ class Ledger:
         }
         body |= {} if facts is None else {"facts": dict(facts)}
         body |= {} if fingerprint is None else {"fingerprint": fingerprint}
+        body |= {"prediction": True} if prediction else {}
 
-        def decide(book: Book) -> dict[str, Any] | None:
-            after = book.after(body)
-            if after.reservation(id) == book.reservation(id):
+        def decide(state: LedgerState) -> dict[str, Any] | None:
+            if state.apply(body).reservation(id) == state.reservation(id):
                 return None
-            self._check_budget(book.account(account), id, charges, would_fit)
+            self._check_budget(state.account(account), id, charges, would_fit)
             return body
 
         self._append(decide)
 
     def _check_budget(
-        self,
-        account: Account,
-        id: str,
-        charges: Sequence[Charge],
-        would_fit: WouldFit | None,
+        self, account: Account, id: str, charges: Sequence[Charge], would_fit: WouldFit | None
     ) -> None:
-        event, others = composed(*(charge.event for charge in charges)), account.counted(id)
+        event, others = event_of(charges), account.budget_events(id)
         alone = together([event], account.delta).epsilon
         if math.isinf(alone):
             raise UnprovenError(
@@ -175,16 +175,16 @@ class Ledger:
             return
 
         def fits(offered: Sequence[Charge]) -> bool:
-            return account.share([*others, composed(*(each.event for each in offered))]) <= 1
+            return account.share([*others, event_of(offered)]) <= 1
 
         left = account.left(id)
         hint = f" {would_fit(fits, left)}" if would_fit is not None else ""
         raise BudgetError(
             f"The account {account.name!r} has epsilon {account.epsilon:g} at delta "
             f"{account.delta:g}, of which {round_up(account.spent(id))} is spent "
-            f"({in_percent(account.used(id))} of the budget). This costs epsilon "
-            f"{round_up(alone)} by itself and would bring it to {in_percent(whole)}; left is "
-            f"epsilon {rounded_down(left)} for one Gaussian release.{hint}"
+            f"({percent(account.used(id))} of the budget). This costs epsilon "
+            f"{round_up(alone)} by itself and would bring it to {percent(whole)}; left is "
+            f"epsilon {round_down(left)} for one Gaussian release.{hint}"
         )
 
     def begin(self, id: str, turn: str, follows: str | None = None) -> None:
@@ -193,7 +193,7 @@ class Ledger:
         ``turn`` is a new word of this attempt, and ``follows`` that of the attempt before it. Of
         two copies of a run that both follow the same one, the first has the turn.
         """
-        self._append(lambda book: {"kind": "begin", "id": id, "turn": turn, "follows": follows})
+        self._append(lambda state: {"kind": "begin", "id": id, "turn": turn, "follows": follows})
 
     def settle(self, id: str, charges: Sequence[Charge], turn: str | None = None) -> None:
         """Write down what a reserved run released; once and for all.
@@ -203,22 +203,22 @@ class Ledger:
         """
         listed = charges_to_json(charges)
 
-        def decide(book: Book) -> dict[str, Any] | None:
-            found = book.reservation(id)
-            settled = None if found is None else found.settled
+        def decide(state: LedgerState) -> dict[str, Any] | None:
+            held = state.reservation(id)
+            settled = None if held is None else held.settled
             if turn is None and settled is not None and charges_to_json(settled) == listed:
                 return None
-            lost = found is not None and (settled is not None or found.turn != turn)
+            lost = held is not None and (settled is not None or held.turn != turn)
             if turn is not None and lost:
                 raise InvalidInputError(
                     f"The reservation {id} went on elsewhere while this run trained: a copy of it "
                     "has the turn, or is settled. What this one released is not charged to it; do "
                     "not use it."
                 )
-            least, paid = book.least(id), releases(charges)
-            if least > paid:
+            begun, paid = state.releases_begun(id), count_releases(charges)
+            if begun > paid:
                 raise InvalidInputError(
-                    f"The reservation {id} must be settled to the {least} releases that it began "
+                    f"The reservation {id} must be settled to the {begun} releases that it began "
                     f"or more. Got {paid:g} instead; it stays charged with all that it reserved."
                 )
             return {"kind": "settle", "id": id, "charges": listed}
@@ -251,8 +251,8 @@ class Ledger:
 
     def _has_turn(self, connection: sqlite3.Connection, id: str, turn: str) -> bool:
         """Whether the newest entry about a reservation gives it this turn."""
-        with self._understood():
-            last = next(_about(connection, id), {})
+        with self._refuse_unreadable():
+            last = next(_entries_about(connection, id), {})
             return bool(last.get("kind") == "begin" and last["turn"] == turn)
 
     def _check_reserved(
@@ -261,9 +261,10 @@ class Ledger:
         """Refuse a note by which the parts of a run would begin more than it reserved."""
         query = "SELECT total(noted) FROM progress WHERE id = ? AND place != ?"
         begun = connection.execute(query, (id, place)).fetchone()[0] + count
-        with self._understood():
-            reserved = (each for each in _about(connection, id) if each["kind"] == "reserve")
-            paid = releases(charges_from_json(next(reserved)["charges"]))
+        with self._refuse_unreadable():
+            bodies = _entries_about(connection, id)
+            reserved = next(body for body in bodies if body["kind"] == "reserve")
+            paid = count_releases(charges_from_json(reserved["charges"]))
         if begun > paid:
             raise InvalidInputError(
                 f"The run of the reservation {id} must begin at most the {paid:g} releases that it "
@@ -271,7 +272,7 @@ class Ledger:
             )
 
     @contextlib.contextmanager
-    def _understood(self) -> Iterator[None]:
+    def _refuse_unreadable(self) -> Iterator[None]:
         """Take what cannot be read in an entry for a ledger that does not hold."""
         try:
             yield
@@ -280,7 +281,7 @@ class Ledger:
 
     # --- checking, and moving --------------------------------------------------------------------
 
-    def verify(self, head: str | None = None, at_least: int | None = None) -> Book:
+    def verify(self, head: str | None = None, at_least: int | None = None) -> LedgerState:
         """Check all that can be checked: the file, the chain, the entries, every budget again.
 
         A chain does not know that its end was cut off. ``head``, a hash noted earlier, must be
@@ -288,31 +289,31 @@ class Ledger:
         """
         with self._connection() as connection:
             _check_pages(connection)
-            book = self._folded(connection)
-        if at_least is not None and len(book.entries) < at_least:
-            raise self._broken(f"it has {len(book.entries)} entries, not {at_least} or more")
-        if head is not None and head not in [digest for _, digest in book.entries]:
+            state = self._read(connection)
+        if at_least is not None and len(state.entries) < at_least:
+            raise self._broken(f"it has {len(state.entries)} entries, not {at_least} or more")
+        if head is not None and head not in [digest for _, digest in state.entries]:
             raise self._broken(f"no entry has the hash {head!r}: its end was cut off or rewritten")
-        for id in book.progress:
-            found = book.reservation(id)
-            if found is None or releases(found.charges) < book.least(id):
+        for id in state.progress:
+            held = state.reservation(id)
+            if held is None or count_releases(held.charges) < state.releases_begun(id):
                 raise self._broken(f"the reservation {id} is charged less than the run began")
-        self._check_history(book)
-        return book
+        self._check_history(state)
+        return state
 
-    def _check_history(self, book: Book) -> None:
+    def _check_history(self, state: LedgerState) -> None:
         """Price every account again as it was after each of its entries."""
-        now, moments = Book(), []
-        for number, (text, _) in enumerate(book.entries, 1):
+        then, moments = LedgerState(), []
+        for number, (text, _) in enumerate(state.entries, 1):
             body = json.loads(text)
-            now = now.after(body)
-            found = now.reservation(body["id"]) if "id" in body else None
-            if found is not None:
-                moments.append((number, body["kind"], now.accounts[found.account]))
+            then = then.apply(body)
+            held = then.reservation(body["id"]) if "id" in body else None
+            if held is not None:
+                moments.append((number, body["kind"], then.accounts[held.account]))
         priced: dict[str, Counter[str]] = {}
         overdrawn: str | None = None
         for number, kind, account in reversed(moments):
-            events = Counter(json.dumps(to_json(event)) for event in account.counted())
+            events = Counter(json.dumps(to_json(event)) for event in account.budget_events())
             if account.name in priced and events <= priced[account.name]:
                 continue  # fewer events cost no more than those that were priced
             if not account.overdrawn:
@@ -328,7 +329,7 @@ class Ledger:
             else:
                 overdrawn = (
                     f"The account {account.name!r} of {self.path} is overdrawn: since entry "
-                    f"{number}, which settles, {in_percent(account.used())} of its epsilon "
+                    f"{number}, which settles, {percent(account.used())} of its epsilon "
                     f"{account.epsilon:g} is used. The file holds; charge nothing more to it."
                 )
         if overdrawn is not None:
@@ -336,35 +337,35 @@ class Ledger:
 
     def export(self) -> str:
         """The ledger as JSON, from which :meth:`restore` makes one."""
-        book = self.read()
-        rows = [{"body": json.loads(text), "hash": digest} for text, digest in book.entries]
-        content = {"graphveil_ledger": FORMAT, "entries": rows, "progress": book.progress}
+        state = self.read()
+        rows = [{"body": json.loads(text), "hash": digest} for text, digest in state.entries]
+        content = {"graphveil_ledger": FORMAT, "entries": rows, "progress": state.progress}
         return json.dumps(content, indent=1) + "\n"
 
-    def restore(self, text: str) -> Book:
+    def restore(self, text: str) -> LedgerState:
         """Make this file from an export; the chain must hold, and no file may be there."""
         try:
             content = json.loads(text)
             json.dumps(content, ensure_ascii=False).encode()  # half a letter cannot be written
-            before, rows = NOTHING, []
-            for number, each in enumerate(content["entries"], 1):
-                rows.append((number, canonical(each["body"]), before, str(each["hash"])))
-                before = rows[-1][3]
-            book = fold(rows)
+            previous, rows = NO_HASH, []
+            for number, entry in enumerate(content["entries"], 1):
+                rows.append((number, canonical(entry["body"]), previous, str(entry["hash"])))
+                previous = rows[-1][3]
+            state = fold(rows)
             progress = [
-                (id, place, _validate.integer("noted", noted, "[0, 1e12]"))
+                (id, place, _validate.integer("noted", count, "[0, 1e12]"))
                 for id, parts in content.get("progress", {}).items()
-                for place, noted in parts.items()
+                for place, count in parts.items()
             ]
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-            said = f"{error} is missing" if isinstance(error, KeyError) else str(error)
+            why = f"{error} is missing" if isinstance(error, KeyError) else str(error)
             raise InvalidInputError(
-                f"An import must be what 'graphveil ledger export' wrote: {said[:200].rstrip('.')}."
+                f"An import must be what 'graphveil ledger export' wrote: {why[:200].rstrip('.')}."
             ) from None
         if self.path.exists():
             raise InvalidInputError(f"{self.path} is there already; import to a new file.")
         self._create(rows, progress)
-        return book
+        return state
 
     # --- the file --------------------------------------------------------------------------------
 
@@ -418,39 +419,39 @@ class Ledger:
             connection.execute("COMMIT")
         return bool(empty)
 
-    def _append(self, decide: Callable[[Book], dict[str, Any] | None]) -> Book:
+    def _append(self, decide: Callable[[LedgerState], dict[str, Any] | None]) -> LedgerState:
         """Append what ``decide`` makes of the ledger, if nobody wrote in the meantime; else again.
 
         Pricing may take a second; no lock is held then, and nobody waits for it.
         """
         while True:
             before = self.read()
-            book, rows = before, list[Row]()
-            if book.format != FORMAT:
-                book, rows = _one_more(book, rows, {"kind": "format", "format": FORMAT})
-            body = decide(book)
+            state, rows = before, list[Row]()
+            if state.format != FORMAT:
+                state, rows = _add_entry(state, rows, {"kind": "format", "format": FORMAT})
+            body = decide(state)
             if body is None:
                 return before
-            book, rows = _one_more(book, rows, body)
+            state, rows = _add_entry(state, rows, body)
             with self._connection() as connection:
                 connection.execute("BEGIN IMMEDIATE")
                 last = connection.execute("SELECT max(seq), hash FROM entries").fetchone()
                 if last == (len(before.entries), before.head):
                     connection.executemany("INSERT INTO entries VALUES (?, ?, ?, ?)", rows)
                     connection.execute("COMMIT")
-                    return book
+                    return state
 
-    def _folded(self, connection: sqlite3.Connection) -> Book:
+    def _read(self, connection: sqlite3.Connection) -> LedgerState:
         rows = connection.execute("SELECT seq, body, previous, hash FROM entries ORDER BY seq")
         try:
-            book = fold(rows.fetchall())
+            state = fold(rows.fetchall())
         except InvalidInputError as error:
             raise self._broken(str(error)) from None
         progress: dict[str, dict[str, int]] = {}
         if connection.execute(_HAS_PROGRESS).fetchone():
-            for id, place, noted in connection.execute("SELECT id, place, noted FROM progress"):
-                progress.setdefault(str(id), {})[str(place)] = int(noted)
-        return replace(book, progress=progress)
+            for id, place, count in connection.execute("SELECT id, place, noted FROM progress"):
+                progress.setdefault(str(id), {})[str(place)] = int(count)
+        return replace(state, progress=progress)
 
     @contextlib.contextmanager
     def _connection(self, *, create: bool = False) -> Iterator[sqlite3.Connection]:
@@ -480,6 +481,11 @@ class Ledger:
                 tables = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
                 if kind != _APPLICATION and not (create and kind == tables == 0):
                     raise sqlite3.DatabaseError("it is another kind of file than a ledger")
+                # An earlier version's write-ahead log stays, and does no harm, while one uses it.
+                with contextlib.suppress(sqlite3.OperationalError):
+                    connection.execute("PRAGMA journal_mode = DELETE")
+                # EXTRA: that the journal is gone, which is what commits, is on disk as well.
+                connection.execute("PRAGMA synchronous = EXTRA")
                 if half_written:  # a journal that was damaged may have put back other pages
                     _check_pages(connection)
                 yield connection
@@ -497,29 +503,27 @@ class Ledger:
         )
 
 
-def _one_more(book: Book, rows: Sequence[Row], body: Mapping[str, Any]) -> tuple[Book, list[Row]]:
-    """The book and the rows to write with one entry more; what does not fit is refused."""
+def _add_entry(
+    state: LedgerState, rows: Sequence[Row], body: Mapping[str, Any]
+) -> tuple[LedgerState, list[Row]]:
+    """The state and the rows to write with one entry more; what does not fit is refused."""
     text = canonical({**body, "at": datetime.now(UTC).isoformat(timespec="seconds")})
-    digest = chained(book.head, text)
-    row = (len(book.entries) + 1, text, book.head, digest)
-    return book.after(json.loads(text)).noted(text, digest), [*rows, row]
+    digest = entry_hash(state.head, text)
+    row = (len(state.entries) + 1, text, state.head, digest)
+    after = state.apply(json.loads(text))
+    return replace(after, entries=(*state.entries, (text, digest))), [*rows, row]
 
 
-def _about(connection: sqlite3.Connection, id: str) -> Iterator[dict[str, Any]]:
+def _entries_about(connection: sqlite3.Connection, id: str) -> Iterator[dict[str, Any]]:
     """The entries about a reservation, the newest first."""
     bodies = connection.execute("SELECT body FROM entries ORDER BY seq DESC")
-    return (each for (text,) in bodies if (each := json.loads(text)).get("id") == id)
+    return (body for (text,) in bodies if (body := json.loads(text)).get("id") == id)
 
 
 def _connect(place: str) -> sqlite3.Connection:
     connection = sqlite3.connect(place, uri=True, timeout=_PATIENCE, isolation_level=None)
     try:
         connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
-        # Earlier versions had a write-ahead log. It stays, and does no harm, while one has it open.
-        with contextlib.suppress(sqlite3.OperationalError):
-            connection.execute("PRAGMA journal_mode = DELETE")
-        # EXTRA: that the journal is gone, which is what commits, is on disk as well.
-        connection.execute("PRAGMA synchronous = EXTRA")
     except BaseException:
         connection.close()
         raise
@@ -553,12 +557,12 @@ def _count_names(file: Path) -> int:
     return file.stat().st_nlink
 
 
-def in_percent(share: float) -> str:
+def percent(share: float) -> str:
     """A share as a person reads it: never less than it is."""
     return "more than all" if share > 100 else f"{math.ceil(1000 * share - 1e-6) / 10:g} %"
 
 
-def rounded_down(value: float) -> str:
+def round_down(value: float) -> str:
     """What is left, as a person reads it: never more than there is."""
     if value < 1e-300:
         return "0"

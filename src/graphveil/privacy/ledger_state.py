@@ -28,7 +28,8 @@ from graphveil.privacy.guarantee import RELATIONS, UNITS, Charge
 
 FORMAT = 2
 _FIRST = 1  # of ledgers in which nobody noted what had begun
-NOTHING = "0" * 64  # the hash before the first entry
+NO_HASH = "0" * 64  # what stands before the first entry
+_PREDICTION = "a noisy prediction"  # the purpose of one, before there was a field for it
 
 Row = tuple[int, str, str, str]  # number, body, hash of the entry before, hash
 
@@ -57,6 +58,7 @@ class Reservation:
     ``facts`` are those of the whole data, and ``fingerprint`` is its keyed hash; None as long as
     the run has not seen it. ``turn`` names the attempt that may release: None while nothing can
     have been released. Only whoever holds it goes on, and every attempt gets a new one.
+    ``purpose`` is for people to read; ``prediction`` says whether it is a noisy prediction.
     """
 
     id: str
@@ -69,6 +71,7 @@ class Reservation:
     turn: str | None = None
     facts: Mapping[str, Any] | None = None
     fingerprint: str | None = None
+    prediction: bool = False
 
     @property
     def begun(self) -> bool:
@@ -83,12 +86,12 @@ class Reservation:
     @property
     def event(self) -> dpa.DpEvent:
         """All of it as one event."""
-        return composed(*(charge.event for charge in self.charges))
+        return event_of(self.charges)
 
     @property
     def reserved_event(self) -> dpa.DpEvent:
         """All that was reserved as one event."""
-        return composed(*(charge.event for charge in self.reserved))
+        return event_of(self.reserved)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -108,50 +111,50 @@ class Account:
     @property
     def charged(self) -> list[Reservation]:
         """Those that count: settled to something, or not settled."""
-        return [each for each in self.reservations.values() if each.charges]
+        return [held for held in self.reservations.values() if held.charges]
 
     @property
     def waiting(self) -> list[Reservation]:
         """Those that have not been settled."""
-        return [each for each in self.reservations.values() if each.settled is None]
+        return [held for held in self.reservations.values() if held.settled is None]
 
     @property
     def promise(self) -> Promise | None:
         """For whom the account's events are priced, once there is one."""
-        return next((each.promise for each in self.charged), None)
+        return next((held.promise for held in self.charged), None)
 
     @property
     def seen(self) -> Reservation | None:
         """The last charge that has seen data: its sizes are known before data is opened."""
-        return next((each for each in reversed(self.charged) if each.fingerprint), None)
+        return next((held for held in reversed(self.charged) if held.fingerprint), None)
 
     @property
     def versions(self) -> dict[str, Reservation]:
         """Every version of the data by its fingerprint, with the first charge that has seen it."""
-        found: dict[str, Reservation] = {}
-        for each in self.charged:
-            if each.fingerprint:
-                found.setdefault(each.fingerprint, each)
-        return found
+        first: dict[str, Reservation] = {}
+        for held in self.charged:
+            if held.fingerprint:
+                first.setdefault(held.fingerprint, held)
+        return first
 
     def events(self, without: str | None = None) -> list[dpa.DpEvent]:
         """Every event that counts, perhaps without those of one reservation."""
-        return [each.event for each in self.charged if each.id != without]
+        return [held.event for held in self.charged if held.id != without]
 
     def spent(self, without: str | None = None) -> float:
         """Epsilon of all events together, at the account's delta, had they been fixed at first."""
         return together(self.events(without), self.delta).epsilon
 
-    def counted(self, without: str | None = None) -> list[dpa.DpEvent]:
+    def budget_events(self, without: str | None = None) -> list[dpa.DpEvent]:
         """Every event as the budget counts it, perhaps without those of one reservation.
 
         A run that was priced alone, since the filter would have refused it, counts as reserved:
         whether it releases less may be decided by what it has released.
         """
         return [
-            each.reserved_event if self._filter.used([each.reserved_event]) > 1 else each.event
-            for each in self.charged
-            if each.id != without
+            held.reserved_event if self._filter.used([held.reserved_event]) > 1 else held.event
+            for held in self.charged
+            if held.id != without
         ]
 
     def share(self, events: Sequence[dpa.DpEvent]) -> float:
@@ -172,7 +175,7 @@ class Account:
     def used(self, without: str | None = None) -> float:
         """How much of the budget is taken, by the filter or by price; above 1 it is overdrawn."""
         return max(
-            self.share(self.counted(without)),
+            self.share(self.budget_events(without)),
             self.share(self.events(without)),
             self.spent(without) / self.epsilon,
         )
@@ -184,7 +187,7 @@ class Account:
 
     def left(self, without: str | None = None) -> float:
         """Epsilon of the largest single Gaussian release that would still fit."""
-        others = self.counted(without)
+        others = self.budget_events(without)
         return min(self._filter.left(others), self.epsilon) if others else self.epsilon
 
     def plain_sum(self) -> float:
@@ -193,35 +196,35 @@ class Account:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Book:
+class LedgerState:
     """A ledger as its entries tell it: accounts by name, and the entries themselves.
 
     ``key`` is the ledger's secret; before the first entry there is none. ``format`` is that of its
-    last entries, and ``made_as`` of its first one. ``progress`` stands beside the chain: how many
-    releases each part of a run has begun.
+    last entries, and ``first_format`` of its first one. ``progress`` stands beside the chain: how
+    many releases each part of a run has begun.
     """
 
     accounts: Mapping[str, Account] = field(default_factory=dict)
     key: str = ""
-    made_as: int = FORMAT
+    first_format: int = FORMAT
     format: int = FORMAT
     entries: tuple[tuple[str, str], ...] = ()  # body and hash
     progress: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
 
-    def least(self, id: str) -> int:
+    def releases_begun(self, id: str) -> int:
         """How many releases a reserved run has begun, as far as was noted."""
         return sum(self.progress.get(id, {}).values())
 
     @property
     def head(self) -> str:
         """The hash of the last entry, which depends on all of them."""
-        return self.entries[-1][1] if self.entries else NOTHING
+        return self.entries[-1][1] if self.entries else NO_HASH
 
-    def digest(self) -> Any:
+    def fingerprint_hash(self) -> Any:
         """A hash with the ledger's secret in it, for fingerprints: nobody without it can guess."""
-        if self.made_as == _FIRST:
+        if self.first_format == _FIRST:
             return hashlib.sha256(self.key.encode())
-        return keyed(self.key)
+        return keyed_hash(self.key)
 
     def account(self, name: str | None) -> Account:
         """The account of that name; the only one where no name is given."""
@@ -239,77 +242,69 @@ class Book:
 
     def reservation(self, id: str) -> Reservation | None:
         """The reservation of that id, in whichever account it is."""
-        found = (each.reservations.get(id) for each in self.accounts.values())
-        return next((each for each in found if each is not None), None)
+        accounts = self.accounts.values()
+        return next((a.reservations[id] for a in accounts if id in a.reservations), None)
 
     # --- one entry more --------------------------------------------------------------------------
 
-    def after(self, body: Mapping[str, Any]) -> Book:
-        """This book with one entry more, which must fit it; its text is added by :meth:`noted`."""
+    def apply(self, body: Mapping[str, Any]) -> LedgerState:
+        """The state after one entry more, which must fit; its text is the caller's to add."""
         kind = body["kind"]
         if (kind == "ledger") != (not self.key):
             raise InvalidInputError("The first entry, and no other, names the format.")
         if kind == "ledger":
-            if body["format"] not in (_FIRST, FORMAT):
-                raise InvalidInputError(
-                    f"The format must be {_FIRST} or {FORMAT}. Got {body['format']!r} instead; use "
-                    "the version of graphveil that wrote it."
-                )
-            key = body["salt" if body["format"] == _FIRST else "key"]
-            if not isinstance(key, str) or not 16 <= len(key) <= 64:
-                raise InvalidInputError("The key must be a word of 16 letters or more.")
-            return replace(self, key=key, made_as=body["format"], format=body["format"])
+            return self._start(body)
         if kind == "format":
-            return self._moved_on(body["format"])
+            return self._change_format(body["format"])
         if kind == "open":
-            return self._with(_opened(body), new=True)
+            return self._open(_account_of(body))
         if kind == "reserve":
-            return self._reserved(_reservation(body))
+            return self._reserve(_reservation_of(body))
         if kind == "begin":
-            return self._began(body["id"], body["turn"], body.get("follows"))
+            return self._begin(body["id"], body["turn"], body.get("follows"))
         if kind == "settle":
-            return self._settled(body["id"], charges_from_json(body["charges"]))
+            return self._settle(body["id"], charges_from_json(body["charges"]))
         raise InvalidInputError(f"The kind of an entry is not known: {kind!r}.")
 
-    def noted(self, text: str, digest: str) -> Book:
-        """This book with the text of its last entry."""
-        return replace(self, entries=(*self.entries, (text, digest)))
+    def _start(self, body: Mapping[str, Any]) -> LedgerState:
+        format = body["format"]
+        if format not in (_FIRST, FORMAT):
+            raise InvalidInputError(
+                f"The format must be {_FIRST} or {FORMAT}. Got {format!r} instead; use the version "
+                "of graphveil that wrote it."
+            )
+        key = body["salt" if format == _FIRST else "key"]
+        if not isinstance(key, str) or not 16 <= len(key) <= 64:
+            raise InvalidInputError("The key must be a word of 16 letters or more.")
+        return replace(self, key=key, first_format=format, format=format)
 
-    def _moved_on(self, format: int) -> Book:
+    def _change_format(self, format: int) -> LedgerState:
         """From here on what begins is noted; of what is not settled nobody knows, and so it has."""
         if (self.format, format) != (_FIRST, FORMAT):
             raise InvalidInputError(f"The format cannot go from {self.format} to {format!r}.")
-        accounts = {
-            name: replace(
-                account,
-                reservations={
-                    id: replace(each, turn="") if each.settled is None else each
-                    for id, each in account.reservations.items()
-                },
-            )
-            for name, account in self.accounts.items()
-        }
-        return replace(self, accounts=accounts, format=format)
+        state = replace(self, format=format)
+        for account in self.accounts.values():
+            for held in account.waiting:
+                state = state._with_reservation(replace(held, turn=""))
+        return state
 
-    def _with(self, account: Account, new: bool = False) -> Book:
-        if new and account.name in self.accounts:
+    def _open(self, account: Account) -> LedgerState:
+        if account.name in self.accounts:
             raise InvalidInputError(
                 f"The account {account.name!r} is there already, and a budget is not changed; "
                 "choose another name."
             )
         return replace(self, accounts={**self.accounts, account.name: account})
 
-    def _reserved(self, asked: Reservation) -> Book:
-        account = self.account(asked.account)
-        before = self.reservation(asked.id)
+    def _reserve(self, asked: Reservation) -> LedgerState:
+        account, before = self.account(asked.account), self.reservation(asked.id)
         if before is not None and (before.settled is not None or before.account != asked.account):
             raise InvalidInputError(f"The reservation {asked.id} is settled, or another account's.")
         if before is not None and before.begun:
             raise InvalidInputError(f"The reservation {asked.id} has begun, and is not changed.")
-        others = {key: each for key, each in account.reservations.items() if key != asked.id}
+        others = {id: held for id, held in account.reservations.items() if id != asked.id}
         self._check_bound(replace(account, reservations=others), asked)
-        reservations = {**account.reservations, asked.id: asked}
-        return self._with(replace(account, reservations=reservations))
+        return self._with_reservation(asked)
 
     def _check_bound(self, account: Account, asked: Reservation) -> None:
         """Refuse another unit or relation than the account's, and data of another account."""
@@ -326,76 +321,76 @@ class Book:
                 f"The account {account.name!r} protects {account.promise}. Got a run that protects "
                 f"{asked.promise} instead, and the two do not add up; {way}."
             )
-        if asked.fingerprint is None:
-            return
         for other in self.accounts.values():
-            found = other.versions.get(asked.fingerprint)
-            if other.name == account.name or found is None:
-                continue
-            if found.promise.unit == asked.promise.unit:
+            seen = other.versions.get(asked.fingerprint or "")
+            same = seen is not None and seen.promise.unit == asked.promise.unit
+            if same and other.name != account.name:
                 raise InvalidInputError(
                     f"This data has an account already, {other.name!r}, for the same unit: two "
                     f"budgets would add up. Charge it with --account {other.name}."
                 )
 
-    def _began(self, id: str, turn: str, follows: str | None) -> Book:
-        found = self._waiting(id)
+    def _begin(self, id: str, turn: str, follows: str | None) -> LedgerState:
+        waiting = self._waiting(id)
         if not isinstance(turn, str) or not turn:
             raise InvalidInputError("The turn must be a word.")
-        if found.turn != follows:
+        if waiting.turn != follows:
             raise InvalidInputError(
                 f"The reservation {id} went on elsewhere: another attempt, or a copy of the run, "
                 "has the turn. What it may have released stays charged."
             )
-        return self._changed(replace(found, turn=turn))
+        return self._with_reservation(replace(waiting, turn=turn))
 
-    def _settled(self, id: str, charges: tuple[Charge, ...]) -> Book:
-        found = self._waiting(id)
-        released, reserved = tally(charges), tally(found.reserved)
-        if found.begun and not released:
+    def _settle(self, id: str, charges: tuple[Charge, ...]) -> LedgerState:
+        waiting = self._waiting(id)
+        released, reserved = count_events(charges), count_events(waiting.reserved)
+        if waiting.begun and not released:
             raise InvalidInputError(
                 f"The reservation {id} has begun: what it may have released is not given back."
             )
-        if found.begun and not (released <= reserved or released >= reserved):
+        if waiting.begun and not (released <= reserved or released >= reserved):
             raise InvalidInputError(
                 f"The reservation {id} must be settled to the events that it reserved, each as "
                 "often as it was released. Got other events instead; it stays charged with all "
                 "that it reserved."
             )
-        return self._changed(replace(found, settled=charges))
+        return self._with_reservation(replace(waiting, settled=charges))
 
     def _waiting(self, id: str) -> Reservation:
-        found = self.reservation(id)
-        if found is None or found.settled is not None:
+        """The reservation of that id, which must not be settled."""
+        held = self.reservation(id)
+        if held is None or held.settled is not None:
             raise InvalidInputError(f"The reservation {id} is not there, or is settled already.")
-        return found
+        return held
 
-    def _changed(self, now: Reservation) -> Book:
+    def _with_reservation(self, now: Reservation) -> LedgerState:
+        """The same with a reservation that is new, or takes the place of the one of its id."""
         account = self.accounts[now.account]
-        return self._with(replace(account, reservations={**account.reservations, now.id: now}))
+        account = replace(account, reservations={**account.reservations, now.id: now})
+        return replace(self, accounts={**self.accounts, account.name: account})
 
 
-def fold(rows: Iterable[Row]) -> Book:
-    """The book of all entries; one that does not follow from those before it is refused."""
-    book, entries, head = Book(), [], NOTHING
-    for number, (seq, text, before, digest) in enumerate(rows, 1):
-        held = isinstance(text, str) and (seq, before) == (number, head)
-        if not held or digest != chained(head, text):
+def fold(rows: Iterable[Row]) -> LedgerState:
+    """The state after all entries; one that does not follow from those before it is refused."""
+    state, entries, head = LedgerState(), [], NO_HASH
+    for number, (seq, text, previous, digest) in enumerate(rows, 1):
+        held = isinstance(text, str) and (seq, previous) == (number, head)
+        if not held or digest != entry_hash(head, text):
             raise InvalidInputError(f"entry {number} is not what was written: its hash differs")
         try:
-            book = book.after(json.loads(text))
+            state = state.apply(json.loads(text))
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise InvalidInputError(f"entry {number} cannot be: {str(error).rstrip('.')}") from None
         entries.append((text, digest))
         head = digest
     if not entries:
         raise InvalidInputError("it has no entries")
-    return replace(book, entries=tuple(entries))
+    return replace(state, entries=tuple(entries))
 
 
-def chained(before: str, text: str) -> str:
+def entry_hash(previous: str, text: str) -> str:
     """The hash of an entry."""
-    return hashlib.sha256(f"{before}\n{text}".encode()).hexdigest()
+    return hashlib.sha256(f"{previous}\n{text}".encode()).hexdigest()
 
 
 def first_entry() -> dict[str, Any]:
@@ -403,45 +398,50 @@ def first_entry() -> dict[str, Any]:
     return {"kind": "ledger", "format": FORMAT, "key": secrets.token_hex(32)}
 
 
-def keyed(key: str) -> Any:
+def keyed_hash(key: str) -> Any:
     """A hash that nobody makes without the key."""
     return hmac.new(key.encode(), digestmod="sha256")
 
 
-def releases(charges: Sequence[Charge]) -> float:
+def event_of(charges: Sequence[Charge]) -> dpa.DpEvent:
+    """All that charges pay for as one event."""
+    return composed(*(charge.event for charge in charges))
+
+
+def count_releases(charges: Sequence[Charge]) -> float:
     """How many releases charges pay for, one step being one; a search pays for any number."""
-    return sum(_releases(to_json(charge.event)) for charge in charges)
+    return sum(_count_releases(to_json(charge.event)) for charge in charges)
 
 
-def _releases(event: Mapping[str, Any]) -> float:
+def _count_releases(event: Mapping[str, Any]) -> float:
     if event["type"] == "RepeatAndSelectDpEvent":
         return math.inf
     if "count" in event:
-        return float(event["count"] * _releases(event["event"]))
+        return float(event["count"] * _count_releases(event["event"]))
     if "events" in event:
-        return sum(map(_releases, event["events"]))
+        return sum(map(_count_releases, event["events"]))
     if "event" in event:
-        return _releases(event["event"])
+        return _count_releases(event["event"])
     return 0 if event["type"] == "NoOpDpEvent" else 1
 
 
-def tally(charges: Sequence[Charge]) -> Counter[str]:
+def count_events(charges: Sequence[Charge]) -> Counter[str]:
     """How often charges pay for each event, however they are put together."""
-    found: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
     for charge in charges:
-        _count(to_json(charge.event), 1, found)
-    return +found
+        _count_events(to_json(charge.event), 1, counts)
+    return +counts
 
 
-def _count(event: Mapping[str, Any], times: int, found: Counter[str]) -> None:
+def _count_events(event: Mapping[str, Any], times: int, counts: Counter[str]) -> None:
     if event["type"] == "SelfComposedDpEvent":
-        _count(event["event"], times * event["count"], found)
+        _count_events(event["event"], times * event["count"], counts)
     elif event["type"] == "ComposedDpEvent":
-        for each in event["events"]:
-            _count(each, times, found)
+        for part in event["events"]:
+            _count_events(part, times, counts)
     elif event["type"] != "NoOpDpEvent":
         alike = json.loads(canonical(event), parse_int=float)  # a rate of 1 is one of 1.0
-        found[canonical(alike)] += times
+        counts[canonical(alike)] += times
 
 
 def canonical(body: Mapping[str, Any]) -> str:
@@ -451,17 +451,17 @@ def canonical(body: Mapping[str, Any]) -> str:
 
 def charges_to_json(charges: Sequence[Charge]) -> list[dict[str, Any]]:
     """Charges as plain JSON values."""
-    return [{"paid_for": each.paid_for, "event": to_json(each.event)} for each in charges]
+    return [{"paid_for": charge.paid_for, "event": to_json(charge.event)} for charge in charges]
 
 
 def charges_from_json(listed: Sequence[Mapping[str, Any]]) -> tuple[Charge, ...]:
     """What :func:`charges_to_json` wrote."""
     return tuple(
-        Charge(paid_for=str(each["paid_for"]), event=from_json(each["event"])) for each in listed
+        Charge(paid_for=str(item["paid_for"]), event=from_json(item["event"])) for item in listed
     )
 
 
-def _opened(body: Mapping[str, Any]) -> Account:
+def _account_of(body: Mapping[str, Any]) -> Account:
     name, unit, who = body["account"], body.get("unit"), body.get("who")
     if not isinstance(name, str) or not 0 < len(name) <= 200 or not name.isprintable():
         raise InvalidInputError(
@@ -480,7 +480,7 @@ def _opened(body: Mapping[str, Any]) -> Account:
     )
 
 
-def _reservation(body: Mapping[str, Any]) -> Reservation:
+def _reservation_of(body: Mapping[str, Any]) -> Reservation:
     return Reservation(
         id=str(body["id"]),
         account=str(body["account"]),
@@ -490,4 +490,5 @@ def _reservation(body: Mapping[str, Any]) -> Reservation:
         reserved=charges_from_json(body["charges"]),
         facts=body.get("facts"),
         fingerprint=body.get("fingerprint"),
+        prediction=bool(body.get("prediction", body["purpose"] == _PREDICTION)),
     )

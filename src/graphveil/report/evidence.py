@@ -20,7 +20,7 @@ from graphveil.methods import Facts, Plan
 from graphveil.methods.private import PrivateMethod
 from graphveil.privacy.accounting import account
 from graphveil.privacy.guarantee import UNITS, Certificate, Charge, Unit
-from graphveil.privacy.ledger_state import releases
+from graphveil.privacy.ledger_state import count_releases
 from graphveil.report import audit
 from graphveil.report.wording import SCORES, trains_in_the_open
 from graphveil.runs.files import read_json, reading
@@ -224,10 +224,10 @@ def _check_certificate(written: Certificate, again: Certificate) -> None:
 
 def _check_releases(planned: Sequence[Charge], charged: Sequence[Charge]) -> None:
     """Refuse settings that plan another number of releases than the run was charged for."""
-    made = releases(charged[: len(planned)])
-    if made != releases(planned):
+    made = count_releases(charged[: len(planned)])
+    if made != count_releases(planned):
         raise ValueError(
-            f"its settings plan {releases(planned):g} releases, and events.json charges for "
+            f"its settings plan {count_releases(planned):g} releases, and events.json charges for "
             f"{made:g}"
         )
 

@@ -11,13 +11,13 @@ from graphveil._errors import InvalidInputError
 from graphveil.privacy.ledger import Ledger
 from graphveil.privacy.ledger_state import (
     FORMAT,
-    Book,
+    LedgerState,
     Reservation,
     canonical,
     charges_to_json,
-    releases,
+    count_releases,
 )
-from graphveil.runs.charging import PREDICTION, noted_in, reserved_by
+from graphveil.runs.charging import noted_in, reserved_by
 from graphveil.runs.directory import state_of_run, steps_noted
 from graphveil.runs.files import read_json, reading
 
@@ -46,7 +46,7 @@ def check_charged(ledger: str | Path, directories: Sequence[str | Path]) -> int:
     known = Counter(
         canonical(charge)
         for each in charged
-        if each.purpose == PREDICTION
+        if each.prediction
         for charge in charges_to_json(each.charges)
     )
     if lost := predicted - known:
@@ -54,7 +54,7 @@ def check_charged(ledger: str | Path, directories: Sequence[str | Path]) -> int:
     return len(found) + sum(predicted.values())
 
 
-def _reservation(book: Book, directory: Path) -> Reservation:
+def _reservation(book: LedgerState, directory: Path) -> Reservation:
     """What a run reserved, by its own files; what names none, or one that is not known, is refused.
 
     A copy without ledger.json has it in events.json.
@@ -74,12 +74,12 @@ def _reservation(book: Book, directory: Path) -> Reservation:
     return known[0]
 
 
-def _check_run(book: Book, reservation: Reservation, directory: Path) -> Counter[str]:
+def _check_run(book: LedgerState, reservation: Reservation, directory: Path) -> Counter[str]:
     """Compare one run; the noisy predictions it was charged for since."""
     if not (directory / "events.json").exists():
-        steps = max(steps_noted(directory), book.least(reservation.id))
+        steps = max(steps_noted(directory), book.releases_begun(reservation.id))
         unnoted = not reservation.begun and book.format == FORMAT  # the first format had no notes
-        if releases(reservation.charges) < steps or (steps and unnoted):
+        if count_releases(reservation.charges) < steps or (steps and unnoted):
             raise _less(f"the run in {directory} began {steps} steps that it does not charge")
         return Counter()
     with reading(directory, "events.json"):

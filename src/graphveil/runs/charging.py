@@ -82,7 +82,7 @@ class Spending:
         """Reserve again, now for the data at hand; an equal reservation stays what it is."""
         _refuse_void(void_of(data))
         book = self.ledger.read()
-        fingerprint = fingerprint_of(data, book.digest())
+        fingerprint = fingerprint_of(data, book.fingerprint_hash())
         self._notice(book.account(self.account), fingerprint)
         whole = {
             "num_nodes": num_records(data),
@@ -103,7 +103,7 @@ class Spending:
         """Refuse to go on with a run on other data, or at another price, than was reserved."""
         book = self.ledger.read()
         found = book.reservation(self.id)
-        if found is None or found.fingerprint != fingerprint_of(data, book.digest()):
+        if found is None or found.fingerprint != fingerprint_of(data, book.fingerprint_hash()):
             raise InvalidInputError(
                 f"The run in {self.run} was charged for other data than this; resume with the "
                 "same data, or start anew with --force."
@@ -156,7 +156,7 @@ class Spending:
         if data is not None:
             facts = replace(facts, num_nodes=num_records(data))
             book = self.ledger.read()
-            seen["fingerprint"] = fingerprint_of(data, book.digest())
+            seen["fingerprint"] = fingerprint_of(data, book.fingerprint_hash())
             self._notice(book.account(self.account), seen["fingerprint"])
         _check_delta(self._account(), _units(method, facts))
         self.ledger.reserve(
@@ -166,6 +166,7 @@ class Spending:
             promise_of(method.plan_),
             purpose=self.purpose,
             run=self.run,
+            prediction=True,
             would_fit=lambda fits, left: _largest(
                 epsilon, left, lambda each: fits([method.planned_prediction(each)])
             ),

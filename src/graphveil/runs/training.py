@@ -22,7 +22,7 @@ from graphveil.grads.journal import Nobody
 from graphveil.graph.checks import MASKS
 from graphveil.methods import Facts, Method
 from graphveil.methods.base import Progress
-from graphveil.privacy.ledger_state import keyed, releases, tally
+from graphveil.privacy.ledger_state import count_events, count_releases, keyed_hash
 from graphveil.runs.charging import (
     CHECKPOINT,
     LEDGER,
@@ -290,8 +290,8 @@ def _restored(
 
 def _check_counted(directory: Path, method: Method) -> None:
     """Refuse charges for other events than planned, or fewer than the journals hold."""
-    steps, paid = steps_noted(directory), releases(method.charges_)
-    if not tally(method.charges_) <= tally(method.plan_.charges):
+    steps, paid = steps_noted(directory), count_releases(method.charges_)
+    if not count_events(method.charges_) <= count_events(method.plan_.charges):
         raise InvalidInputError(
             f"The run in {directory} must be charged for what its settings release. Got an "
             "events.json with other events instead; put the right one back, or start anew with "
@@ -411,10 +411,10 @@ def _drawn(source: Source) -> dict[str, Any]:
 def _fingerprint(data: Data, checkpoint: Path, spending: Spending | None) -> str:
     """A hash of the data and its split, keyed with a secret of the ledger, or of the run's own."""
     if spending is not None:
-        digest = spending.ledger.read().digest()
+        digest = spending.ledger.read().fingerprint_hash()
     else:
         key = checkpoint / _KEY
         if not key.exists():
             write_file(key, secrets.token_hex(32).encode(), private=True)
-        digest = keyed(key.read_text())
+        digest = keyed_hash(key.read_text())
     return content_hash(data, ("x", "edge_index", "y", *MASKS, "batch"), digest)
