@@ -166,10 +166,10 @@ def bar(label: str) -> Callable[[Iterable[Any]], Iterable[Any]] | None:
     return lambda steps: track(steps, label, console=_console(stderr=True), transient=True)
 
 
-def tracked(label: str, items: Iterable[Any]) -> Iterable[Any]:
+def track(label: str, items: Iterable[Any]) -> Iterable[Any]:
     """The ``items``, with a progress bar where there is a terminal."""
-    track = bar(label)
-    return items if track is None else track(items)
+    progress = bar(label)
+    return items if progress is None else progress(items)
 
 
 def _console(stderr: bool = False) -> Any:
