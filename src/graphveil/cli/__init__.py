@@ -160,7 +160,9 @@ class _Commands(click.Group):
 
 
 @click.command(
-    cls=_Commands, epilog=EXIT_CODES, context_settings={"help_option_names": ["-h", "--help"]}
+    cls=_Commands,
+    epilog=EXIT_CODES,
+    context_settings={"help_option_names": ["-h", "--help"], "show_default": True},
 )
 @click.version_option(__version__, prog_name="graphveil")
 def cli() -> None:

@@ -51,11 +51,7 @@ class Result:
         self._cells: list[Sequence[str]] = []
 
     def add(
-        self,
-        key: str,
-        value: Any,
-        label: str | None = None,
-        show: Callable[[Any], str] = str,
+        self, key: str, value: Any, label: str | None = None, show: Callable[[Any], str] = str
     ) -> None:
         """A value of the JSON, and with a ``label`` a row that ``show`` makes of it."""
         self.fields.append(Field(key, value, label, show))

@@ -25,8 +25,8 @@ _LARGE_DELTA = 1e-3
 # --- data -----------------------------------------------------------------------------------------
 
 
-def source(asked: Mapping[str, Any]) -> Source:
-    """Where data comes from, by the values of ``_options.source_options``."""
+def make_source(asked: Mapping[str, Any]) -> Source:
+    """Where data comes from, by the values of ``_options.source``."""
     from graphveil import runs
 
     known: dict[str, Any] = {

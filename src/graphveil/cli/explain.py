@@ -32,28 +32,19 @@ _COLUMNS = (
 @click.option("--against", required=True, metavar="RUN", help="The run to compare with; best open.")
 @click.option("--out", required=True, help="A directory for explanations.json and .png.")
 @click.option(
-    "--graphs",
-    type=int,
-    default=10,
-    show_default=True,
-    help="How many test graphs: the first that have an edge.",
+    "--graphs", type=int, default=10, help="How many test graphs: the first that have an edge."
 )
 @click.option(
-    "--threshold",
-    type=float,
-    default=0.2,
-    show_default=True,
-    help="The importance from which an edge is kept.",
+    "--threshold", type=float, default=0.2, help="The importance from which an edge is kept."
 )
 @click.option(
     "--explainer",
     type=click.Choice(["gnn", "saliency", "integrated"]),
     default="gnn",
-    show_default=True,
     help="GNNExplainer, or gradients by the edges: at the graph, or all the way to it.",
 )
 @click.option("--epochs", type=int, help="Steps of gnn (200), points of integrated (50).")
-@click.option("--seed", type=int, default=0, show_default=True, help="Draws where gnn starts.")
+@click.option("--seed", type=int, default=0, help="Draws where gnn starts.")
 @option.root
 @option.force
 @option.as_json

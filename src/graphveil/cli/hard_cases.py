@@ -30,7 +30,6 @@ _SHARES = ("stay_hard", "hard_in_the_open", "jaccard", "expected_both", "over_ex
     "--often",
     type=float,
     default=0.5,
-    show_default=True,
     help="A node is hard for a side if at least this share of its runs get it wrong.",
 )
 @option.root

@@ -14,9 +14,7 @@ from graphveil.cli._settings import is_private
 @click.argument("runs", nargs=-1, required=True)
 @click.option("--out", required=True, help="The picture: .png, .svg or .pdf.")
 @option.root
-@click.option(
-    "--nodes", type=int, default=2000, show_default=True, help="How many test nodes, at most."
-)
+@click.option("--nodes", type=int, default=2000, help="How many test nodes, at most.")
 @option.force
 @option.as_json
 def tsne(
