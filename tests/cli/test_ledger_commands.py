@@ -307,11 +307,11 @@ def test_whoever_interrupts_is_told_what_stays_charged_and_how_it_goes_on(
 
 def test_the_command_that_goes_on_is_printed_to_the_letter():
     """With its blanks, and with its options where they are options."""
-    from graphveil.cli import _interrupted
+    from graphveil.cli import _explain_interruption
 
     error = KeyboardInterrupt()
     error.add_note("It goes on with --resume.")
-    said = _interrupted(error, ["train", "--force", "--out", "a  b", "--", "dp-mlp"])
+    said = _explain_interruption(error, ["train", "--force", "--out", "a  b", "--", "dp-mlp"])
     assert said[1] == "graphveil train --resume --out 'a  b' -- dp-mlp"
 
 

@@ -175,13 +175,13 @@ def rank(rows: Iterable[Row]) -> list[Row]:
     rows = list(rows)
     best: dict[tuple[str, float | None], float] = {}
     for row in rows:
-        if row.mean is not None and _counts(row):
+        if row.mean is not None and _holds(row):
             place = row.unit, row.target_epsilon
             best[place] = max(best.get(place, 0.0), row.mean)
     return [
         replace(
             row,
-            best=_counts(row)
+            best=_holds(row)
             and row.mean is not None
             and row.mean == best[row.unit, row.target_epsilon],
         )
@@ -234,7 +234,7 @@ def _verdict(row: Row, baseline: Row | None) -> str | None:
     )
 
 
-def _counts(row: Row) -> bool:
+def _holds(row: Row) -> bool:
     """Whether a row holds what was asked of it; a paper's claim alone does not count."""
     target = row.target_epsilon
     within = target is None or row.epsilon <= target * (1 + 1e-6)
@@ -374,12 +374,12 @@ def _row(request: Request, source: Source, outcomes: Sequence[Outcome]) -> Row:
     if not ran:
         return row
     # The costliest run speaks for all of them.
-    last = max(ran, key=_proven)
+    last = max(ran, key=_epsilon)
     same = ("unit", "delta", "claimed_epsilon", "noise_multiplier")
     return replace(
         row,
         **{name: last[name] for name in same},
-        epsilon=_proven(last),
+        epsilon=_epsilon(last),
         void_because=tuple(last["void_because"]),
         scores={
             metric: tuple(one["scores"][metric] for one in ran)
@@ -392,7 +392,7 @@ def _row(request: Request, source: Source, outcomes: Sequence[Outcome]) -> Row:
     )
 
 
-def _proven(outcome: Outcome) -> float:
+def _epsilon(outcome: Outcome) -> float:
     return math.inf if outcome["epsilon"] is None else float(outcome["epsilon"])
 
 

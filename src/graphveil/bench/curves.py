@@ -94,14 +94,14 @@ def _curve(
             if count % every == 0:
                 look(count)
 
-    with _network_kept(method):
+    with _keep_network(method):
         method.fit(arranged.training, progress=watch)
     steps, losses, accuracies = zip(*points, strict=True)
     return Curve(label=label, steps=steps, loss=losses, accuracy=accuracies)
 
 
 @contextmanager
-def _network_kept(method: Method) -> Iterator[None]:
+def _keep_network(method: Method) -> Iterator[None]:
     """Have ``fit`` keep ``network_`` from before its first step, as it does after its last."""
     make = method._made
 

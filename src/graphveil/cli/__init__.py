@@ -69,7 +69,7 @@ def main(arguments: list[str] | None = None) -> None:
         code = 2
     except (click.Abort, KeyboardInterrupt) as error:
         ended = error.__cause__ or error  # click hides it
-        say(*_interrupted(ended, sys.argv[1:] if arguments is None else arguments))
+        say(*_explain_interruption(ended, sys.argv[1:] if arguments is None else arguments))
         code = 128 + (ended.number if isinstance(ended, _Terminated) else signal.SIGINT)
     except GraphveilError as error:
         say(str(error))
@@ -108,7 +108,7 @@ def _signals() -> Iterator[None]:
             signal.signal(number, signal.SIG_DFL)
 
 
-def _interrupted(error: BaseException, arguments: Sequence[str]) -> tuple[str, str]:
+def _explain_interruption(error: BaseException, arguments: Sequence[str]) -> tuple[str, str]:
     """What is left, as whoever stopped says it, and the command that goes on."""
     notes = " ".join(getattr(error, "__notes__", ()))
     if "--resume" in notes:
@@ -160,7 +160,9 @@ class _Commands(click.Group):
 
 
 @click.command(
-    cls=_Commands, epilog=EXIT_CODES, context_settings={"help_option_names": ["-h", "--help"]}
+    cls=_Commands,
+    epilog=EXIT_CODES,
+    context_settings={"help_option_names": ["-h", "--help"], "show_default": True},
 )
 @click.version_option(__version__, prog_name="graphveil")
 def cli() -> None:

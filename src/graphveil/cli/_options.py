@@ -44,7 +44,7 @@ directed = click.option(
     help="Whether edges of your own files have a direction; the unit edge asks for it. A line of "
     "a table goes both ways unless --directed.",
 )
-# Where data comes from and how it is split; _runs.source reads them.
+# Where data comes from and how it is split; _runs.make_source reads them.
 source = together(root, split, classes, directed)
 
 sets = click.option(
@@ -72,6 +72,6 @@ run = together(
 )
 # Of a command that measures several.
 seeds = together(
-    click.option("--seeds", type=int, default=3, show_default=True, help="Runs of each."),
-    click.option("--seed", type=int, default=0, show_default=True, help="The first of them."),
+    click.option("--seeds", type=int, default=3, help="Runs of each."),
+    click.option("--seed", type=int, default=0, help="The first of them."),
 )

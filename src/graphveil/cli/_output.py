@@ -51,11 +51,7 @@ class Result:
         self._cells: list[Sequence[str]] = []
 
     def add(
-        self,
-        key: str,
-        value: Any,
-        label: str | None = None,
-        show: Callable[[Any], str] = str,
+        self, key: str, value: Any, label: str | None = None, show: Callable[[Any], str] = str
     ) -> None:
         """A value of the JSON, and with a ``label`` a row that ``show`` makes of it."""
         self.fields.append(Field(key, value, label, show))
@@ -166,10 +162,10 @@ def bar(label: str) -> Callable[[Iterable[Any]], Iterable[Any]] | None:
     return lambda steps: track(steps, label, console=_console(stderr=True), transient=True)
 
 
-def tracked(label: str, items: Iterable[Any]) -> Iterable[Any]:
+def track(label: str, items: Iterable[Any]) -> Iterable[Any]:
     """The ``items``, with a progress bar where there is a terminal."""
-    track = bar(label)
-    return items if track is None else track(items)
+    progress = bar(label)
+    return items if progress is None else progress(items)
 
 
 def _console(stderr: bool = False) -> Any:

@@ -25,8 +25,8 @@ _LARGE_DELTA = 1e-3
 # --- data -----------------------------------------------------------------------------------------
 
 
-def source(asked: Mapping[str, Any]) -> Source:
-    """Where data comes from, by the values of ``_options.source_options``."""
+def make_source(asked: Mapping[str, Any]) -> Source:
+    """Where data comes from, by the values of ``_options.source``."""
     from graphveil import runs
 
     known: dict[str, Any] = {
@@ -47,7 +47,7 @@ def is_cataloged(data: str) -> bool:
     return data.partition(":")[0] in CATALOG
 
 
-def same_tests(one: Any, other: Any, *names: str) -> bool:
+def has_same_tests(one: Any, other: Any, *names: str) -> bool:
     """Whether two graphs are one, with the same test records; ``names`` are compared, too."""
     pairs = [(one[name], other[name]) for name in ("x", "edge_index", "y", "test_mask", *names)]
     return all(a.dtype == b.dtype and a.equal(b) for a, b in pairs)

@@ -30,17 +30,12 @@ _rate = click.option(
 )
 _shared = option.together(
     click.option(
-        "--removed",
-        type=int,
-        default=1,
-        show_default=True,
-        help="Loss terms that vanish when one unit is withheld.",
+        "--removed", type=int, default=1, help="Loss terms that vanish when one unit is withheld."
     ),
     click.option(
         "--altered",
         type=int,
         default=0,
-        show_default=True,
         help="Further loss terms that change: K + ... + K^L for an L-layer network with sender cap "
         "K.",
     ),
@@ -58,9 +53,7 @@ _shared = option.together(
 @_rate
 @click.option("--population", type=int, help="Fixed-size batches: terms to draw from.")
 @click.option("--batch", type=int, help="Fixed-size batches: terms in a batch.")
-@click.option(
-    "--steps", type=int, default=1, show_default=True, help="How often the step is taken."
-)
+@click.option("--steps", type=int, default=1, help="How often the step is taken.")
 @click.option(
     "--event",
     "event_file",
@@ -109,12 +102,7 @@ def account(
 @click.option("--steps", type=int, help="How often the step is taken.")
 @_shared
 def calibrate(
-    epsilon: float,
-    delta: float,
-    removed: int,
-    altered: int,
-    as_json: bool,
-    **given: float | None,
+    epsilon: float, delta: float, removed: int, altered: int, as_json: bool, **given: float | None
 ) -> None:
     """The noise, the steps or the rate that fit a budget.
 
@@ -155,33 +143,18 @@ def calibrate(
 
 
 def _step(
-    *,
-    rate: float | None,
-    removed: int,
-    altered: int,
-    noise_multiplier: float,
-    population: int | None = None,
-    batch: int | None = None,
+    rate: float | None, population: int | None = None, batch: int | None = None, **step: Any
 ) -> dpa.DpEvent:
     from graphveil.privacy.events import RevealedCountGaussianDpEvent, SampledGaussianDpEvent
 
     if population is not None or batch is not None:
-        return RevealedCountGaussianDpEvent(
-            noise_multiplier=noise_multiplier,
-            removed=removed,
-            altered=altered,
-            rate=rate,
-            population=population,
-            batch=batch,
-        )
+        return RevealedCountGaussianDpEvent(rate=rate, population=population, batch=batch, **step)
     if rate is None:
         raise InvalidInputError(
             "Say how batches are drawn: --rate for Poisson batches, or --population and --batch "
             "for batches of a fixed size."
         )
-    return SampledGaussianDpEvent(
-        rate=rate, noise_multiplier=noise_multiplier, removed=removed, altered=altered
-    )
+    return SampledGaussianDpEvent(rate=rate, **step)
 
 
 def _read_event(path: str) -> Any:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 @click.option("--data", multiple=True, help="Only these graphs of the table; repeat.")
 @click.option("--only", multiple=True, help="Only runs whose name contains this; repeat.")
 @click.option("--seeds", type=int, help="Runs of each, instead of what the description says.")
-@click.option("--seed", type=int, default=0, show_default=True, help="The first of them.")
+@click.option("--seed", type=int, default=0, help="The first of them.")
 @click.option("--plot", help="A file for a plot: .png, .svg or .pdf.")
 @option.force
 @option.as_json
@@ -66,9 +66,7 @@ def bench(
         return
     table = benches.select(benches.read(description), data=data, only=only)
     table = replace(
-        table,
-        seeds=table.seeds if seeds is None else seeds,
-        lines=tuple(map(_check, table.lines)),
+        table, seeds=table.seeds if seeds is None else seeds, lines=tuple(map(_check, table.lines))
     )
     if plot is not None:
         _check_plot(plot, table, force)

@@ -13,7 +13,7 @@ from graphveil.cli import _options as option
 from graphveil.cli._notices import notices
 from graphveil.cli._output import Result, bar, check_file, plural, require_plots, write_json
 from graphveil.cli._rows import check_ran, cost_cells, percent, plan_first, seconds_of
-from graphveil.cli._runs import source
+from graphveil.cli._runs import make_source
 from graphveil.cli._settings import (
     OWN_OPTIONS,
     MethodCommand,
@@ -75,16 +75,16 @@ def compare(
     """
     from graphveil import bench
 
-    origin = source(given)
-    names = ",".join(compared_methods(_record(origin))) if methods is None else methods
+    source = make_source(given)
+    names = ",".join(compared_methods(_record(source))) if methods is None else methods
     chosen = _choose(names, parse(sets))
     _check_outputs(out, plots, force)
     targets = sorted(set(epsilons))
-    plan_first(_make_all(chosen, targets, delta, origin.seed), origin)
-    graph = origin.load()
+    plan_first(_make_all(chosen, targets, delta, source.seed), source)
+    graph = source.load()
     rows = bench.compare(
         graph,
-        origin,
+        source,
         [(kind.name, settings) for kind, settings in chosen],
         epsilons=targets,
         delta=delta,
@@ -93,15 +93,15 @@ def compare(
     )
     check_ran(rows)
     rows = bench.rank(rows)
-    title = f"Test accuracy on {origin.data}, {plural(seeds, 'seed')}"
-    result = Result(title, data=origin.data, split=origin.split, seeds=seeds)
+    title = f"Test accuracy on {source.data}, {plural(seeds, 'seed')}"
+    result = Result(title, data=source.data, split=source.split, seeds=seeds)
     result.add("rows", [row.json() for row in rows])
     result.table(*_table(rows))
     result.add("remarks", bench.remarks(rows), "note")
     written = []
     if plots is not None:
         labels = getattr(graph, "class_names", None)
-        written = [str(path) for path in _draw(rows, Path(plots), origin.data, labels)]
+        written = [str(path) for path in _draw(rows, Path(plots), source.data, labels)]
         result.add("plots", list(written))
     if written or out is not None:
         result.note(f"Written to {', '.join([*written, *([] if out is None else [out])])}.")

@@ -9,7 +9,7 @@ import click
 
 from graphveil.cli import _options as option
 from graphveil.cli._output import Result, bar, check_picture
-from graphveil.cli._runs import source
+from graphveil.cli._runs import make_source
 from graphveil.cli._settings import MethodCommand, is_private, make, parse_methods
 
 NOTE = (
@@ -23,8 +23,8 @@ NOTE = (
 @click.option("--methods", required=True, help="NAME or NAME:KEY=VALUE+KEY=VALUE, with commas.")
 @click.option("--epsilon", type=float, help="What each private run may spend.")
 @option.delta
-@click.option("--every", type=int, default=5, show_default=True, help="Steps between two looks.")
-@click.option("--seed", type=int, default=0, show_default=True)
+@click.option("--every", type=int, default=5, help="Steps between two looks.")
+@click.option("--seed", type=int, default=0)
 @option.source
 @click.option("--out", required=True, help="A file for the picture: .png, .svg or .pdf.")
 @option.force
@@ -55,11 +55,11 @@ def curves(
     from graphveil import bench
     from graphveil.report import plots
 
-    origin = source(given)
-    arranged = replace(origin.arrange(origin.load()), mode=None)
+    source = make_source(given)
+    arranged = replace(source.arrange(source.load()), mode=None)
     labels = [text for text, _, _ in chosen]
     drawn = bench.loss_curves(arranged, made, labels, every=every, progress=bar("learning"))
-    result = Result(f"Loss on the test records of {origin.data}", data=origin.data, epsilon=epsilon)
+    result = Result(f"Loss on the test records of {source.data}", data=source.data, epsilon=epsilon)
     result.add("curves", [asdict(curve) for curve in drawn])
     result.table(
         ["method", "steps", "first loss", "last loss", "last accuracy"],
@@ -74,7 +74,7 @@ def curves(
             for curve in drawn
         ],
     )
-    path = str(plots.loss_curves(drawn, out, origin.data))
+    path = str(plots.loss_curves(drawn, out, source.data))
     result.add("out", path, "note", "Written to {}.".format)
     result.add("note", NOTE, "note")
     result.show(as_json)

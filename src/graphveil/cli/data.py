@@ -98,8 +98,8 @@ def build() -> None:
     help="What becomes of a text; each row depends on its own text alone.",
 )
 @click.option("--out", required=True, help="A .npz, a .pt, or a folder (which keeps the ids).")
-@click.option("--id", default="id", show_default=True, help="The column of ids.")
-@click.option("--text", default="text", show_default=True, help="The column of texts.")
+@click.option("--id", default="id", help="The column of ids.")
+@click.option("--text", default="text", help="The column of texts.")
 @click.option("--label", help="The column of labels; else the column label, if there is one.")
 @option.classes
 @click.option("--min-class", type=int, default=0, help="Leave out smaller classes.")
@@ -112,13 +112,7 @@ def build() -> None:
 @option.as_json
 @notices()
 def build_text(
-    documents: str,
-    links: str,
-    features: str,
-    out: str,
-    force: bool,
-    as_json: bool,
-    **columns: Any,
+    documents: str, links: str, features: str, out: str, force: bool, as_json: bool, **columns: Any
 ) -> None:
     """A graph from a table of documents and a table of links.
 
@@ -151,9 +145,9 @@ def build_text(
 @build.command("vocabulary")
 @click.option("--documents", required=True, help="A csv or csv.gz of public documents.")
 @click.option("--out", required=True, help="The csv to write.")
-@click.option("--id", default="id", show_default=True, help="The column of ids.")
-@click.option("--text", default="text", show_default=True, help="The column of texts.")
-@click.option("--dimension", type=int, default=1024, show_default=True, help="How many words.")
+@click.option("--id", default="id", help="The column of ids.")
+@click.option("--text", default="text", help="The column of texts.")
+@click.option("--dimension", type=int, default=1024, help="How many words.")
 @option.force
 @option.as_json
 def build_vocabulary(

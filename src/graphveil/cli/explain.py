@@ -11,7 +11,7 @@ import click
 from graphveil._errors import InvalidInputError
 from graphveil.cli import _options as option
 from graphveil.cli._output import Result, bar, check_file, require_plots, write_json
-from graphveil.cli._runs import describe, run_json, same_tests
+from graphveil.cli._runs import describe, has_same_tests, run_json
 
 if TYPE_CHECKING:
     from graphveil.explain import Agreement, Explanation, Ious
@@ -32,28 +32,19 @@ _COLUMNS = (
 @click.option("--against", required=True, metavar="RUN", help="The run to compare with; best open.")
 @click.option("--out", required=True, help="A directory for explanations.json and .png.")
 @click.option(
-    "--graphs",
-    type=int,
-    default=10,
-    show_default=True,
-    help="How many test graphs: the first that have an edge.",
+    "--graphs", type=int, default=10, help="How many test graphs: the first that have an edge."
 )
 @click.option(
-    "--threshold",
-    type=float,
-    default=0.2,
-    show_default=True,
-    help="The importance from which an edge is kept.",
+    "--threshold", type=float, default=0.2, help="The importance from which an edge is kept."
 )
 @click.option(
     "--explainer",
     type=click.Choice(["gnn", "saliency", "integrated"]),
     default="gnn",
-    show_default=True,
     help="GNNExplainer, or gradients by the edges: at the graph, or all the way to it.",
 )
 @click.option("--epochs", type=int, help="Steps of gnn (200), points of integrated (50).")
-@click.option("--seed", type=int, default=0, show_default=True, help="Draws where gnn starts.")
+@click.option("--seed", type=int, default=0, help="Draws where gnn starts.")
 @option.root
 @option.force
 @option.as_json
@@ -116,7 +107,7 @@ def explain(
     result.note(
         f"Private: {sides[0]}. Open: {sides[1]}. An edge is kept if {explainer} gives it "
         f"{threshold:g} or more.",
-        *_differing(agreement),
+        *_warn_of_differences(agreement),
         f"Written to {file} and {picture}.",
     )
     result.add("note", NOTE, "note")
@@ -177,7 +168,7 @@ def _testing(run: str, against: str, root: str | None) -> Any:
     from graphveil import runs as trained
 
     one, other = (trained.arranged(path, root).testing for path in (run, against))
-    if not same_tests(one, other, "batch") or one.num_graphs != other.num_graphs:
+    if not has_same_tests(one, other, "batch") or one.num_graphs != other.num_graphs:
         raise InvalidInputError(
             f"Both runs must be tested on the same graphs. Got others in {against} than in {run} "
             "instead; train them on the same data with one --seed, or with --split given."
@@ -213,7 +204,7 @@ def _rows(agreement: Agreement, names: list[str] | None) -> list[list[str]]:
         classes = dict.fromkeys((theirs.predicted, mine.predicted))
         labels = ", ".join(str(label) if names is None else names[label] for label in classes)
         rows.append([str(mine.graph), str(len(mine.edges)), *_cells(ious, labels)])
-    rows.append(["mean", "", *_cells(agreement.mean, f"{_same(agreement)} of {len(rows)}")])
+    rows.append(["mean", "", *_cells(agreement.mean, f"{_count_alike(agreement)} of {len(rows)}")])
     if agreement.mean_same_class is not None and agreement.mean.same_class < 1:
         rows.append(["same class", "", *_cells(agreement.mean_same_class, "")])
     return rows
@@ -225,12 +216,12 @@ def _cells(ious: Ious, classes: str) -> list[str]:
     return [*(f"{value:.3f}" for value in values), classes, *again]
 
 
-def _same(agreement: Agreement) -> int:
+def _count_alike(agreement: Agreement) -> int:
     return sum(bool(ious.same_class) for ious in agreement.ious)
 
 
-def _differing(agreement: Agreement) -> list[str]:
-    differ = len(agreement.ious) - _same(agreement)
+def _warn_of_differences(agreement: Agreement) -> list[str]:
+    differ = len(agreement.ious) - _count_alike(agreement)
     if not differ:
         return []
     return [

@@ -8,8 +8,8 @@ import click
 
 from graphveil._errors import InvalidInputError
 from graphveil.cli import _options as option
-from graphveil.cli._output import Result, check_picture, plural, tracked
-from graphveil.cli._runs import check_distinct, describe, run_json, same_tests
+from graphveil.cli._output import Result, check_picture, plural, track
+from graphveil.cli._runs import check_distinct, describe, has_same_tests, run_json
 from graphveil.cli._settings import is_private
 
 if TYPE_CHECKING:
@@ -30,7 +30,6 @@ _SHARES = ("stay_hard", "hard_in_the_open", "jaccard", "expected_both", "over_ex
     "--often",
     type=float,
     default=0.5,
-    show_default=True,
     help="A node is hard for a side if at least this share of its runs get it wrong.",
 )
 @option.root
@@ -111,7 +110,7 @@ def _wrong(methods: dict[str, Method], root: str | None) -> tuple[list[Any], Any
     from graphveil import runs as trained
 
     wrong: list[Any] = []
-    for run in tracked("predicting", methods):
+    for run in track("predicting", methods):
         arranged = trained.arranged(run, root)
         testing = arranged.testing
         if not wrong:
@@ -121,7 +120,7 @@ def _wrong(methods: dict[str, Method], root: str | None) -> tuple[list[Any], Any
                 raise InvalidInputError(
                     f"The test nodes of {run} must hold a labelled one. Got none instead."
                 )
-        elif not same_tests(shared, testing):
+        elif not has_same_tests(shared, testing):
             raise InvalidInputError(
                 "All runs must be tested on the same nodes of the same graph. Got others in "
                 f"{run} than in {first} instead; train them on the same data with one --seed, or "

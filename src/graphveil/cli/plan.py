@@ -111,7 +111,7 @@ def _add_sums(result: Result, planned: Plan) -> None:
         if name.endswith("_share"):
             result.row(f"for the {name.removesuffix('_share')}", f"{share:.0%} of the budget")
     if "steps" in details:
-        result.row("private steps", f"{details['steps']:g} a part, each drawing {_drawn(details)}")
+        result.row("private steps", f"{details['steps']:g} a part, each drawing {_draw(details)}")
     result.row("parameters", f"{details['parameters']:,}")
 
 
@@ -124,7 +124,7 @@ def _add_steps(result: Result, planned: Plan) -> None:
     influence = f"{ONE[planned.unit]} removes {terms} and alters {details['altered']:g} more"
     result.row("noise multiplier", f"{details['noise_multiplier']:.6g}")
     result.row("influence", influence)
-    result.row("steps", f"{details['steps']:g}, each drawing {_drawn(details)}")
+    result.row("steps", f"{details['steps']:g}, each drawing {_draw(details)}")
     if "right_choice" in details:
         _add_structure(result, details)
     result.row("parameters", f"{details['parameters']:,}")
@@ -148,7 +148,7 @@ def _add_structure(result: Result, details: Mapping[str, Any]) -> None:
         result.row("sample", f"each node takes part with probability {details['graph_rate']:g}")
 
 
-def _drawn(details: Mapping[str, Any]) -> str:
+def _draw(details: Mapping[str, Any]) -> str:
     if "batch_size" in details:
         return f"exactly {details['batch_size']:,} terms"
     return f"terms at rate {details['sample_rate']:g}"

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from graphveil.cli import _options as option
-from graphveil.cli._output import Result, check_page, figure, tracked, write_text
+from graphveil.cli._output import Result, check_page, figure, track, write_text
 from graphveil.cli._runs import check_distinct
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ def report(runs: tuple[str, ...], out: str, force: bool, as_json: bool) -> None:
     check_distinct(runs)
     from graphveil.report import evidence, page
 
-    read = [evidence.read(run) for run in tracked("reading runs", runs)]
+    read = [evidence.read(run) for run in track("reading runs", runs)]
     write_text(out, page.render(read))
     result = Result("Report", runs=[_json(run) for run in read])
     for run in read:

@@ -11,7 +11,7 @@ from graphveil.cli import _options as option
 from graphveil.cli._notices import notices
 from graphveil.cli._output import Result, bar, check_file, check_picture, plural, write_json
 from graphveil.cli._rows import check_ran, cost_cells, percent, plan_first, seconds_of
-from graphveil.cli._runs import source
+from graphveil.cli._runs import make_source
 from graphveil.cli._settings import (
     MethodCommand,
     check_setting,
@@ -72,14 +72,14 @@ def sweep(
 
     settings = check_settings(kind, parse(sets))
     values = [check_setting(kind, key, word) for word in words]
-    origin, budget = source(given), {"epsilon": epsilon, "delta": delta}
+    source, budget = make_source(given), {"epsilon": epsilon, "delta": delta}
     plan_first(
-        [make(kind, {**settings, key: value}, seed=origin.seed, **budget) for value in values],
-        origin,
+        [make(kind, {**settings, key: value}, seed=source.seed, **budget) for value in values],
+        source,
     )
     rows = bench.sweep(
-        origin.load(),
-        origin,
+        source.load(),
+        source,
         kind.name,
         settings,
         key,
@@ -89,8 +89,8 @@ def sweep(
         **budget,
     )
     check_ran(rows)
-    title = f"{kind.name} on {origin.data} under several {key}, {plural(seeds, 'seed')}"
-    result = Result(title, data=origin.data, method=kind.name, vary=key, seeds=seeds)
+    title = f"{kind.name} on {source.data} under several {key}, {plural(seeds, 'seed')}"
+    result = Result(title, data=source.data, method=kind.name, vary=key, seeds=seeds)
     result.add("rows", [row.json() for row in rows])
     result.table(
         [key, "noise", "epsilon", "delta", "accuracy", "seconds"],
@@ -111,7 +111,7 @@ def sweep(
     if plot is not None:
         from graphveil.report.plots import over_setting
 
-        result.add("plot", str(over_setting(rows, plot, _plot_title(kind.name, origin.data, rows))))
+        result.add("plot", str(over_setting(rows, plot, _plot_title(kind.name, source.data, rows))))
     if out is not None:
         write_json(out, result.json())
     result.show(as_json)

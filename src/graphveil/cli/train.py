@@ -10,7 +10,14 @@ import click
 from graphveil.cli import _options as option
 from graphveil.cli._notices import notices
 from graphveil.cli._output import Result, bar, say
-from graphveil.cli._runs import add_accuracy, add_cost, add_ledger, add_out, check_account, source
+from graphveil.cli._runs import (
+    add_accuracy,
+    add_cost,
+    add_ledger,
+    add_out,
+    check_account,
+    make_source,
+)
 from graphveil.cli._settings import MethodCommand, make_asked, merge, method_named, require
 
 
@@ -58,18 +65,18 @@ def _train(asked: dict[str, Any], resume: bool, force: bool) -> Result:
     from graphveil import runs
     from graphveil.data.classes import UNNAMED
 
-    origin = source(asked)
+    source = make_source(asked)
     runs.check(asked["out"], resume=resume, force=force)
     if not resume:
         check_account(asked)
-    expected = origin.expected()
+    expected = source.expected()
     if expected is not None and asked.get("ledger") is None:
         method.plan(expected)  # a bad setting is refused before any data is touched
     metrics = runs.train(
         method,
         None,
         asked["out"],
-        origin,
+        source,
         resume=resume,
         force=force,
         ledger=asked.get("ledger"),
@@ -80,7 +87,7 @@ def _train(asked: dict[str, Any], resume: bool, force: bool) -> Result:
     )
     certificate = method.certificate_
     result = Result(
-        f"{kind.name} on {origin.data}", method=kind.name, data=origin.data, seed=origin.seed
+        f"{kind.name} on {source.data}", method=kind.name, data=source.data, seed=source.seed
     )
     add_accuracy(result, metrics)
     # What is worth a line beside the accuracy: of two classes the ranking, of more the mean.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from graphveil.cli import _options as option
-from graphveil.cli._output import Result, check_picture, figure, tracked
+from graphveil.cli._output import Result, check_picture, figure, track
 from graphveil.cli._runs import run_json
 from graphveil.cli._settings import is_private
 
@@ -14,9 +14,7 @@ from graphveil.cli._settings import is_private
 @click.argument("runs", nargs=-1, required=True)
 @click.option("--out", required=True, help="The picture: .png, .svg or .pdf.")
 @option.root
-@click.option(
-    "--nodes", type=int, default=2000, show_default=True, help="How many test nodes, at most."
-)
+@click.option("--nodes", type=int, default=2000, help="How many test nodes, at most.")
 @option.force
 @option.as_json
 def tsne(
@@ -40,7 +38,7 @@ def tsne(
 
     _validate.integer("nodes", nodes, "[10, 1e6]")
     result, panels, described = Result("t-SNE"), [], []
-    for run in tracked("arranging nodes", runs):
+    for run in track("arranging nodes", runs):
         method, arranged = trained.read(run), trained.arranged(run, root)
         testing = arranged.testing
         tested = (testing.test_mask & (testing.y >= 0)).nonzero().flatten()

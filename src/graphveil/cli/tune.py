@@ -19,8 +19,8 @@ from graphveil.cli._runs import (
     check_account,
     is_cataloged,
     is_same_place,
+    make_source,
     price,
-    source,
 )
 from graphveil.cli._settings import (
     MethodCommand,
@@ -116,16 +116,16 @@ def tune(
 
     needed(tuning.sampler)
     runs.check_tuning(asked["out"], force=force)
-    origin = source({**asked, "seed": tuning.seed})
+    source = make_source({**asked, "seed": tuning.seed})
     check_account(asked)
     where = {key: asked.get(key) for key in ("ledger", "account")} | {"force": force}
     search = _search_public if tuning.scores == "public-data" else _search_charged
-    tuned, metrics, winner, trial_epsilon = search(tuning, origin, asked["out"], where)
+    tuned, metrics, winner, trial_epsilon = search(tuning, source, asked["out"], where)
     certificate = tuned.certificate_
     result = Result(
-        f"{tuned.name} tuned on {origin.data}",
+        f"{tuned.name} tuned on {source.data}",
         method=tuned.name,
-        data=origin.data,
+        data=source.data,
         seed=tuning.seed,
         scores=tuning.scores,
         validation_accuracy=winner.score,
