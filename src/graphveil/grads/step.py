@@ -29,7 +29,7 @@ from torch.nn import functional as F
 
 from graphveil import _validate
 from graphveil._errors import BudgetError, InvalidInputError, RefusedError, UnprovenError
-from graphveil.grads.checkpoint import Checkpoint
+from graphveil.grads.checkpoint import StepCheckpoint
 from graphveil.grads.clipped import ClippedSum, Losses
 from graphveil.grads.clipping import Adaptive, Clipping, Off, make_clipping
 from graphveil.grads.coins import devices_of, secret_coins
@@ -119,7 +119,7 @@ class PrivateStep:
         )
         self.taken = 0
         self.earlier: dpa.DpEvent = dpa.NoOpDpEvent()  # charged before, for other steps than these
-        self._checkpoint = Checkpoint(self)
+        self._checkpoint = StepCheckpoint(self)
         self._check_optimizer()
 
     @property
