@@ -40,8 +40,8 @@ from torch.nn import functional as F
 
 from graphveil.grads import ClippedSum, Flat, make_private
 from graphveil.graph.blocks import Numbered
-from graphveil.graph.messages import normalised
-from graphveil.graph.neighbourhoods import Rooted, RootedTerms, reach, rooted
+from graphveil.graph.messages import weigh_messages
+from graphveil.graph.neighbourhoods import Rooted, RootedTerms, gather_neighbourhoods, reach
 from graphveil.nn import GraphClassifier, NodeClassifier
 
 NODES, FEATURES, CLASSES, HIDDEN, CAP = 169_343, 128, 40, 100, 10
@@ -76,7 +76,7 @@ def citation_graph():
     start = torch.searchsorted(target, torch.arange(NODES))
     kept = torch.arange(len(target)) - start[target] < CAP
     kept &= source != target
-    messages = normalised(torch.stack([source[kept], target[kept]]).unique(dim=1), NODES)
+    messages = weigh_messages(torch.stack([source[kept], target[kept]]).unique(dim=1), NODES)
     x = torch.randn(NODES, FEATURES, generator=generator)
     y = torch.randint(0, CLASSES, (NODES,), generator=generator)
     return x, y, messages
@@ -93,7 +93,7 @@ def rooted_workload(graph, hops, roots):
     )
     terms = RootedTerms(x, y, messages, torch.arange(NODES), hops)
     batches = list(terms.batches(chosen))
-    whole = (rooted(x, messages, chosen, hops), y[chosen])
+    whole = (gather_neighbourhoods(x, messages, chosen, hops), y[chosen])
     return {
         "module": module,
         "losses": rooted_losses,
@@ -188,7 +188,7 @@ def graph_workload(width, graphs=250, nodes=20, features=9):
         )  # fmt: skip
         batches.append(Numbered(parts, torch.arange(start, stop)))
 
-    messages = normalised(edges, graphs * nodes, module.normalisation)
+    messages = weigh_messages(edges, graphs * nodes, module.normalisation)
     adjacency = torch.diag_embed(messages.self_weight.view(graphs, nodes))
     adjacency[graph, receiver, sender] = messages.weight
     dense = DenseGCN(module)

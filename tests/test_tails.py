@@ -228,7 +228,7 @@ def test_cells_have_their_probability_within_a_stretch(name: str, scales: int) -
         low, high = 0, 2**64
         while low < high:
             middle = (low + high) // 2
-            moved = rng._tilted(np.array([middle], np.uint64), a, c)[0]
+            moved = rng._tilt(np.array([middle], np.uint64), a, c)[0]
             low, high = (low, middle) if int(moved) >> (64 - bits) >= place else (middle + 1, high)
         return low
 
@@ -252,7 +252,7 @@ def test_few_bits_decide_as_many_do(monkeypatch: pytest.MonkeyPatch) -> None:
     a, c = rng._NORMAL.fall(np.full(4096, 13 * 2.0**21), 2.0**-21)
     edges = np.arange(1, 4097, dtype=np.uint64) << np.uint64(48)
     distance = np.random.default_rng(0).integers(-(2**36), 2**36, 4096).astype(np.uint64)
-    words = edges + distance + (edges - rng._tilted(edges, a, c))
+    words = edges + distance + (edges - rng._tilt(edges, a, c))
     high = (words >> np.uint64(32)).astype("<u4")
     answers = [high.tobytes()]
     asked: list[int] = []
@@ -261,12 +261,12 @@ def test_few_bits_decide_as_many_do(monkeypatch: pytest.MonkeyPatch) -> None:
         asked.append(count)
         if answers:
             return answers.pop()
-        low = rng._tilted(high.astype(np.uint64) << np.uint64(32), a, c)
+        low = rng._tilt(high.astype(np.uint64) << np.uint64(32), a, c)
         open_ = (low ^ (low + np.uint64(2**33))) >> np.uint64(48) != 0
         return (words[open_] % np.uint64(2**32)).astype("<u4").tobytes()
 
     places = rng._places(a, c, 16, 4096, source)
-    assert np.array_equal(places, (rng._tilted(words, a, c) >> np.uint64(48)).astype(np.int64))
+    assert np.array_equal(places, (rng._tilt(words, a, c) >> np.uint64(48)).astype(np.int64))
     assert asked[0] == 4 * 4096
     assert 0 < asked[1] < 4 * 4096
 

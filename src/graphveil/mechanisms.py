@@ -82,7 +82,7 @@ class Gaussian:
         An array too large for memory may be released in blocks, at the price of one release: each
         call then says by ``block_of`` how many coordinates the whole array has.
         """
-        array, restore = _opened(value, rng)
+        array, restore = _as_array(value, rng)
         whole = array.size
         if block_of is not None:
             whole = _validate.integer("block_of", block_of, f"[{array.size}, 1e18]")
@@ -118,7 +118,7 @@ class Laplace:
 
     def release(self, value: Value, rng: SecretStream) -> Value:
         """``value`` with noise on every coordinate."""
-        array, restore = _opened(value, rng)
+        array, restore = _as_array(value, rng)
         return restore(_noisy(array, self, array.size, rng))
 
 
@@ -156,7 +156,7 @@ class GumbelTopK:
 
     def release(self, scores: Value, rng: SecretStream) -> Value:
         """Integer indices, of shape (..., k), into the last axis of ``scores``."""
-        array, restore = _opened(scores, rng)
+        array, restore = _as_array(scores, rng)
         n = array.shape[-1] if array.ndim else 0
         rows = array.size // n if n else 0
         if rows != self.rows:
@@ -229,7 +229,7 @@ def largest(scores: NDArray[np.float64], k: int) -> NDArray[np.int64]:
     return np.take_along_axis(top, order, axis=-1)
 
 
-def _opened(value: Any, rng: Any) -> tuple[NDArray[np.float64], Callable[[Any], Any]]:
+def _as_array(value: Any, rng: Any) -> tuple[NDArray[np.float64], Callable[[Any], Any]]:
     """The value in float64 and the way back to its own kind, once both have passed the checks."""
     if not isinstance(rng, SecretStream):
         raise RefusedError(

@@ -213,7 +213,7 @@ class SecretStream:
         )
 
     def __fill(self, shape: Shape, dtype: Any, law: Law) -> NDArray[Any]:
-        out = np.empty(_checked_shape(shape), dtype)
+        out = np.empty(_check_shape(shape), dtype)
         flat = out.reshape(-1)
         for start in range(0, flat.size, _BLOCK):
             block = flat[start : start + _BLOCK]
@@ -283,16 +283,16 @@ def _places(a: Floats, c: float, bits: int, count: int, source: Source) -> NDArr
     """
     words = np.frombuffer(source(4 * count), dtype="<u4").astype(np.uint64)
     words <<= np.uint64(32)
-    places = _tilted(words, a, c)
+    places = _tilt(words, a, c)
     # The bits to come add less than 2^33.
     unsure = np.flatnonzero((places ^ (places + np.uint64(2**33))) >> np.uint64(64 - bits))
     further = np.frombuffer(source(4 * unsure.size), dtype="<u4")
-    places[unsure] = _tilted(words[unsure] + further, a[unsure], c)
+    places[unsure] = _tilt(words[unsure] + further, a[unsure], c)
     places >>= np.uint64(64 - bits)
     return places.view(np.int64)
 
 
-def _tilted(words: Words, a: Floats, c: float) -> Words:
+def _tilt(words: Words, a: Floats, c: float) -> Words:
     """2^64 y for words 2^64 t, where t is the share of the density that lies below y."""
     t = (words >> np.uint64(1)).view(np.int64) * 2.0**-63
     # y = t - t (1 - t) (a/2 - a^2/6 (1 - 2t) + c/6 (1 + t)), up to third powers of a.
@@ -375,7 +375,7 @@ def _fixed_source(fixed_seed: int) -> Source:
     return source
 
 
-def _checked_shape(shape: Shape) -> tuple[int, ...]:
+def _check_shape(shape: Shape) -> tuple[int, ...]:
     sizes = shape if isinstance(shape, tuple) else (shape,)
     try:
         return tuple(_validate.integer("shape", size, "[0, 1e12]") for size in sizes)

@@ -496,11 +496,11 @@ def take_the_weight_of_another_example(patch, plain=rules.LinearRule.weighted_su
 
 
 def add_the_rows_of_the_batch_in_a_small_layer(patch):
-    def summed(values, rows, shape, plain=rules._summed):
+    def summed(values, rows, shape, plain=rules._sum_rows):
         total = plain(values, rows, shape)
         return total.mean(0, keepdim=True).expand_as(total)
 
-    patch.setattr(rules, "_summed", summed)
+    patch.setattr(rules, "_sum_rows", summed)
 
 
 def count_padding(patch, plain=rules.EmbeddingRule.__init__):

@@ -11,7 +11,7 @@ from torch.nn import functional as F
 
 from graphveil._errors import InvalidInputError
 from graphveil.grads import make_private
-from graphveil.grads.coins import Dropout, _twister, generator_states, set_generators, tossing
+from graphveil.grads.coins import Dropout, _twister, generator_states, secret_coins, set_generators
 from graphveil.rng import secret
 
 
@@ -140,7 +140,7 @@ def test_all_words_of_the_twister_are_filled():
 def test_two_steps_draw_other_numbers():
     found = []
     for _ in range(2):
-        with tossing(secret()):
+        with secret_coins(secret()):
             found.append((torch.rand(4).tolist(), np.random.random(), random.random()))
     for one, other in zip(*found, strict=True):
         assert one != other
@@ -156,7 +156,7 @@ def masks(layer, ids, width=64):
 def test_a_row_has_its_mask_in_any_company_and_any_place():
     layer, ids = Dropout(0.5), torch.arange(100)
     order = torch.randperm(100, generator=torch.Generator().manual_seed(1))
-    with tossing(secret(fixed_seed=1)):
+    with secret_coins(secret(fixed_seed=1)):
         whole = masks(layer, ids)
         assert torch.equal(masks(layer, ids[order]), whole[order])
         assert torch.equal(masks(layer, ids[:1]), whole[:1])
@@ -166,9 +166,9 @@ def test_a_row_has_its_mask_in_any_company_and_any_place():
 def test_layers_and_steps_have_masks_of_their_own():
     one, other, ids = Dropout(0.5), Dropout(0.5), torch.arange(50)
     stream = secret(fixed_seed=1)
-    with tossing(stream):
+    with secret_coins(stream):
         first, second = masks(one, ids), masks(other, ids)
-    with tossing(stream):
+    with secret_coins(stream):
         later = masks(one, ids)
     assert not torch.equal(first, second)
     assert not torch.equal(first, later)
@@ -176,7 +176,7 @@ def test_layers_and_steps_have_masks_of_their_own():
 
 @pytest.mark.parametrize("share", [0.1, 0.5, 0.9])
 def test_keyed_masks_look_like_independent_coins(share):
-    with tossing(secret(fixed_seed=2)):
+    with secret_coins(secret(fixed_seed=2)):
         found = masks(Dropout(share), torch.arange(1000), 512)
     kept = (found > 0).double()
     assert set(found.unique().tolist()) == {0.0, float(torch.tensor(1 / (1 - share)))}

@@ -16,7 +16,7 @@ from graphveil._errors import UnprovenError
 from graphveil.grads import ClippedSum, Quantile, make_private
 from graphveil.grads.company import check_parts, check_same
 from graphveil.grads.step import cross_entropy
-from graphveil.graph.messages import normalised
+from graphveil.graph.messages import weigh_messages
 from graphveil.graph.neighbourhoods import RootedTerms
 from graphveil.nn import NodeClassifier
 
@@ -615,7 +615,7 @@ class WithSettings(Net):
 
 
 def smooth(share):
-    messages = normalised(torch.empty(2, 0, dtype=torch.long), COUNT)  # with cached properties
+    messages = weigh_messages(torch.empty(2, 0, dtype=torch.long), COUNT)  # with cached properties
 
     def losses(module, batch):
         assert len(messages.in_degree) == COUNT

@@ -9,7 +9,7 @@ from torch import nn
 from graphveil.grads import ClippedSum, Flat, Quantile, rules
 from graphveil.grads.products import RowByRow
 from graphveil.graph.blocks import Numbered, block_sizes
-from graphveil.graph.messages import normalised
+from graphveil.graph.messages import weigh_messages
 from graphveil.graph.neighbourhoods import RootedTerms
 from graphveil.methods.node import alone, rooted_losses
 from graphveil.nn import NodeClassifier
@@ -122,7 +122,7 @@ def test_sums_inside_blocks_are_those_of_float64():
     edges = torch.randint(count, (2, 1200), generator=generator).unique(dim=1)
     edges = edges[:, edges[0] != edges[1]]
     x, y = torch.randn(count, 20, generator=generator), torch.arange(count) % 3
-    terms = RootedTerms(x, y, normalised(edges, count), torch.arange(count), 1)
+    terms = RootedTerms(x, y, weigh_messages(edges, count), torch.arange(count), 1)
     clipped = ClippedSum(NodeClassifier(20, 32, 3), rooted_losses, Flat(bound))
     terms.in_blocks = True
     batches = list(terms.batches(torch.arange(count)))

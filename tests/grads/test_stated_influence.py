@@ -7,7 +7,7 @@ from torch.nn import functional as F
 
 from graphveil._errors import InvalidInputError, UnprovenError
 from graphveil.grads import make_private
-from graphveil.graph.messages import normalised
+from graphveil.graph.messages import weigh_messages
 from graphveil.graph.neighbourhoods import RootedTerms
 from graphveil.nn import NodeClassifier
 from graphveil.privacy.guarantee import Certificate
@@ -30,7 +30,7 @@ def losses(module, batch):
 def raw(num_layers=1, **settings):
     """Over messages that the caller made, of which nobody knows how they were capped."""
     edges = EDGES[:, EDGES[0] != EDGES[1]].unique(dim=1)
-    return RootedTerms(X, Y, normalised(edges, NODES), ROOTS, num_layers, **settings)
+    return RootedTerms(X, Y, weigh_messages(edges, NODES), ROOTS, num_layers, **settings)
 
 
 def capped(num_layers=1, max_sent=3, edges=EDGES, **settings):

@@ -15,12 +15,12 @@ from graphveil.graph import aggregation
 from graphveil.graph.aggregation import (
     Sent,
     bounded_rows,
-    evidence,
+    evidence_weights,
     incoming,
-    pairwise,
-    similarity,
-    through,
+    open_evidence,
+    similarity_weights,
     unit_rows,
+    weigh_pairs,
 )
 from graphveil.graph.choices import SIMILARITIES
 from graphveil.graph.influence import sensitivity
@@ -117,7 +117,7 @@ def sent(rows, edges, weighting, sender_cap=None, cap=""):
     weights = [messages.weights] if cap == "soft" else []
     for part in parts:
         if part in SIMILARITIES:
-            weights.append(similarity(messages, rows.encoding, part))
+            weights.append(similarity_weights(messages, rows.encoding, part))
         elif part in PAIRS:
             pair = PAIRS[part]
 
@@ -125,12 +125,12 @@ def sent(rows, edges, weighting, sender_cap=None, cap=""):
                 return pair(what[senders], what[receivers]).double().clamp(0.0, 1.0)
 
             with torch.no_grad():
-                weights.append(pairwise(messages, weigh))
+                weights.append(weigh_pairs(messages, weigh))
     if seen:
         share = None
         if "shared" in parts:
             share = -(rows.beliefs * rows.beliefs.clamp_min(1e-30).log()).sum(1) + 1e-3
-        weights.append(evidence(messages, what, rows.beliefs, share))
+        weights.append(evidence_weights(messages, what, rows.beliefs, share))
     weight = math.prod(weights) if weights else None
     return Sent(messages, what, weight, rows.beliefs if seen else None)
 
@@ -224,7 +224,7 @@ def test_weights_that_look_at_the_whole_neighbourhood_are_noticed(monkeypatch):
         total = torch.zeros(NODES, dtype=torch.float64)
         return score / total.index_add(0, messages.receivers, score)[messages.receivers]
 
-    monkeypatch.setattr("test_aggregation.pairwise", softmax)
+    monkeypatch.setattr("test_aggregation.weigh_pairs", softmax)
     assert max(moved("edge-directed", "attention")) > 1
 
 
@@ -338,7 +338,7 @@ def test_blocks_change_no_bit(weighting, at_once, monkeypatch):
     edges, rows = a_graph(0, directed=False), Rows("random", 0)
     before = sent(rows, edges, weighting)
     monkeypatch.setattr(aggregation, "ROWS_AT_ONCE", at_once)
-    monkeypatch.setattr(aggregation.pairwise, "__defaults__", (at_once,))
+    monkeypatch.setattr(aggregation.weigh_pairs, "__defaults__", (at_once,))
     again = sent(rows, edges, weighting)
     assert torch.equal(again.sums(), before.sums())
     blocks = [some for some, _ in again.blocks()]
@@ -375,7 +375,7 @@ def test_evidence_is_the_sum_of_what_each_message_says():
         assert length * one.weight[place] > 0.99
         total[i] += says * one.weight[place]
     torch.testing.assert_close(one.sums(), total)
-    assert torch.equal(through(rows.beliefs, 0 * rows.told), 0 * rows.told)
+    assert torch.equal(open_evidence(rows.beliefs, 0 * rows.told), 0 * rows.told)
 
 
 # --- rows -----------------------------------------------------------------------------------------
@@ -548,7 +548,7 @@ def test_an_unknown_cap_or_similarity_is_refused():
         with pytest.raises(InvalidInputError, match=r"'cap' .* must .* Got .* instead"):
             incoming(edges, NODES, seed=0, sender_cap=2, cap=cap)
     with pytest.raises(InvalidInputError, match=r"'similarity' .* must .* Got .* instead"):
-        similarity(incoming(edges, NODES, seed=0), Rows("random", 0).encoding, "x")
+        similarity_weights(incoming(edges, NODES, seed=0), Rows("random", 0).encoding, "x")
 
 
 def test_weights_by_similarity_are_the_map_of_the_cosine():
@@ -562,7 +562,7 @@ def test_weights_by_similarity_are_the_map_of_the_cosine():
         "positive": cosine.clamp_min(0),
     }
     for how, weight in expected.items():
-        found = similarity(messages, rows, how)
+        found = similarity_weights(messages, rows, how)
         torch.testing.assert_close(found, weight, rtol=0, atol=1e-4)
         assert found.min() >= 0
         assert found.max() <= SIMILARITIES[how]

@@ -69,14 +69,15 @@ some_caps = st.one_of(st.none(), st.integers(1, 5), st.just(10**12))
 @given(edge_lists, some_caps, st.integers(0, 10**18))
 def test_the_senders_kept_are_those_of_a_plain_loop(pairs, cap, seed):
     found = cap_senders(tensor(pairs), FULL, cap, seed=seed)
-    assert listed(found) == slow_cap(pairs, cap, caps._keys(seed, "cap senders"), 0)
+    assert listed(found) == slow_cap(pairs, cap, caps.priority_keys(seed, "cap senders"), 0)
 
 
 @settings(max_examples=300)
 @given(edge_lists, some_caps, st.integers(0, 10**18), st.integers(0, 3))
 def test_the_receivers_kept_are_those_of_a_plain_loop(pairs, cap, seed, layer):
     found = cap_receivers(tensor(pairs), FULL, cap, seed=seed, layer=layer)
-    assert listed(found) == slow_cap(pairs, cap, caps._keys(seed, f"cap receivers {layer}"), 1)
+    keys = caps.priority_keys(seed, f"cap receivers {layer}")
+    assert listed(found) == slow_cap(pairs, cap, keys, 1)
 
 
 def test_large_graphs_are_hashed_in_blocks_with_the_same_result(monkeypatch):
@@ -87,10 +88,10 @@ def test_large_graphs_are_hashed_in_blocks_with_the_same_result(monkeypatch):
 
 
 def test_priorities_of_one_sender_never_tie_and_can_be_undone():
-    keys = caps._keys(3, "any")
+    keys = caps.priority_keys(3, "any")
     others = np.arange(2**20, dtype=np.uint32) * np.uint32(4093)
     owners = np.full_like(others, 77)
-    drawn = caps._priority(owners, others, keys)
+    drawn = caps.priorities(owners, others, keys)
     assert len(np.unique(drawn)) == len(others)
     assert np.array_equal(caps._other(owners, drawn, keys), others)
 

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 from torch.nn import functional as F
 
 from graphveil.grads import ClippedSum, Flat, Off, PerLayer
-from graphveil.graph.messages import normalised
+from graphveil.graph.messages import weigh_messages
 
 FEATURES, CLASSES = 3, 5
 HOWS = ("inverse-degree", "symmetric", "none")
@@ -27,7 +27,7 @@ def graphs(draw, max_nodes=8, max_edges=16):
     """Features, messages with some normalisation."""
     nodes = draw(st.integers(1, max_nodes))
     x, edges = random_graph(draw(st.integers(0, 999)), nodes, draw(st.integers(0, max_edges)))
-    return x, normalised(edges, nodes, draw(st.sampled_from(HOWS)))
+    return x, weigh_messages(edges, nodes, draw(st.sampled_from(HOWS)))
 
 
 def copied(layer, **parameters):

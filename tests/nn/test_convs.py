@@ -9,8 +9,8 @@ from torch import nn
 from torch_geometric import nn as pyg
 
 from graphveil._errors import InvalidInputError
-from graphveil.graph.messages import Fan, Messages, normalised
-from graphveil.graph.neighbourhoods import rooted
+from graphveil.graph.messages import DenseMessages, Messages, weigh_messages
+from graphveil.graph.neighbourhoods import gather_neighbourhoods
 from graphveil.nn import GAT, GCN, GIN, SAGE, Sum
 from graphveil.nn.descriptions import Convolution
 
@@ -44,12 +44,12 @@ def made(name):
 
 def fan_of(x, messages, extra=0, junk=0.0):
     """Every node's own small graph: states (nodes, T, channels) and a fan, with junk as padding."""
-    around = rooted(x, messages, torch.arange(len(x)), 1)
+    around = gather_neighbourhoods(x, messages, torch.arange(len(x)), 1)
     pad = (0, extra)
     mask = nn.functional.pad(around.mask, pad)
     weight = nn.functional.pad(around.weight, pad).to(x.dtype).masked_fill(~mask, junk)
     h = nn.functional.pad(x[around.index], (0, 0, *pad))
-    return h.masked_fill(~mask[:, 0].unsqueeze(-1), junk), Fan(weight, mask)
+    return h.masked_fill(~mask[:, 0].unsqueeze(-1), junk), DenseMessages(weight, mask)
 
 
 @every_conv
@@ -66,15 +66,15 @@ def test_a_fan_gives_what_the_graph_gives_whatever_stands_in_the_padding(name, g
 @every_conv
 def test_a_whole_graph_may_be_a_fan_and_the_order_of_senders_does_not_matter(name):
     x, edges = random_graph(1, 12, 40)
-    messages = normalised(edges, 12, "symmetric")
+    messages = weigh_messages(edges, 12, "symmetric")
     conv = made(name)
     mask, weight = torch.eye(12, dtype=torch.bool), torch.diag(messages.self_weight).double()
     mask[edges[1], edges[0]] = True
     weight[edges[1], edges[0]] = messages.weight.double()
-    whole = conv(x.unsqueeze(0), Fan(weight.unsqueeze(0), mask.unsqueeze(0)))
+    whole = conv(x.unsqueeze(0), DenseMessages(weight.unsqueeze(0), mask.unsqueeze(0)))
     h, fan = fan_of(x, messages)
     order = torch.cat([torch.tensor([0]), 1 + torch.randperm(h.shape[1] - 1)])
-    mixed = conv(h[:, order], Fan(fan.weight[..., order], fan.mask[..., order]))
+    mixed = conv(h[:, order], DenseMessages(fan.weight[..., order], fan.mask[..., order]))
     for found in (whole.view(12, OUT), mixed.view(12, OUT)):
         torch.testing.assert_close(found, conv(x, messages), rtol=0, atol=1e-10)
 
@@ -82,7 +82,7 @@ def test_a_whole_graph_may_be_a_fan_and_the_order_of_senders_does_not_matter(nam
 @every_conv
 def test_padding_gets_no_gradient(name):
     x, edges = random_graph(2, 6, 12)
-    h, fan = fan_of(x, normalised(edges, 6), extra=2, junk=1e30)
+    h, fan = fan_of(x, weigh_messages(edges, 6), extra=2, junk=1e30)
     h.requires_grad_(True)
     made(name)(h, fan).square().sum().backward()
     padding = ~fan.mask[:, 0]
@@ -96,13 +96,13 @@ def test_graphs_without_edges_or_without_nodes(name):
     conv = made(name)
     for nodes in (0, 1, 3):
         x, _ = random_graph(0, nodes, 0)
-        messages = normalised(torch.empty(2, 0, dtype=torch.long), nodes, "symmetric")
+        messages = weigh_messages(torch.empty(2, 0, dtype=torch.long), nodes, "symmetric")
         x.requires_grad_(True)
         out = conv(x, messages)
         assert out.shape == (nodes, OUT)
         out.sum().backward()
         assert torch.isfinite(out).all()
-        alone = [conv(row.unsqueeze(0), normalised(messages.edge_index, 1)) for row in x]
+        alone = [conv(row.unsqueeze(0), weigh_messages(messages.edge_index, 1)) for row in x]
         torch.testing.assert_close(out, torch.cat([out[:0], *alone]), rtol=0, atol=1e-10)
 
 
@@ -110,9 +110,11 @@ def test_graphs_without_edges_or_without_nodes(name):
 def test_a_fan_without_messages(name):
     h, own = torch.randn(2, 5, IN, dtype=torch.float64), torch.eye(5).expand(2, 5, 5)
     conv = made(name)
-    found = conv(h, Fan(own, own.bool()))
+    found = conv(h, DenseMessages(own, own.bool()))
     assert found.shape == (2, 5, OUT)
-    alone = conv(h.view(10, 1, IN), Fan(torch.ones(10, 1, 1), torch.ones(10, 1, 1).bool()))
+    alone = conv(
+        h.view(10, 1, IN), DenseMessages(torch.ones(10, 1, 1), torch.ones(10, 1, 1).bool())
+    )
     torch.testing.assert_close(found, alone.view(2, 5, OUT))
 
 
@@ -121,18 +123,18 @@ def test_a_fan_without_messages(name):
 
 def test_weights_by_hand():
     edges = torch.tensor([[0, 1, 0, 3], [1, 2, 2, 2]])
-    inverse = normalised(edges, 4, "inverse-degree")
+    inverse = weigh_messages(edges, 4, "inverse-degree")
     assert inverse.weight.tolist() == pytest.approx([1 / 2, 1 / 4, 1 / 4, 1 / 4])
     assert inverse.self_weight.tolist() == pytest.approx([1, 1 / 2, 1 / 4, 1])
-    symmetric = normalised(edges, 4, "symmetric")
+    symmetric = weigh_messages(edges, 4, "symmetric")
     # out-degrees 2 1 0 1, in-degrees 0 1 3 0
     expected = [(3 * 2) ** -0.5, (2 * 4) ** -0.5, (3 * 4) ** -0.5, (2 * 4) ** -0.5]
     assert symmetric.weight.tolist() == pytest.approx(expected)
     own = [3**-0.5, (2 * 2) ** -0.5, 4**-0.5, 2**-0.5]
     assert symmetric.self_weight.tolist() == pytest.approx(own)
-    assert normalised(edges, 4, "none").weight.tolist() == [1, 1, 1, 1]
+    assert weigh_messages(edges, 4, "none").weight.tolist() == [1, 1, 1, 1]
     with pytest.raises(InvalidInputError, match="'how'"):
-        normalised(edges, 4, "textbook")
+        weigh_messages(edges, 4, "textbook")
 
 
 @pytest.mark.parametrize("how", HOWS)
@@ -143,8 +145,8 @@ def test_messages_to_a_node_are_no_part_of_the_weights_of_those_it_sends(how, gr
     x, messages = graph
     u, edges = chosen % len(x), messages.edge_index
     fewer = edges[:, edges[1] != u]
-    before = normalised(edges, len(x), how).weight[edges[0] == u]
-    after = normalised(fewer, len(x), how).weight[fewer[0] == u]
+    before = weigh_messages(edges, len(x), how).weight[edges[0] == u]
+    after = weigh_messages(fewer, len(x), how).weight[fewer[0] == u]
     assert torch.equal(before, after)
 
 
@@ -168,7 +170,7 @@ def agree(found, expected):
 @pytest.mark.parametrize("how", HOWS)
 def test_gcn_is_pygs(graph, how):
     x, edges = graph
-    messages, ours = normalised(edges, len(x), how), made("gcn")
+    messages, ours = weigh_messages(edges, len(x), how), made("gcn")
     theirs = copied(
         pyg.GCNConv(IN, OUT, normalize=False, add_self_loops=False),
         lin__weight=ours.lin.weight,
@@ -183,7 +185,7 @@ def test_symmetric_weights_are_pygs_on_an_undirected_graph(graph):
     edges = torch.cat([edges, edges.flip(0)], 1).unique(dim=1)
     ours = made("gcn")
     theirs = copied(pyg.GCNConv(IN, OUT), lin__weight=ours.lin.weight, bias=ours.lin.bias)
-    found = ours(x, normalised(edges, len(x), "symmetric"))
+    found = ours(x, weigh_messages(edges, len(x), "symmetric"))
     torch.testing.assert_close(found, theirs(x, edges), rtol=0, atol=1e-6)
 
 
@@ -197,14 +199,14 @@ def test_sage_is_pygs(graph, aggregation):
         lin_l__bias=ours.lin_neighbours.bias,
         lin_r__weight=ours.lin_self.weight,
     )
-    agree(ours(x, normalised(edges, len(x))), theirs(x, edges))
+    agree(ours(x, weigh_messages(edges, len(x))), theirs(x, edges))
 
 
 def test_gin_is_pygs(graph):
     x, edges = graph
     ours = made("gin")
     theirs = copied(pyg.GINConv(ours.mlp, train_eps=True), eps=ours.own.eps)
-    agree(ours(x, normalised(edges, len(x))), theirs(x, edges))
+    agree(ours(x, weigh_messages(edges, len(x))), theirs(x, edges))
 
 
 @pytest.mark.parametrize("name", ["gat", "gat-3", "gat-3-mean"])
@@ -218,7 +220,7 @@ def test_additive_attention_is_pygs(graph, name):
         att_dst=ours.att_receiver.weight,
         bias=ours.bias.bias,
     )
-    agree(ours(x, normalised(edges, len(x))), theirs(x, edges))
+    agree(ours(x, weigh_messages(edges, len(x))), theirs(x, edges))
 
 
 @pytest.mark.parametrize("name", ["dot", "dot-3", "dot-3-mean"])
@@ -233,7 +235,7 @@ def test_dot_attention_is_pygs(graph, name):
         **{f"lin_{part}__weight": linear.weight for part, linear in parts.items()},
         **{f"lin_{part}__bias": linear.bias for part, linear in parts.items()},
     )
-    agree(ours(x, normalised(edges, len(x))), theirs(x, with_loops(edges, len(x))))
+    agree(ours(x, weigh_messages(edges, len(x))), theirs(x, with_loops(edges, len(x))))
 
 
 def test_sum_by_hand(graph):

@@ -10,7 +10,7 @@ from torch.nn import functional as F
 from graphveil._errors import InvalidInputError
 from graphveil.grads import ClippedSum, Flat
 from graphveil.graph.messages import Messages
-from graphveil.graph.neighbourhoods import rooted
+from graphveil.graph.neighbourhoods import gather_neighbourhoods
 from graphveil.nn.gap import (
     AttentionTerms,
     Encoder,
@@ -71,10 +71,10 @@ def check_attention(seed, nodes, edges, roots, activation="tanh"):
     attention = lambda: AttentionTerms(PairAttention(4, 3, activation), 4, CLASSES)  # noqa: E731
     labels = torch.arange(len(roots)) % CLASSES
     single = [
-        ((rooted(x, messages, root, 1),), label)
+        ((gather_neighbourhoods(x, messages, root, 1),), label)
         for root, label in zip(roots.split(1), labels.split(1), strict=True)
     ]
-    whole = (rooted(x, messages, roots, 1),), labels
+    whole = (gather_neighbourhoods(x, messages, roots, 1),), labels
     assert_clipped_sums_are_right(made(attention, seed), whole, single)
     return messages.in_degree[roots]
 
@@ -111,7 +111,7 @@ def test_attention_terms_are_the_formula():
     """A loop over the messages of each root, one pair at a time."""
     x, edges = random_graph(3, 8, 20, features=4)
     module = made(lambda: AttentionTerms(PairAttention(4, 3), 4, CLASSES))
-    found = module(rooted(x, heard(edges, 8), torch.arange(8), 1))
+    found = module(gather_neighbourhoods(x, heard(edges, 8), torch.arange(8), 1))
     pair = module.attention
     for root in range(8):
         total = torch.zeros(4, dtype=torch.float64)
@@ -126,12 +126,14 @@ def test_attention_terms_are_the_formula():
 def test_a_root_reads_nobody_but_itself_and_its_senders():
     x, edges = random_graph(3, 8, 20, features=4)
     module = made(lambda: AttentionTerms(PairAttention(4, 3), 4, CLASSES))
-    whole = rooted(x, heard(edges, 8), torch.arange(8), 1)
+    whole = gather_neighbourhoods(x, heard(edges, 8), torch.arange(8), 1)
     found = module(whole)
     for node in range(8):
         other = x.clone()
         other[node] += 1.0
-        moved = (module(rooted(other, heard(edges, 8), torch.arange(8), 1)) != found).any(1)
+        moved = (
+            module(gather_neighbourhoods(other, heard(edges, 8), torch.arange(8), 1)) != found
+        ).any(1)
         reads = torch.zeros(8, dtype=torch.bool)
         reads[node] = True
         reads[edges[1][edges[0] == node]] = True
@@ -214,7 +216,7 @@ def test_some_sparse_rows_are_those_rows_and_dropping_keeps_the_mean():
     sparse = SparseRows(x)
     torch.testing.assert_close(sparse[some].times(weight), x[some] @ weight)
     unit = torch.eye(300, dtype=torch.float64)
-    dropped = SparseRows(x).dropped(0.25).times(unit)
+    dropped = SparseRows(x).drop(0.25).times(unit)
     kept = dropped != 0
     torch.testing.assert_close(dropped[kept], x[kept] / 0.75)
     assert 0.65 < kept.sum() / (x != 0).sum() < 0.85

@@ -7,7 +7,7 @@ from torch_geometric import nn as pyg
 from torch_geometric.explain.algorithm.utils import clear_masks, set_masks
 
 from graphveil._errors import InvalidInputError
-from graphveil.graph.messages import normalised
+from graphveil.graph.messages import weigh_messages
 from graphveil.nn import GAT, GCN, GIN, SAGE, GraphClassifier, Sum
 
 # Whether closing all gates is the same as having no edges.
@@ -145,11 +145,11 @@ def test_gates_do_what_pygs_masks_do(number):
     x, edges = random_graph(3, 9, 20)
     edges = torch.cat([edges, edges.flip(0)], 1).unique(dim=1)  # PyG's symmetric weights need both
     gate = torch.rand(edges.shape[1]).double()
-    messages = normalised(edges, len(x), "none" if isinstance(ours, Sum) else "symmetric")
+    messages = weigh_messages(edges, len(x), "none" if isinstance(ours, Sum) else "symmetric")
     set_masks(theirs, gate, edges, apply_sigmoid=False)
     expected = theirs(x, edges)
     clear_masks(theirs)
-    torch.testing.assert_close(ours(x, messages.gated(gate)), expected, rtol=0, atol=1e-6)
+    torch.testing.assert_close(ours(x, messages.with_gates(gate)), expected, rtol=0, atol=1e-6)
     assert not torch.allclose(ours(x, messages), expected, atol=1e-3)
 
 

@@ -10,7 +10,7 @@ from torch_geometric import nn as pyg
 
 from graphveil._errors import InvalidInputError, UnprovenError
 from graphveil.nn import GraphClassifier, InstanceNorm
-from graphveil.nn.graph_classifier import pooled
+from graphveil.nn.graph_classifier import pool_nodes
 
 ARCHITECTURES = {
     "gcn": {"conv": "gcn"},
@@ -90,7 +90,7 @@ def test_pools_are_pygs(how):
     x, _, batch, count = batched(some_graphs())
     theirs = {"sum": pyg.global_add_pool, "mean": pyg.global_mean_pool, "max": pyg.global_max_pool}
     expected = theirs[how](x, batch, count)
-    torch.testing.assert_close(pooled(x, batch, count, how), expected)
+    torch.testing.assert_close(pool_nodes(x, batch, count, how), expected)
 
 
 def test_instance_norm_is_torchs_for_each_graph():
@@ -116,7 +116,7 @@ def test_instance_norm_is_torchs_for_each_graph():
 def test_without_convolutions_it_classifies_sets():
     model = GraphClassifier(FEATURES, 8, CLASSES, num_layers=0, head_layers=2, head_channels=5)
     x, edges, batch, count = batched(some_graphs())
-    expected = model.head(pooled(x.float(), batch, count, "mean"))
+    expected = model.head(pool_nodes(x.float(), batch, count, "mean"))
     assert torch.equal(model(x.float(), edges, batch, count), expected)
 
 

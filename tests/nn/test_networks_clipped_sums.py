@@ -20,8 +20,8 @@ from test_node_classifier import network
 
 from graphveil._errors import UnprovenError
 from graphveil.grads import ClippedSum, Flat, ragged
-from graphveil.graph.messages import normalised
-from graphveil.graph.neighbourhoods import rooted
+from graphveil.graph.messages import weigh_messages
+from graphveil.graph.neighbourhoods import gather_neighbourhoods
 from graphveil.nn import NodeClassifier
 
 
@@ -32,9 +32,9 @@ def labels_of(count):
 def check_rooted(model, x, messages, roots, depth):
     """Each example has a neighbourhood of its own, with its own padding."""
     labels = labels_of(len(roots))
-    whole = (rooted(x, messages, roots, depth),), labels
+    whole = (gather_neighbourhoods(x, messages, roots, depth),), labels
     single = [
-        ((rooted(x, messages, root, depth),), label)
+        ((gather_neighbourhoods(x, messages, root, depth),), label)
         for root, label in zip(roots.split(1), labels.split(1), strict=True)
     ]
     assert_clipped_sums_are_right(model, whole, single)
@@ -44,7 +44,7 @@ def check_rooted(model, x, messages, roots, depth):
 @pytest.mark.parametrize("name", ROOTED)
 def test_rooted(name, depth):
     x, edges = random_graph(7, 9, 14)
-    messages = normalised(edges, 9, "symmetric")
+    messages = weigh_messages(edges, 9, "symmetric")
     assert (messages.in_degree == 0).any()  # some neighbourhoods are empty
     check_rooted(network(name, depth), x, messages, torch.tensor([0, 3, 3, 5, 8, 1]), depth)
 
@@ -65,8 +65,8 @@ def test_rooted_of_any_shape(name, graph, depth, data):
 @pytest.mark.parametrize("name", ROOTED)
 def test_rooted_of_one_example_and_without_edges(name):
     x, edges = random_graph(8, 6, 10)
-    check_rooted(network(name, 2), x, normalised(edges, 6), torch.tensor([2]), 2)
-    check_rooted(network(name, 2), x, normalised(edges[:, :0], 6), torch.arange(3), 2)
+    check_rooted(network(name, 2), x, weigh_messages(edges, 6), torch.tensor([2]), 2)
+    check_rooted(network(name, 2), x, weigh_messages(edges[:, :0], 6), torch.arange(3), 2)
 
 
 @pytest.mark.parametrize("name", [name for name in ROOTED if not name.endswith("bare")])
@@ -75,7 +75,7 @@ def test_rooted_with_one_convolution_at_every_level(name):
     model.convs[1] = model.convs[0]
     model.after[2] = model.after[1]
     x, edges = random_graph(9, 8, 12)
-    check_rooted(model, x, normalised(edges, 8), torch.tensor([1, 2, 6, 6]), 3)
+    check_rooted(model, x, weigh_messages(edges, 8), torch.tensor([1, 2, 6, 6]), 3)
 
 
 def check_batched(model, graphs, shuffle=False):
@@ -119,7 +119,7 @@ def test_groups_of_a_split_graph_are_examples_too(name):
     def of_groups(module, batch):
         x, edges, group, count = batch
         with ragged(group, count):
-            logits = module.on_graph(x, normalised(edges, len(x)))
+            logits = module.on_graph(x, weigh_messages(edges, len(x)))
         own = torch.nn.functional.cross_entropy(logits, labels_of(len(x)), reduction="none")
         return torch.zeros(count, dtype=own.dtype).index_add(0, group, own)
 
@@ -136,13 +136,13 @@ def test_a_broken_row_spoils_no_term_but_those_that_read_it(name):
     """A gradient that is not finite counts as zero; the other roots' must not notice."""
     x, _ = random_graph(12, 6, 0)
     edges = torch.tensor([[1, 2, 4, 5, 0], [0, 1, 3, 4, 3]])  # 2 -> 1 -> 0 -> 3, 5 -> 4 -> 3
-    messages, model = normalised(edges, 6, "symmetric"), network(name, 2)
+    messages, model = weigh_messages(edges, 6, "symmetric"), network(name, 2)
     clipped = ClippedSum(model, losses, Flat(0.5))
-    sound = (rooted(x, messages, torch.tensor([0, 1]), 2),), torch.tensor([1, 2])
+    sound = (gather_neighbourhoods(x, messages, torch.tensor([0, 1]), 2),), torch.tensor([1, 2])
     expected = clipped([sound])
     x[3:] = torch.nan
     some_broken = (
-        (rooted(x, messages, torch.tensor([0, 3, 1, 4]), 2),),
+        (gather_neighbourhoods(x, messages, torch.tensor([0, 3, 1, 4]), 2),),
         torch.tensor([1, 0, 2, 0]),
     )
     assert_same(clipped([some_broken]), expected, 1e-12)
@@ -168,12 +168,12 @@ def test_a_graph_taken_for_a_batch_of_nodes_is_refused():
         Flat(1.0),
     )
     with pytest.raises(UnprovenError, match="mixes examples"):
-        whole_graph([(x, normalised(edges, 6))])
+        whole_graph([(x, weigh_messages(edges, 6))])
 
 
 def test_dropout_does_not_disturb_the_bound():
     x, edges = random_graph(11, 8, 16)
     model = NodeClassifier(FEATURES, 4, CLASSES, dropout=0.5, norm="layer").double()
-    tree = rooted(x, normalised(edges, 8), torch.tensor([4]), 1)
+    tree = gather_neighbourhoods(x, weigh_messages(edges, 8), torch.tensor([4]), 1)
     total = ClippedSum(model, losses, Flat(1e-3))([((tree,), labels_of(1))])
     assert sum(float((v * v).sum()) for v in total.values()) <= 1e-6

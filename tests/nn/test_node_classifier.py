@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from nn_cases import CLASSES, FEATURES, graphs, random_graph
 
 from graphveil._errors import InvalidInputError, UnprovenError
-from graphveil.graph.messages import normalised
-from graphveil.graph.neighbourhoods import RootedTerms, reach, rooted
+from graphveil.graph.messages import weigh_messages
+from graphveil.graph.neighbourhoods import RootedTerms, gather_neighbourhoods, reach
 from graphveil.nn import NodeClassifier
 
 ARCHITECTURES = {
@@ -50,7 +50,7 @@ def walked(messages, root, depth):
 def test_a_neighbourhood_holds_what_its_root_may_read_and_nothing_else(graph, depth, data):
     x, messages = graph
     roots = data.draw(st.lists(st.integers(0, len(x) - 1), min_size=1, max_size=3))
-    around = rooted(x, messages, torch.tensor(roots), depth)
+    around = gather_neighbourhoods(x, messages, torch.tensor(roots), depth)
     assert (len(around), around.num_layers) == (len(roots), depth)
     weight_of = dict(zip(map(tuple, messages.edge_index.t().tolist()), messages.weight.tolist()))  # noqa: B905
     for example, root in enumerate(roots):
@@ -73,19 +73,21 @@ def test_a_neighbourhood_holds_what_its_root_may_read_and_nothing_else(graph, de
 
 def test_layers_work_on_those_who_can_still_reach_the_root():
     edges = torch.tensor([[1, 2, 3, 4, 5], [0, 0, 1, 1, 1]])
-    messages = normalised(edges, 7)
-    around = rooted(torch.eye(7), messages, torch.tensor([0, 6]), 2)
+    messages = weigh_messages(edges, 7)
+    around = gather_neighbourhoods(torch.eye(7), messages, torch.tensor([0, 6]), 2)
     assert around.widths == (6, 3, 1)
-    assert [fan.mask.shape for fan in around.fans()] == [(2, 3, 6), (2, 1, 3)]
+    assert [fan.mask.shape for fan in around.layers()] == [(2, 3, 6), (2, 1, 3)]
     assert around.mask[1].equal(torch.eye(3, 6, dtype=torch.bool))
-    assert rooted(torch.eye(7), messages, torch.tensor([4]), 2).index.tolist() == [[4]]
+    assert gather_neighbourhoods(torch.eye(7), messages, torch.tensor([4]), 2).index.tolist() == [
+        [4]
+    ]
 
 
 @pytest.mark.parametrize("edges", [[[1, 1], [0, 0]], [[0, 1], [0, 0]], [[2, 1, 1], [1, 0, 1]]])
 def test_repeated_edges_and_self_loops_are_refused(edges):
-    messages = normalised(torch.tensor(edges), 3)
+    messages = weigh_messages(torch.tensor(edges), 3)
     with pytest.raises(InvalidInputError, match="at most once, and no self-loop"):
-        rooted(torch.eye(3), messages, torch.tensor([0]), 2)
+        gather_neighbourhoods(torch.eye(3), messages, torch.tensor([0]), 2)
 
 
 @settings(deadline=None, max_examples=40)
@@ -104,7 +106,9 @@ def test_every_term_drawn_is_in_one_batch(graph, depth, rows, data):
 
 
 def test_no_roots():
-    around = rooted(torch.eye(3), normalised(torch.tensor([[0], [1]]), 3), torch.arange(0), 2)
+    around = gather_neighbourhoods(
+        torch.eye(3), weigh_messages(torch.tensor([[0], [1]]), 3), torch.arange(0), 2
+    )
     assert NodeClassifier(3, 4, 2, num_layers=2)(around).shape == (0, 2)
 
 
@@ -115,7 +119,7 @@ def test_neighbourhoods_and_the_graph_give_the_same_logits(name, graph, depth, d
     x, messages = graph
     roots = torch.tensor(data.draw(st.lists(st.integers(0, len(x) - 1), min_size=1, max_size=4)))
     model = network(name, depth)
-    found = model(rooted(x, messages, roots, depth))
+    found = model(gather_neighbourhoods(x, messages, roots, depth))
     assert found.shape == (len(roots), CLASSES)
     expected = model.on_graph(x, messages)[roots]
     torch.testing.assert_close(found, expected, rtol=0, atol=1e-10)
@@ -126,7 +130,7 @@ def test_neighbourhoods_and_the_graph_give_the_same_logits(name, graph, depth, d
 def test_what_stands_in_the_padding_never_matters(name, depth):
     x, edges = random_graph(3, 9, 20)
     model = network(name, depth)
-    around = rooted(x, normalised(edges, 9, "symmetric"), torch.arange(9), depth)
+    around = gather_neighbourhoods(x, weigh_messages(edges, 9, "symmetric"), torch.arange(9), depth)
     expected = model(around)
     # A row of junk behind the table for every place that is not a node's, and junk for weights.
     table = torch.cat([x, torch.full_like(x[:1], 1e30)])
@@ -147,18 +151,18 @@ def test_a_root_reads_its_own_neighbourhood_alone(name):
     """Not even a NaN elsewhere, in another root's part of the same batch, may show."""
     x, _ = random_graph(4, 6, 0)
     edges = torch.tensor([[1, 2, 4, 5, 0], [0, 1, 3, 4, 3]])  # 2 -> 1 -> 0 -> 3, 5 -> 4 -> 3
-    messages = normalised(edges, 6, "symmetric")
+    messages = weigh_messages(edges, 6, "symmetric")
     model = network(name, 2)
-    expected = model(rooted(x, messages, torch.tensor([0, 1]), 2))
+    expected = model(gather_neighbourhoods(x, messages, torch.tensor([0, 1]), 2))
     x[3:] = torch.nan
-    found = model(rooted(x, messages, torch.tensor([0, 3, 1, 4]), 2))
+    found = model(gather_neighbourhoods(x, messages, torch.tensor([0, 3, 1, 4]), 2))
     torch.testing.assert_close(found[[0, 2]], expected, rtol=0, atol=1e-12)
     assert found[[1, 3]].isnan().all()
 
 
 def test_dropout_is_drawn_in_training_only():
     x, edges = random_graph(5, 8, 16)
-    around = rooted(x.float(), normalised(edges, 8), torch.arange(8), 1)
+    around = gather_neighbourhoods(x.float(), weigh_messages(edges, 8), torch.arange(8), 1)
     model = NodeClassifier(FEATURES, 8, CLASSES, dropout=0.5)
     assert not torch.equal(model(around), model(around))
     model.eval()
@@ -168,13 +172,15 @@ def test_dropout_is_drawn_in_training_only():
 def test_depth_zero_is_an_mlp_on_the_root():
     x, edges = random_graph(6, 8, 16)
     model = network("gcn-deep", 0)
-    found = model(rooted(x, normalised(edges, 8), torch.tensor([5, 5, 2]), 0))
+    found = model(gather_neighbourhoods(x, weigh_messages(edges, 8), torch.tensor([5, 5, 2]), 0))
     h = model.after[0](model.encoder(x[[5, 5, 2]]))
     torch.testing.assert_close(found, model.decoder(h))
 
 
 def test_networks_and_neighbourhoods_that_do_not_fit_are_refused():
-    around = rooted(torch.eye(3), normalised(torch.tensor([[0], [1]]), 3), torch.arange(3), 1)
+    around = gather_neighbourhoods(
+        torch.eye(3), weigh_messages(torch.tensor([[0], [1]]), 3), torch.arange(3), 1
+    )
     with pytest.raises(InvalidInputError, match=r"as deep as the network, 2 layers. Got 1"):
         NodeClassifier(3, 4, 2, num_layers=2)(around)
     with pytest.raises(InvalidInputError, match="must have a layer"):

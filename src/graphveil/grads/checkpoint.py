@@ -29,7 +29,7 @@ FILE = "checkpoint.pt"
 _UNREADABLE = (RuntimeError, KeyError, EOFError, ValueError, TypeError, UnpicklingError)
 
 
-class Checkpoint:
+class StepCheckpoint:
     """Where one :class:`~graphveil.grads.step.PrivateStep` is saved, once it has been."""
 
     def __init__(self, step: PrivateStep) -> None:

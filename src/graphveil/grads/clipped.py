@@ -25,7 +25,7 @@ from graphveil._errors import InvalidInputError, UnprovenError
 from graphveil.grads.clipping import Clipping, Off
 from graphveil.grads.memory import Watch
 from graphveil.grads.modules import empty_sum, noise_units, trained_blocks, training_state
-from graphveil.grads.products import SMALL, RowByRow, filled_up
+from graphveil.grads.products import SMALL, RowByRow, repeat_first_row
 from graphveil.grads.recording import (
     Batch,
     Losses,
@@ -42,7 +42,7 @@ from graphveil.grads.rules import (
     PAY_FOR_SUMS,
     RULES,
     Call,
-    combined,
+    combine,
     enlarge,
     squares,
 )
@@ -90,7 +90,7 @@ class ClippedSum:
     def _read_module(self) -> None:
         """Find the layers to train, and refuse what cannot be trained."""
         self.blocks = trained_blocks(self.module, self.clipping)
-        self._unruled = _unruled(self.blocks)
+        self._unruled = _without_rule(self.blocks)
         self.by_example = bool(self._unruled)
         self._state = training_state(self.module)
         self._recorder = Recorder(self.module, self.losses, self.blocks)
@@ -217,7 +217,9 @@ class ClippedSum:
             try:
                 run = vmap(grad_and_value(loss), in_dims=(None, 0), randomness="different")
                 with RowByRow(inside_vmap=True):
-                    gradients, losses = run(parameters, filled_up(part) if at_once > 1 else part)
+                    gradients, losses = run(
+                        parameters, repeat_first_row(part) if at_once > 1 else part
+                    )
             except RuntimeError as error:
                 raise UnprovenError(
                     f"{self._unruled} has no gradient rule here and cannot be run one example at a "
@@ -234,7 +236,7 @@ class ClippedSum:
             )
             for block, values in blocks.items():
                 for name, value in values.items():
-                    total[name] += combined(value, factors[block])
+                    total[name] += combine(value, factors[block])
         return total, losses_of_parts
 
     def _as_tensors(self, batch: Batch) -> tuple[Tensor, ...]:
@@ -248,7 +250,7 @@ class ClippedSum:
         return as_tuple(batch)
 
 
-def _unruled(blocks: dict[str, nn.Module]) -> str:
+def _without_rule(blocks: dict[str, nn.Module]) -> str:
     """What keeps a module from the book-keeping: layers without a rule, and shared weights."""
     owners: dict[int, list[str]] = {}
     for name, layer in blocks.items():

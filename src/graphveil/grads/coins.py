@@ -53,7 +53,7 @@ _current: ContextVar[_Keys | None] = ContextVar("keys", default=None)
 
 
 @contextmanager
-def tossing(stream: SecretStream, devices: Iterable[torch.device] = ()) -> Iterator[None]:
+def secret_coins(stream: SecretStream, devices: Iterable[torch.device] = ()) -> Iterator[None]:
     """One step's coins: shared generators in a fresh, secret state, and a key for masks.
 
     ``devices`` are those whose generators are in use, besides the CPU. How much is read from
@@ -88,13 +88,13 @@ class Dropout(nn.Module):
         if keys is None or ids is None:
             return F.dropout(x, self.p)
         rows, channels = keys.of(self)
-        each = torch.arange(x.shape[-1], device=x.device)
-        numbers = _mixed(_mixed(ids ^ rows).unsqueeze(-1) ^ _mixed(each ^ channels))
+        columns = torch.arange(x.shape[-1], device=x.device)
+        numbers = _mix(_mix(ids ^ rows).unsqueeze(-1) ^ _mix(columns ^ channels))
         kept = numbers >= round(self.p * 2**32)
         return x * kept / (1.0 - self.p)
 
 
-def _mixed(x: Tensor) -> Tensor:
+def _mix(x: Tensor) -> Tensor:
     """The finaliser of MurmurHash3, which permutes the 32-bit numbers, in 64-bit arithmetic."""
     x = x & _LOW
     x = ((x ^ (x >> 16)) * 0x85EBCA6B) & _LOW

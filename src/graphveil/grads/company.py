@@ -24,9 +24,12 @@ _SMALLER = 1e-3  # passes of another shape, in which products round differently
 _IMPOSSIBLE = (RuntimeError, ValueError, IndexError, AssertionError)
 
 
-def check_same(found: Tensor, losses: Tensor, who: str) -> None:
+def check_same(again: Tensor, losses: Tensor, who: str) -> None:
     """Refuse losses that differ for one batch, with everything random as it was."""
-    if found.shape != losses.shape or _differs(found, losses, _slack(losses, _SAME)) is not None:
+    if (
+        again.shape != losses.shape
+        or _first_difference(again, losses, _slack(losses, _SAME)) is not None
+    ):
         raise UnprovenError(
             f"The losses of one batch are others when it is seen again, with the same random "
             f"numbers: {who} or the loss keeps a memory of what it saw, or draws from a generator "
@@ -44,22 +47,22 @@ def check_others(run: Callable[[Batch], Tensor], batch: Batch, losses: Tensor, w
     count = len(losses)
     if count < 2 or not _rows_can_be_taken(batch, count):
         return
-    each = torch.arange(count)
-    for kept in (each == 0, each == count - 1, each % 2 == 0, each % 2 == 1):
-        others = each[~kept]
+    places = torch.arange(count)
+    for kept in (places == 0, places == count - 1, places % 2 == 0, places % 2 == 1):
+        others = places[~kept]
         for by, loud in ((others[0], False), (others[-1], True)):
-            rows = torch.where(kept, each, by)
+            rows = torch.where(kept, places, by)
             try:
-                found = run(_replaced(batch, rows, ~kept, loud=loud))
+                again = run(_replace_rows(batch, rows, ~kept, loud=loud))
             except _IMPOSSIBLE:
                 continue  # not every module can see such rows
-            if found.shape != losses.shape:
+            if again.shape != losses.shape:
                 continue
             mask = kept.to(losses.device)
-            where = _differs(found[mask], losses[mask], _slack(losses[mask], _SAME))
+            where = _first_difference(again[mask], losses[mask], _slack(losses[mask], _SAME))
             if where is not None:
                 raise UnprovenError(
-                    f"The loss of example {int(each[kept][where])} is another one when the other "
+                    f"The loss of example {int(places[kept][where])} is another one when the other "
                     f"examples are replaced, with the same random numbers: {who} or the loss mixes "
                     "the examples of a batch. Compute it from the example's data alone."
                 )
@@ -72,18 +75,18 @@ def check_parts(run: Callable[[Batch], Tensor], batch: Batch, losses: Tensor, wh
     """
     if not _rows_can_be_taken(batch, len(losses)):
         return
-    each, slack = torch.arange(len(losses)), _slack(losses, _SMALLER)
-    for part in (each[:1], each[-1:], each[::2], each[1::2]):
+    places, slack = torch.arange(len(losses)), _slack(losses, _SMALLER)
+    for part in (places[:1], places[-1:], places[::2], places[1::2]):
         if not len(part):
             continue
         try:
-            found = run(_taken(batch, part))
+            again = run(_take(batch, part))
         except _IMPOSSIBLE:
             continue  # not a function of these tensors alone
-        if found.shape != part.shape:
+        if again.shape != part.shape:
             continue
         rows = part.to(losses.device)
-        where = _differs(found, losses[rows], slack[rows])
+        where = _first_difference(again, losses[rows], slack[rows])
         if where is not None:
             raise UnprovenError(
                 f"The loss of example {int(part[where])} is another one when fewer "
@@ -105,27 +108,27 @@ def _rows_can_be_taken(batch: Batch, count: int) -> bool:
     )
 
 
-def _taken(batch: Batch, rows: Tensor) -> Batch:
-    found = tuple(
+def _take(batch: Batch, rows: Tensor) -> Batch:
+    taken = tuple(
         x[rows.to(x.device)] if isinstance(x, Tensor) else x.take(rows) for x in _elements(batch)
     )
-    return found if isinstance(batch, (tuple, list)) else found[0]
+    return taken if isinstance(batch, (tuple, list)) else taken[0]
 
 
-def _replaced(batch: Batch, rows: Tensor, others: Tensor, *, loud: bool) -> Batch:
+def _replace_rows(batch: Batch, rows: Tensor, others: Tensor, *, loud: bool) -> Batch:
     """Row ``rows[i]`` in place i; of ``others`` with numbers as no example has, if ``loud``."""
-    found = _taken(batch, rows)
+    taken = _take(batch, rows)
     if not loud:
-        return found
+        return taken
 
-    def changed(x: Any) -> Any:
+    def change(x: Any) -> Any:
         if isinstance(x, Rooted):  # the rows that no other root than the replaced ones reads
             unread = torch.ones(len(x.table), dtype=torch.bool)
             unread[x.index[~others.to(x.index.device)].flatten().cpu()] = False
             return replace(x, table=_louder(x.table, unread))
         return _louder(x, others) if isinstance(x, Tensor) else x
 
-    louder = tuple(changed(x) for x in _elements(found))
+    louder = tuple(change(x) for x in _elements(taken))
     return louder if isinstance(batch, (tuple, list)) else louder[0]
 
 
@@ -147,18 +150,18 @@ def _slack(losses: Tensor, share: float) -> Tensor:
     return share * sizes.maximum(usual) + _SAME * sizes.max().clamp(max=1.0)
 
 
-def _differs(found: Tensor, losses: Tensor, most: Tensor) -> int | None:
+def _first_difference(again: Tensor, losses: Tensor, most: Tensor) -> int | None:
     """The first loss that differs by more, if there is one; what is not finite must stay so."""
-    finite = found.isfinite() & losses.isfinite()
+    finite = again.isfinite() & losses.isfinite()
     apart = torch.where(
-        finite, (found - losses).abs() > most, found.isfinite() != losses.isfinite()
+        finite, (again - losses).abs() > most, again.isfinite() != losses.isfinite()
     )
     where = apart.nonzero().flatten()
     return int(where[0]) if len(where) else None
 
 
 @contextmanager
-def evaluating(module: nn.Module) -> Iterator[None]:
+def evaluation_mode(module: nn.Module) -> Iterator[None]:
     """The module in evaluation mode, for as long as this lasts."""
     modes = [(layer, layer.training) for layer in module.modules()]
     module.eval()

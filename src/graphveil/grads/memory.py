@@ -201,8 +201,8 @@ def _attributes(layer: nn.Module) -> Iterator[tuple[str, Any]]:
 def _extra_state(layer: nn.Module, look: _Look) -> Iterator[tuple[str, Any]]:
     """What state_dict asks a layer for. It is made anew, so tensors are compared by contents."""
     if type(layer).get_extra_state is not nn.Module.get_extra_state:
-        for inner, found in _inside(layer.get_extra_state(), "", 1, look):
-            yield inner, _bytes_of_tensor(found, look) if isinstance(found, Tensor) else found
+        for inner, part in _inside(layer.get_extra_state(), "", 1, look):
+            yield inner, _bytes_of_tensor(part, look) if isinstance(part, Tensor) else part
 
 
 def _shared(value: Any) -> Iterator[tuple[str, Any]]:
@@ -216,8 +216,8 @@ def _shared(value: Any) -> Iterator[tuple[str, Any]]:
 
 def _of_loss(losses: Callable[..., Any], look: _Look) -> Iterator[tuple[str, Any]]:
     """What a loss holds: attributes, closures, and globals that its code names."""
-    for inner, found in _inside(losses, "", 0, look):
-        yield f"loss's '{inner.lstrip('.') or 'value'}'", found
+    for inner, part in _inside(losses, "", 0, look):
+        yield f"loss's '{inner.lstrip('.') or 'value'}'", part
 
 
 def _globals_of_class(kind: type) -> Iterator[tuple[str, Any]]:
@@ -230,9 +230,9 @@ def _names_in_class(kind: type) -> list[tuple[dict[str, Any], tuple[str, ...]]]:
     """The names in the code of a class and of its parents, of those that are one's own."""
     return [
         (code.__globals__, _names_in(code.__code__))
-        for each in kind.__mro__
-        if not each.__module__.startswith((*_LIBRARIES, *_OWN))
-        for part in vars(each).values()
+        for parent in kind.__mro__
+        if not parent.__module__.startswith((*_LIBRARIES, *_OWN))
+        for part in vars(parent).values()
         for code in (part, getattr(part, "__func__", None), getattr(part, "fget", None))
         if isinstance(code, types.FunctionType)
     ]

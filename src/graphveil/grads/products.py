@@ -62,11 +62,11 @@ def _linear(
     flat = F.pad(input.reshape(rows, columns), (0, right, 0, -rows % SMALL if few else 0))
     weight = F.pad(weight, (0, right, 0, below))
     bias = None if bias is None else F.pad(bias, (0, below))
-    found = F.linear(flat, weight, bias)[:rows, :outputs]
-    return found.reshape(*input.shape[:-1], outputs).clone(memory_format=torch.contiguous_format)
+    product = F.linear(flat, weight, bias)[:rows, :outputs]
+    return product.reshape(*input.shape[:-1], outputs).clone(memory_format=torch.contiguous_format)
 
 
-def filled_up(tensors: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+def repeat_first_row(tensors: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
     """With the first row again and again, until their number is a multiple of the small size."""
     count = len(tensors[0])
     rows = torch.cat([torch.arange(count), torch.zeros(-count % SMALL, dtype=torch.long)])

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from graphveil._errors import InvalidInputError, UnprovenError
-from graphveil.grads.products import RowByRow, filled_up
+from graphveil.grads.products import RowByRow, repeat_first_row
 from graphveil.grads.rows import Rows, current_rows
 from graphveil.grads.rules import RULES, Call, Rule
 from graphveil.graph.blocks import Numbered
@@ -176,5 +176,5 @@ def fill_up(batch: Batch) -> tuple[Batch, int | None]:
     count = rows_of_tensors(batch)
     if not count:
         return batch, None
-    filled = filled_up(as_tuple(batch))
+    filled = repeat_first_row(as_tuple(batch))
     return (filled if isinstance(batch, (tuple, list)) else filled[0]), count

@@ -43,7 +43,7 @@ class Rows:
         """Examples of similar size together: their ids, and a table of their rows.
 
         A table has one line for each example; unused places hold the number of rows, which is the
-        index of a row of zeros in :meth:`padded`. How long a line is follows from its example's own
+        index of a row of zeros in :meth:`pad`. How long a line is follows from its example's own
         size: at most a quarter is unused.
         """
         sizes = torch.bincount(self.owner, minlength=self.count)
@@ -60,7 +60,7 @@ class Rows:
             out.append((ids, torch.where(inside, order[position], len(self.owner))))
         return out
 
-    def padded(self, values: Tensor, table: Tensor) -> Tensor:
+    def pad(self, values: Tensor, table: Tensor) -> Tensor:
         """The rows named by ``table``, zeros in unused places: (examples, width, ...)."""
         zero = values.new_zeros(1, *values.shape[1:])
         return torch.cat([values, zero])[table]

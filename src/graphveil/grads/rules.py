@@ -111,12 +111,12 @@ class LinearRule:
             a = _side_by_side([_table(call.inputs[0], count) for call in calls], 1)
             b = _side_by_side([_table(call.grad, count) for call in calls], 1)
             return self._norms(a, b)
-        rows = _owned(calls, count)
+        rows = _join_owners(calls, count)
         a = _side_by_side([_flat(call.inputs[0]) for call in calls], 0)
         b = _side_by_side([_flat(call.grad) for call in calls], 0)
         out, light = b.new_zeros(count), self._light
         for ids, table in rows.buckets:
-            out[ids] = self._norms(rows.padded(a, table), rows.padded(b, table))
+            out[ids] = self._norms(rows.pad(a, table), rows.pad(b, table))
             light[ids] = self._light
         self._light = light
         return out
@@ -135,13 +135,13 @@ class LinearRule:
         width, d, p = *a.shape[1:], b.shape[2]
         self._light = torch.ones(len(a), dtype=torch.bool, device=a.device)
         if width == 1:
-            of_inputs = _squared(a).squeeze(1) * self.with_weight + float(self.with_bias)
-            product = (of_inputs + _TINY) * (_squared(b).squeeze(1) + _TINY)
+            of_inputs = _sum_squares(a).squeeze(1) * self.with_weight + float(self.with_bias)
+            product = (of_inputs + _TINY) * (_sum_squares(b).squeeze(1) + _TINY)
             return product * enlarge(_depth(d) + _depth(p), a.dtype)
         gram = self.with_weight and width * (d + p) < d * p
-        found, sizes = (self._gram if gram else self._direct)(a, b)
-        self._light = sizes <= width * found.sqrt()
-        return torch.maximum(found, (_CANCEL * sizes).square()) * enlarge(0, a.dtype)
+        norms, sizes = (self._gram if gram else self._direct)(a, b)
+        self._light = sizes <= width * norms.sqrt()
+        return torch.maximum(norms, (_CANCEL * sizes).square()) * enlarge(0, a.dtype)
 
     def _gram(self, a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
         """By the products of rows with each other; and what the rows are long, added up.
@@ -152,26 +152,26 @@ class LinearRule:
         width, d, p = *a.shape[1:], b.shape[2]
         of_inputs, of_grads = _with_itself(a), _with_itself(b)
         of_inputs = of_inputs + float(self.with_bias)
-        products = _halved(d + 3, 160) + _halved(p + 3, 160)
+        products = _halving_depth(d + 3, 160) + _halving_depth(p + 3, 160)
         traces = _diagonal(of_inputs), _diagonal(of_grads)
         sizes = ((traces[0] + _TINY) * (traces[1] + _TINY)).sqrt().sum(1)
         sizes = sizes * enlarge(products + width, a.dtype)
-        found = (of_inputs * of_grads).sum(2).sum(1).clamp_min(0)
-        found = found + rounding(products + 2 * width, a.dtype) * sizes.square()
+        norms = (of_inputs * of_grads).sum(2).sum(1).clamp_min(0)
+        norms = norms + rounding(products + 2 * width, a.dtype) * sizes.square()
         # Squares that underflow.
-        return found + width * _TINY * (traces[0].sum(1) + traces[1].sum(1)), sizes
+        return norms + width * _TINY * (traces[0].sum(1) + traces[1].sum(1)), sizes
 
     def _direct(self, a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
         """By the gradients of a few examples at a time; and what the rows are long, added up."""
         width, d, p = *a.shape[1:], b.shape[2]
         at_once = max(1, _DIRECT_ELEMENTS // (d * p))
         parts = zip(a.split(at_once), b.split(at_once), strict=True)
-        found = torch.cat([squares(self._gradients(*part, 16)) for part in parts])
-        inputs = _squared(a) * self.with_weight + float(self.with_bias)
-        sizes = ((inputs + _TINY) * (_squared(b) + _TINY)).sqrt()
+        norms = torch.cat([squares(self._gradients(*part, 16)) for part in parts])
+        inputs = _sum_squares(a) * self.with_weight + float(self.with_bias)
+        sizes = ((inputs + _TINY) * (_sum_squares(b) + _TINY)).sqrt()
         sizes = sizes.sum(1) * enlarge(_depth(d) + _depth(p) + width, a.dtype)
-        hidden = rounding(width + _halved(width, 16), a.dtype) * sizes
-        return (found.sqrt() + hidden).square(), sizes
+        hidden = rounding(width + _halving_depth(width, 16), a.dtype) * sizes
+        return (norms.sqrt() + hidden).square(), sizes
 
     def weighted_sum(self, weights: Tensor, numbered: Numbered | None = None) -> dict[str, Tensor]:
         out = {}
@@ -194,8 +194,8 @@ class LinearRule:
 
     def _add(self, out: dict[str, Tensor], call: Call, weights: Tensor) -> None:
         """Add what a call gives, in float64."""
-        inputs, grads, each = self._rows(call, weights)
-        pieces = zip(*(part.split(_ROWS_AT_ONCE) for part in (inputs, grads, each)), strict=True)
+        inputs, grads, factors = self._rows(call, weights)
+        pieces = zip(*(part.split(_ROWS_AT_ONCE) for part in (inputs, grads, factors)), strict=True)
         drop = not _all(weights)
         for x, gradient, factor in pieces:
             gradient, x = gradient * factor, x.double()
@@ -210,12 +210,12 @@ class LinearRule:
         self, out: dict[str, Tensor], call: Call, weights: Tensor, blocks: list[int]
     ) -> None:
         """Add what a call gives, a block of rows in its own precision and the blocks in float64."""
-        inputs, grads, each = self._rows(call, weights)
-        grads = grads * each
+        inputs, grads, factors = self._rows(call, weights)
+        grads = grads * factors
         if not _all(weights):
             inputs, grads = _finite(inputs), _finite(grads)
         if self.with_bias:  # an example's own rows first
-            own = _summed(grads.view_as(call.grad), call.rows, self.layer.bias.shape)
+            own = _sum_rows(grads.view_as(call.grad), call.rows, self.layer.bias.shape)
             out["bias"] += own.double().sum(0)
         if self.with_weight:
             # Many small products: numpy calls them at half of torch's price.
@@ -229,10 +229,12 @@ class LinearRule:
     def _rows(self, call: Call, weights: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """What went in, the gradient at what came out, and the weight, row by row."""
         if call.rows is None:
-            each = weights.view(-1, 1).expand(-1, math.prod(call.grad.shape[1:-1])).reshape(-1, 1)
+            factors = (
+                weights.view(-1, 1).expand(-1, math.prod(call.grad.shape[1:-1])).reshape(-1, 1)
+            )
         else:
-            each = weights[_owner(call, self.count)].unsqueeze(1)
-        return _flat(call.inputs[0]), _flat(call.grad), each
+            factors = weights[_owner(call, self.count)].unsqueeze(1)
+        return _flat(call.inputs[0]), _flat(call.grad), factors
 
 
 class EmbeddingRule:
@@ -244,14 +246,14 @@ class EmbeddingRule:
         grads = torch.cat([_flat(call.grad) for call in calls])
         if layer.padding_idx is not None:
             grads = grads * (ids != layer.padding_idx).unsqueeze(1)
-        owner = _owned(calls, count).owner.long()
+        owner = _join_owners(calls, count).owner.long()
         keys, place = torch.unique(owner * layer.num_embeddings + ids, return_inverse=True)
         self.owner, self.ids = keys // layer.num_embeddings, keys % layer.num_embeddings
         self.gradients = grads.new_zeros(len(keys), grads.shape[1]).index_add_(0, place, grads)
 
     def squared_norms(self) -> Tensor:
         # A long running sum: in float32 it would drift.
-        of_rows = _squared(self.gradients).double()
+        of_rows = _sum_squares(self.gradients).double()
         out = of_rows.new_zeros(self.count).index_add_(0, self.owner, of_rows)
         kind = self.gradients.dtype
         return out.to(kind) * enlarge(_depth(self.gradients.shape[1]), kind)
@@ -277,7 +279,7 @@ def small(local: Local) -> type:
             for call in calls:
                 for name, rows in local(layer, call.inputs[0], call.grad).items():
                     shape = getattr(layer, name).shape
-                    total = _summed(rows, call.rows, shape)
+                    total = _sum_rows(rows, call.rows, shape)
                     self.gradients[name] = self.gradients.get(name, 0) + total
 
         def squared_norms(self) -> Tensor:
@@ -286,7 +288,7 @@ def small(local: Local) -> type:
         def weighted_sum(
             self, weights: Tensor, numbered: Numbered | None = None
         ) -> dict[str, Tensor]:
-            return {name: combined(each, weights) for name, each in self.gradients.items()}
+            return {name: combine(rows, weights) for name, rows in self.gradients.items()}
 
     return SmallRule
 
@@ -333,20 +335,20 @@ RULES: dict[type[nn.Module], type[Rule]] = {
 
 def squares(gradients: dict[str, Tensor]) -> Tensor:
     """|gradient|^2 of each example, a little enlarged."""
-    flat = [each.reshape(len(each), -1) for each in gradients.values()]
-    roundings = max(_depth(each.shape[1]) for each in flat) + len(flat)
-    return reduce(torch.add, map(_squared, flat)) * enlarge(roundings, flat[0].dtype)
+    flat = [rows.reshape(len(rows), -1) for rows in gradients.values()]
+    roundings = max(_depth(rows.shape[1]) for rows in flat) + len(flat)
+    return reduce(torch.add, map(_sum_squares, flat)) * enlarge(roundings, flat[0].dtype)
 
 
-def combined(gradients: Tensor, weights: Tensor) -> Tensor:
+def combine(gradients: Tensor, weights: Tensor) -> Tensor:
     r"""\sum_i weights_i gradients_i, in float64. A weight of 0 drops a gradient, even a NaN."""
     if not _all(weights):
         gradients, weights = gradients[weights > 0], weights[weights > 0]
     flat = gradients.reshape(len(gradients), math.prod(gradients.shape[1:]))
     out = torch.zeros(flat.shape[1], dtype=torch.float64, device=flat.device)
     at_once = max(1, min(_ROWS_AT_ONCE, _ROWS_AT_ONCE * 128 // max(flat.shape[1], 1)))
-    for part, each in zip(flat.split(at_once), weights.double().split(at_once), strict=True):
-        out.addmv_(part.double().t(), each)
+    for part, factors in zip(flat.split(at_once), weights.double().split(at_once), strict=True):
+        out.addmv_(part.double().t(), factors)
     return out.view(gradients.shape[1:])
 
 
@@ -361,7 +363,7 @@ def enlarge(roundings: int, kind: torch.dtype) -> float:
     return 1 + 2 * rounding(roundings + _SPARE, kind)
 
 
-def _squared(values: Tensor) -> Tensor:
+def _sum_squares(values: Tensor) -> Tensor:
     """Squares added up along the last dimension, through :func:`_depth` roundings."""
     if values.shape[-1] <= _LONG:
         return values.square().sum(-1)
@@ -382,7 +384,7 @@ def _finite(values: Tensor) -> Tensor:
 
 
 def _product(x: Tensor, y: Tensor, short: int) -> Tensor:
-    """``x y^T`` for each example, long sums by halves: see :func:`_halved`."""
+    """``x y^T`` for each example, long sums by halves: see :func:`_halving_depth`."""
     half = x.shape[2] // 2
     if half < short:
         return torch.bmm(x, y.transpose(1, 2))
@@ -396,10 +398,10 @@ def _with_itself(rows: Tensor) -> Tensor:
     return _product(rows, rows, 160)
 
 
-def _halved(length: int, short: int) -> int:
+def _halving_depth(length: int, short: int) -> int:
     """Through how many roundings a sum goes that is halved until a half is short."""
     half = length // 2
-    return length if half < short else 1 + _halved(length - half, short)
+    return length if half < short else 1 + _halving_depth(length - half, short)
 
 
 def _diagonal(squared: Tensor) -> Tensor:
@@ -420,7 +422,7 @@ def _table(values: Tensor, count: int) -> Tensor:
     return values.reshape(count, -1, values.shape[-1])
 
 
-def _owned(calls: Sequence[Call], count: int) -> Rows:
+def _join_owners(calls: Sequence[Call], count: int) -> Rows:
     """Whose the rows of all calls are, one call after the other."""
     first = calls[0]
     if len(calls) == 1 and first.rows is not None and first.grad.dim() == 2:
@@ -446,7 +448,7 @@ def _rows_in_turn(call: Call, count: int) -> Tensor | None:
     return torch.bincount(owner, minlength=count) if in_turn else None
 
 
-def _summed(values: Tensor, rows: Rows | None, shape: torch.Size) -> Tensor:
+def _sum_rows(values: Tensor, rows: Rows | None, shape: torch.Size) -> Tensor:
     """What rows contribute, added up for each example: (examples, *shape)."""
     between = math.prod(values.shape[1 : values.dim() - len(shape)])
     total = values.reshape(len(values), between, *shape).sum(1)

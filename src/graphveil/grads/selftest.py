@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from graphveil._errors import UnprovenError
 from graphveil.grads.coins import GeneratorStates, devices_of, generator_states, set_generators
-from graphveil.grads.company import check_others, check_parts, check_same, evaluating
+from graphveil.grads.company import check_others, check_parts, check_same, evaluation_mode
 from graphveil.grads.memory import Watch
 from graphveil.grads.products import RowByRow
 from graphveil.grads.recording import Batch, LayerUse, Recorder, rows_of_tensors, weighted_sums
@@ -109,7 +109,7 @@ class SelfTest:
         if torch.equal(go_on(batch), losses):
             check_parts(run, batch, losses, who)
             return
-        with evaluating(module):  # random, as with dropout: compare without it
+        with evaluation_mode(module):  # random, as with dropout: compare without it
             losses = run(batch)
             if torch.equal(go_on(batch), losses):
                 check_parts(run, batch, losses, who)

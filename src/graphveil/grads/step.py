@@ -29,10 +29,10 @@ from torch.nn import functional as F
 
 from graphveil import _validate
 from graphveil._errors import BudgetError, InvalidInputError, RefusedError, UnprovenError
-from graphveil.grads.checkpoint import Checkpoint
+from graphveil.grads.checkpoint import StepCheckpoint
 from graphveil.grads.clipped import ClippedSum, Losses
 from graphveil.grads.clipping import Adaptive, Clipping, Off, make_clipping
-from graphveil.grads.coins import devices_of, tossing
+from graphveil.grads.coins import devices_of, secret_coins
 from graphveil.grads.examples import (
     Examples,
     Influential,
@@ -119,7 +119,7 @@ class PrivateStep:
         )
         self.taken = 0
         self.earlier: dpa.DpEvent = dpa.NoOpDpEvent()  # charged before, for other steps than these
-        self._checkpoint = Checkpoint(self)
+        self._checkpoint = StepCheckpoint(self)
         self._check_optimizer()
 
     @property
@@ -174,11 +174,11 @@ class PrivateStep:
             delta=delta,
             released=settings.pop("released", "model weights"),
             void_because=[self.rng.void_reason],
-            vouched=[*self._vouched(unit), *settings.pop("vouched", ())],
+            vouched=[*self._list_vouched(unit), *settings.pop("vouched", ())],
             **settings,
         )
 
-    def _vouched(self, unit: str) -> list[str]:
+    def _list_vouched(self, unit: str) -> list[str]:
         """What the charges rest on and only whoever wrote module, loss and examples can know."""
         removed, altered = self._sampling.removed, self._sampling.altered
         lines = [
@@ -259,7 +259,7 @@ class PrivateStep:
         adaptive = clipping if isinstance(clipping, Adaptive) else None
         if adaptive is not None:
             adaptive.start()
-        with tossing(self.rng, devices_of(self.module)):
+        with secret_coins(self.rng, devices_of(self.module)):
             total = self.clipped(batches)
         if self.noise_multiplier == 0 or isinstance(clipping, Off):
             return total
@@ -381,7 +381,7 @@ def make_private(
             )
         check_delta(target_delta, count_units(terms))
         target = Target(epsilon=target_epsilon, delta=target_delta)
-        sampling = _calibrated(sampling, target, len(terms), planned)
+        sampling = _calibrate(sampling, target, len(terms), planned)
     bounds = _as_clipping(clipping, max_grad_norm)
     clipped = (
         LinearSum(module, bounds)
@@ -427,7 +427,7 @@ def _planned_steps(steps: int | None, epochs: float | None, sample_rate: float) 
     return None if steps is None else _validate.integer("steps", steps, "[1, 1e9]")
 
 
-def _calibrated(sampling: Sampling, target: Target, count: int, steps: int) -> Sampling:
+def _calibrate(sampling: Sampling, target: Target, count: int, steps: int) -> Sampling:
     """With the least noise that keeps all steps within the target."""
     noise = calibrate(
         lambda noise: repeated(replace(sampling, noise_multiplier=noise).event(count), steps),

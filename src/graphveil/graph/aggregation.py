@@ -77,12 +77,12 @@ def incoming(
 
 def unit_rows(h: Tensor) -> Tensor:
     """Rows scaled to length 1, on the grid; a row of zeros, or one not finite, stays or gets 0."""
-    return _by_blocks(h, lambda rows: _bounded(F.normalize(_scaled(rows), dim=1)))
+    return _by_blocks(h, lambda rows: _bound_rows(F.normalize(_scale_rows(rows), dim=1)))
 
 
 def bounded_rows(h: Tensor) -> Tensor:
     """Rows of length 1 at most, longer ones cut to it, on the grid (which float32 holds)."""
-    return _by_blocks(h, _bounded)
+    return _by_blocks(h, _bound_rows)
 
 
 def _by_blocks(h: Tensor, make: Callable[[Tensor], Tensor]) -> Tensor:
@@ -94,14 +94,14 @@ def _by_blocks(h: Tensor, make: Callable[[Tensor], Tensor]) -> Tensor:
     return out
 
 
-def _scaled(rows: Tensor) -> Tensor:
+def _scale_rows(rows: Tensor) -> Tensor:
     """Largest entry 1: no square of an entry overflows, nor all of them underflow."""
     return rows / rows.abs().amax(1, keepdim=True).clamp_min(torch.finfo(rows.dtype).tiny)
 
 
-def _bounded(rows: Tensor) -> Tensor:
+def _bound_rows(rows: Tensor) -> Tensor:
     length = torch.linalg.vector_norm(rows, dim=1, keepdim=True)
-    return _truncated(rows / length.clamp_min(1.0), _ROW_STEP)
+    return _truncate(rows / length.clamp_min(1.0), _ROW_STEP)
 
 
 @dataclass(frozen=True, eq=False)
@@ -121,7 +121,7 @@ class Sent:
     def __post_init__(self) -> None:
         weight = self.messages.weights if self.weight is None else self.weight
         plain = self.weight is None and weight.numel() and weight.stride(0) == 0
-        object.__setattr__(self, "weight", None if plain else _truncated(weight, _WEIGHT_STEP))
+        object.__setattr__(self, "weight", None if plain else _truncate(weight, _WEIGHT_STEP))
 
     def blocks(self) -> Iterator[tuple[slice, Tensor]]:
         """Exact sums, a few receivers at a time."""
@@ -137,7 +137,7 @@ class Sent:
             else:
                 total = _weighted_sums(senders[here], table, bounds, self.weight[here])
             if self.beliefs is not None:
-                total = through(self.beliefs[some].double(), total)
+                total = open_evidence(self.beliefs[some].double(), total)
             yield some, total
 
     def sums(self) -> Tensor:
@@ -158,11 +158,11 @@ def _plain_sums(senders: Tensor, table: Tensor, bounds: Tensor) -> Tensor:
     ends = torch.cumsum(pieces, 0)
     place = torch.arange(int(ends[-1])) - torch.repeat_interleave(ends - pieces, pieces)
     offsets = torch.repeat_interleave(bounds[:-1], pieces) + _PIECE * place
-    found = F.embedding_bag(senders, table, offsets, mode="sum").double()
-    if len(found) == len(pieces):
-        return found
-    order = torch.arange(len(found))
-    return F.embedding_bag(order, found, ends - pieces, mode="sum")
+    sums = F.embedding_bag(senders, table, offsets, mode="sum").double()
+    if len(sums) == len(pieces):
+        return sums
+    order = torch.arange(len(sums))
+    return F.embedding_bag(order, sums, ends - pieces, mode="sum")
 
 
 def _weighted_sums(senders: Tensor, table: Tensor, bounds: Tensor, weight: Tensor) -> Tensor:
@@ -178,7 +178,7 @@ def _weighted_sums(senders: Tensor, table: Tensor, bounds: Tensor, weight: Tenso
 # --- weights --------------------------------------------------------------------------------------
 
 
-def pairwise(
+def weigh_pairs(
     messages: Messages, weigh: Callable[[Tensor, Tensor], Tensor], at_once: int = EDGES_AT_ONCE
 ) -> Tensor:
     """``weigh(senders, receivers)`` of every message in float64, a few messages at a time."""
@@ -190,7 +190,7 @@ def pairwise(
     return out
 
 
-def similarity(messages: Messages, rows: Tensor, how: str) -> Tensor:
+def similarity_weights(messages: Messages, rows: Tensor, how: str) -> Tensor:
     """The weight of every message by the cosine of its two ends' rows, which have length 1."""
     how = _validate.choice("similarity", how, tuple(SIMILARITIES))
     map_cosine, largest = _WEIGHT_OF_COSINE[how], SIMILARITIES[how]
@@ -199,10 +199,12 @@ def similarity(messages: Messages, rows: Tensor, how: str) -> Tensor:
         cosine = (rows[senders].double() * rows[receivers].double()).sum(1)
         return map_cosine(cosine.clamp(-1.0, 1.0)).clamp(0.0, largest)
 
-    return pairwise(messages, weigh)
+    return weigh_pairs(messages, weigh)
 
 
-def evidence(messages: Messages, rows: Tensor, beliefs: Tensor, share: Tensor | None) -> Tensor:
+def evidence_weights(
+    messages: Messages, rows: Tensor, beliefs: Tensor, share: Tensor | None
+) -> Tensor:
     r"""Weights that make every message of evidence one of length 1 (or its edge's share).
 
     Seen through the receiver's beliefs q_i, row M_j becomes q_i * (M_j - <q_i, M_j>): it speaks of
@@ -212,7 +214,7 @@ def evidence(messages: Messages, rows: Tensor, beliefs: Tensor, share: Tensor | 
     """
 
     def weigh(senders: Tensor, receivers: Tensor) -> Tensor:
-        seen = through(beliefs[receivers].double(), rows[senders].double())
+        seen = open_evidence(beliefs[receivers].double(), rows[senders].double())
         # A hair too long: the weight must not be too large, nor may rounding make it so.
         length = torch.linalg.vector_norm(seen, dim=1) * (1 + 1e-6)
         weight = 1.0 / length.clamp_min(_FAINT)
@@ -221,14 +223,18 @@ def evidence(messages: Messages, rows: Tensor, beliefs: Tensor, share: Tensor | 
             weight = weight * (2 * own / (own + other)).sqrt()
         return weight
 
-    return pairwise(messages, weigh)
+    return weigh_pairs(messages, weigh)
 
 
-def through(beliefs: Tensor, arrived: Tensor) -> Tensor:
+def open_evidence(beliefs: Tensor, arrived: Tensor) -> Tensor:
     """What arrives, as evidence between the classes that ``beliefs`` leave open."""
     return beliefs * (arrived - (beliefs * arrived).sum(1, keepdim=True))
 
 
-def _truncated(values: Tensor, step: float) -> Tensor:
+# The names that methods still use.
+pairwise, similarity, evidence = weigh_pairs, similarity_weights, evidence_weights
+
+
+def _truncate(values: Tensor, step: float) -> Tensor:
     """Multiples of ``step``, a power of two, rounded towards zero: no size grows."""
     return torch.trunc(values.double() / step) * step

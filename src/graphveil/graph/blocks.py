@@ -42,14 +42,14 @@ def block_sizes(numbers: Tensor, rows: Tensor, most: int) -> list[int]:
     """How many of the ascending ``numbers`` each block holds: ``most`` rows at most, or one."""
     if not len(numbers):
         return []
-    places, each = numbers.numpy(), rows.numpy()
+    places, heights = numbers.numpy(), rows.numpy()
     # Ranges of 2^level numbers; so short that they cannot hold too much, then twice as long, ...
-    shortest = max(most // max(int(each.max()), 1), 1).bit_length() - 1
+    shortest = max(most // max(int(heights.max()), 1), 1).bit_length() - 1
     level = np.full(len(places), shortest)
     for longer in range(shortest + 1, int(places[-1]).bit_length() + 1):
         cells = places >> longer
         starts = _starts(cells[1:] != cells[:-1])
-        fits = np.add.reduceat(each, starts) <= most
+        fits = np.add.reduceat(heights, starts) <= most
         if not fits.any():
             break
         level[np.repeat(fits, np.diff(starts, append=len(places)))] = longer

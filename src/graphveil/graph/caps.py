@@ -52,10 +52,10 @@ def cap_senders(edge_index: Tensor, num_nodes: int, cap: int | None, *, seed: in
     anew, by another seed, between steps. The seed may be public; it and the cap were chosen without
     looking at the graph.
     """
-    senders, receivers = _checked(edge_index, num_nodes)
+    senders, receivers = check_edges(edge_index, num_nodes)
     cap = None if cap is None else _validate.integer("cap", cap, "[1, inf)")
-    source, target = _smallest(senders, receivers, cap, _keys(seed, "cap senders"))
-    return _as_edges(source, target, edge_index)
+    source, target = _smallest(senders, receivers, cap, priority_keys(seed, "cap senders"))
+    return as_edges(source, target, edge_index)
 
 
 def cap_receivers(
@@ -70,11 +70,13 @@ def cap_receivers(
     one in its place would make the sender's choice depend on others. For the same reason a weight
     that uses the number of messages a node sends counts them *before* this cap.
     """
-    senders, receivers = _checked(edge_index, num_nodes)
+    senders, receivers = check_edges(edge_index, num_nodes)
     cap = None if cap is None else _validate.integer("cap", cap, "[1, inf)")
     layer = _validate.integer("layer", layer, "[0, inf)")
-    target, source = _smallest(receivers, senders, cap, _keys(seed, f"cap receivers {layer}"))
-    return _as_edges(source, target, edge_index)
+    target, source = _smallest(
+        receivers, senders, cap, priority_keys(seed, f"cap receivers {layer}")
+    )
+    return as_edges(source, target, edge_index)
 
 
 def _smallest(
@@ -112,7 +114,7 @@ def _words(owners: NDArray[Any], others: NDArray[Any], keys: tuple[int, ...]) ->
         block = words[size : size + len(owner)]
         block[:] = owner
         block <<= _HALF
-        block |= _priority(owner, other, keys)
+        block |= priorities(owner, other, keys)
         size += len(owner)
     return words[:size]
 
@@ -120,26 +122,26 @@ def _words(owners: NDArray[Any], others: NDArray[Any], keys: tuple[int, ...]) ->
 # --- priorities -----------------------------------------------------------------------------------
 
 
-def _keys(seed: int, purpose: str) -> tuple[int, ...]:
+def priority_keys(seed: int, purpose: str) -> tuple[int, ...]:
     """Two words of 32 bits for each seed and purpose."""
     return tuple(seeded(seed, purpose).generator().integers(0, 2**32, size=2).tolist())
 
 
-def _priority(owner: Ids, other: Ids, keys: tuple[int, ...]) -> Ids:
+def priorities(owner: Ids, other: Ids, keys: tuple[int, ...]) -> Ids:
     """For each owner a permutation of the 32-bit numbers, taken at ``other``."""
     for key in keys:
-        other = _mixed(other ^ _mixed(owner ^ np.uint32(key)))
+        other = _mix(other ^ _mix(owner ^ np.uint32(key)))
     return other
 
 
 def _other(owner: Ids, priority: Ids, keys: tuple[int, ...]) -> Ids:
-    """The inverse of :func:`_priority`."""
+    """The inverse of :func:`priorities`."""
     for key in reversed(keys):
-        priority = _unmixed(priority) ^ _mixed(owner ^ np.uint32(key))
+        priority = _unmix(priority) ^ _mix(owner ^ np.uint32(key))
     return priority
 
 
-def _mixed(x: Ids) -> Ids:
+def _mix(x: Ids) -> Ids:
     x = x ^ (x >> _S16)
     x *= _FIRST
     x ^= x >> _S13
@@ -148,7 +150,7 @@ def _mixed(x: Ids) -> Ids:
     return x
 
 
-def _unmixed(x: Ids) -> Ids:
+def _unmix(x: Ids) -> Ids:
     x = x ^ (x >> _S16)
     x *= _SECOND_INVERSE
     x ^= (x >> _S13) ^ (x >> _S26)
@@ -160,7 +162,7 @@ def _unmixed(x: Ids) -> Ids:
 # --- in and out -----------------------------------------------------------------------------------
 
 
-def _checked(edge_index: Tensor, num_nodes: int) -> tuple[NDArray[Any], NDArray[Any]]:
+def check_edges(edge_index: Tensor, num_nodes: int) -> tuple[NDArray[Any], NDArray[Any]]:
     """Senders and receivers as arrays, every one of them a node."""
     num_nodes = _validate.integer("num_nodes", num_nodes, "[0, 4294967296]")
     whole = edge_index.dtype in (torch.int64, torch.int32)
@@ -180,7 +182,8 @@ def _checked(edge_index: Tensor, num_nodes: int) -> tuple[NDArray[Any], NDArray[
     return senders, receivers
 
 
-def _as_edges(senders: Ids, receivers: Ids, like: Tensor) -> Tensor:
+def as_edges(senders: Ids, receivers: Ids, like: Tensor) -> Tensor:
+    """Two rows, on the device of ``like``."""
     edges = torch.empty(2, len(senders), dtype=torch.long)
     array = edges.numpy()
     array[0], array[1] = senders, receivers

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 NORMALISATIONS = ("inverse-degree", "symmetric", "none")
-"""What weight a message has; see :func:`graphveil.graph.messages.normalised`."""
+"""What weight a message has; see :func:`graphveil.graph.messages.weigh_messages`."""
 
 CAPS = ("hard", "soft")
 """How a sender's messages are bounded; see :mod:`graphveil.graph.aggregation`."""

@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from graphveil import _validate
-from graphveil.graph.caps import _as_edges, _checked, _keys, _priority, cap_senders
+from graphveil.graph.caps import as_edges, cap_senders, check_edges, priorities, priority_keys
 
 READINGS = ("greedy", "bernoulli")
 
@@ -45,11 +45,11 @@ def sample_paper(
     _validate.choice("reading", reading, READINGS)
     cap = _validate.integer("cap", cap, "[1, inf)")
     simple = cap_senders(edge_index, num_nodes, None, seed=seed)
-    senders, receivers = (ends.astype(np.uint32) for ends in _checked(simple, num_nodes))
-    drawn = _priority(senders, receivers, _keys(seed, "paper sampler"))
+    senders, receivers = (ends.astype(np.uint32) for ends in check_edges(simple, num_nodes))
+    drawn = priorities(senders, receivers, priority_keys(seed, "paper sampler"))
     choose = _greedy if reading == "greedy" else _bernoulli
     kept = choose(senders, receivers, drawn, int(num_nodes), cap)
-    return _as_edges(senders[kept], receivers[kept], edge_index)
+    return as_edges(senders[kept], receivers[kept], edge_index)
 
 
 def _greedy(

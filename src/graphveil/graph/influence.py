@@ -59,7 +59,7 @@ def influence(
     layers = _validate.integer("num_layers", num_layers, "[0, 1000]")
     terms = _validate.integer("num_train", num_train, "[1, inf)")
     cap = None if sender_cap is None else _validate.integer("sender_cap", sender_cap, "[1, inf)")
-    degree = _promised(public_degree, unit, relation)
+    degree = _check_promise(public_degree, unit, relation)
     if not layers:
         return (1, 0) if unit == "node" else (0, 0)
     if weights == "symmetric" and (unit != "node" or relation == "remove"):
@@ -139,7 +139,7 @@ def _within(hops: int, cap: int) -> int:
     return sum(cap**hop for hop in range(hops + 1))
 
 
-def _promised(public_degree: int | None, unit: str, relation: str) -> int | None:
+def _check_promise(public_degree: int | None, unit: str, relation: str) -> int | None:
     if relation == "remove" and unit != "node":
         raise InvalidInputError(
             "The 'relation' parameter must be 'withhold' for every unit but 'node'. Got 'remove' "

@@ -5,9 +5,9 @@ may read, so that its gradient can be bounded by itself. Prediction, and trainin
 work on *edges*. A convolution is written once, against :class:`Neighbourhoods`; what differs
 between the two layouts is how states are added up, and that is what this file holds::
 
-    Fan        (b, T, channels): b examples of T nodes each, the first M of which are receivers;
-               who sends to whom stands in a table (b, M, T)
-    Messages   (nodes, channels) and a list of edges without self-loops
+    DenseMessages   (b, T, channels): b examples of T nodes each, the first M of which are
+                    receivers; who sends to whom stands in a table (b, M, T)
+    Messages        (nodes, channels) and a list of edges without self-loops
 
 *Guarantee conditions* (unit ``node``, senders capped at K, L layers: at most 1 + K + ... + K^L loss
 terms read a row). The weight of a message u -> w may depend on the states of u and w, on the number
@@ -38,7 +38,7 @@ class Neighbourhoods(Protocol):
     def weighted(self, h: Tensor) -> Tensor:
         """Own state and messages, each times its weight, added up for each receiver."""
 
-    def apart(self, h: Tensor) -> tuple[Tensor, Tensor]:
+    def own_and_rest(self, h: Tensor) -> tuple[Tensor, Tensor]:
         """The receivers' own states, and what the three sums below take."""
 
     def total(self, rest: Tensor, *, weighted: bool = False) -> Tensor:
@@ -61,7 +61,7 @@ class Neighbourhoods(Protocol):
 
 
 @dataclass(frozen=True, eq=False)
-class Fan:
+class DenseMessages:
     """A small graph for each example, as a table: receiver i, the i-th node, hears from node j.
 
     ``weight`` and ``mask`` are (b, M, T) for M receivers among T nodes. The mask is True on the
@@ -82,7 +82,7 @@ class Fan:
         """Own state and messages, each times its weight: (b, M, channels)."""
         return _mix(self._shares(self.mask, h), h)
 
-    def apart(self, h: Tensor) -> tuple[Tensor, Tensor]:
+    def own_and_rest(self, h: Tensor) -> tuple[Tensor, Tensor]:
         """The first nodes are the receivers; any may be a sender."""
         return h[:, : self.mask.shape[1]], h
 
@@ -182,7 +182,7 @@ class Messages:
         own = h * self.self_weight.to(h.dtype).unsqueeze(-1)
         return own + self.total(h, weighted=True)
 
-    def apart(self, h: Tensor) -> tuple[Tensor, Tensor]:
+    def own_and_rest(self, h: Tensor) -> tuple[Tensor, Tensor]:
         """Every node is a receiver, and every node may be a sender."""
         return h, h
 
@@ -219,35 +219,37 @@ class Messages:
             top = scores[edges:].scatter_reduce(0, places, scores, "amax")
         share = torch.exp(scores - top[target])
         share = share / torch.zeros_like(top).index_add(0, target, share)[target]
-        passed = self._passed(share[:edges])
-        summed = [_Weighed.apply(values[:, head], passed[:, head], self) for head in range(heads)]
+        passed = self._gated_share(share[:edges])
+        summed = [
+            _LearntTotal.apply(values[:, head], passed[:, head], self) for head in range(heads)
+        ]
         return share[edges:].unsqueeze(-1) * values + torch.stack(summed, 1)
 
-    def _passed(self, share: Tensor) -> Tensor:
+    def _gated_share(self, share: Tensor) -> Tensor:
         """How much of each message, sorted by receiver, goes into the attended sum."""
         return share
 
     @cached_property
-    def _turned(self) -> tuple[Tensor, Tensor, Tensor]:
+    def _by_sender(self) -> tuple[Tensor, Tensor, Tensor]:
         """The sorted edges sorted by sender, their receivers, and where each sender's begin."""
         order = torch.argsort(self.senders, stable=True)
-        return order, self.receivers[order], self._back[2]
+        return order, self.receivers[order], self._to_senders[2]
 
     @cached_property
-    def _back(self) -> tuple[Tensor, Tensor, Tensor]:
+    def _to_senders(self) -> tuple[Tensor, Tensor, Tensor]:
         """Receivers and weights sorted by sender, and where each sender's begin: for gradients."""
         order = torch.argsort(self.edge_index[0].int(), stable=True)
         sent = torch.bincount(self.edge_index[0], minlength=self.num_nodes)
         start = F.pad(torch.cumsum(sent, 0), (1, 0))
         return self.edge_index[1][order], self.weight[order], start
 
-    def gated(self, gate: Tensor) -> Gated:
+    def with_gates(self, gate: Tensor) -> GatedMessages:
         """The same messages behind gates, one for each edge."""
-        return Gated(self.edge_index, self.weight, self.self_weight, gate)
+        return GatedMessages(self.edge_index, self.weight, self.self_weight, gate)
 
 
 @dataclass(frozen=True, eq=False)
-class Gated(Messages):
+class GatedMessages(Messages):
     """Messages behind gates: edge e's is multiplied by ``gate[e]``, to ask what it is worth.
 
     A node's own state passes no gate. Weights, counts and attention are those of all edges, however
@@ -272,10 +274,10 @@ class Gated(Messages):
     def largest(self, rest: Tensor) -> Tensor:
         """Largest of the messages that reach a node; a closed gate sends zeros."""
         sent = rest[self.senders] * self.gates.to(rest.dtype).unsqueeze(-1)
-        each = torch.arange(len(sent), device=sent.device)
-        return F.embedding_bag(each, sent, self.start, mode="max", include_last_offset=True)
+        edges = torch.arange(len(sent), device=sent.device)
+        return F.embedding_bag(edges, sent, self.start, mode="max", include_last_offset=True)
 
-    def _passed(self, share: Tensor) -> Tensor:
+    def _gated_share(self, share: Tensor) -> Tensor:
         return share * self.gates.to(share.dtype).unsqueeze(-1)
 
 
@@ -294,11 +296,11 @@ class _Total(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
-        receivers, weights, start = ctx.messages._back
+        receivers, weights, start = ctx.messages._to_senders
         return _bags(grad, receivers, start, weights if ctx.weighted else None), None, None
 
 
-class _Weighed(torch.autograd.Function):
+class _LearntTotal(torch.autograd.Function):
     """Messages times weights that are learnt, added up by bags, and both gradients.
 
     The gradient of a weight is a sum over one message's channels. torch's own takes dot products,
@@ -314,12 +316,12 @@ class _Weighed(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, None]:
         (h, share), messages = ctx.saved_tensors, ctx.messages
-        order, receivers, start = messages._turned
+        order, receivers, start = messages._by_sender
         ends = zip(
             messages.senders.split(_AT_ONCE), messages.receivers.split(_AT_ONCE), strict=True
         )
-        each = [(h[senders] * grad[heard]).sum(-1) for senders, heard in ends]
-        return _bags(grad, receivers, start, share[order]), torch.cat(each), None
+        shares = [(h[senders] * grad[heard]).sum(-1) for senders, heard in ends]
+        return _bags(grad, receivers, start, share[order]), torch.cat(shares), None
 
 
 def _bags(h: Tensor, senders: Tensor, start: Tensor, weights: Tensor | None) -> Tensor:
@@ -330,7 +332,7 @@ def _bags(h: Tensor, senders: Tensor, start: Tensor, weights: Tensor | None) -> 
     )  # fmt: skip
 
 
-def normalised(
+def weigh_messages(
     edge_index: Tensor,
     num_nodes: int,
     how: str = "inverse-degree",
@@ -361,6 +363,9 @@ def normalised(
         return Messages(edge_index, weight, by_sender * by_receiver)
     ones = torch.ones_like(reached)
     return Messages(edge_index, ones[target], ones)
+
+
+normalised = weigh_messages  # the name that methods still use
 
 
 def _mix(share: Tensor, h: Tensor) -> Tensor:

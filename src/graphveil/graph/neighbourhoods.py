@@ -24,7 +24,7 @@ from graphveil._errors import InvalidInputError
 from graphveil.graph.blocks import Numbered, block_sizes
 from graphveil.graph.caps import cap_receivers, cap_senders
 from graphveil.graph.influence import count_units, influence
-from graphveil.graph.messages import Fan, Messages, normalised
+from graphveil.graph.messages import DenseMessages, Messages, weigh_messages
 
 _MANY = 1 << 15  # roots from which on speed is in large products, and not in few operations
 
@@ -36,8 +36,9 @@ class Rooted:
     ``table`` is (nodes, features), and ``index`` (b, T) names its rows: the root first, then those
     one message away, and so on; padding repeats the root, so that a neighbourhood holds no row that
     its root may not read. ``weight`` and ``mask`` (b, M, T) say who hears whom, see
-    :class:`~graphveil.graph.messages.Fan`. ``widths`` are the sizes T = R_0 >= M = R_1 ... >= R_L =
-    1: layer l makes the states of the first R_l nodes out of those of the first R_(l-1).
+    :class:`~graphveil.graph.messages.DenseMessages`. ``widths`` are the sizes T = R_0 >= M = R_1
+    ... >= R_L = 1: layer l makes the states of the first R_l nodes out of those of the first
+    R_(l-1).
     """
 
     table: Tensor
@@ -60,13 +61,15 @@ class Rooted:
         """The depth L."""
         return len(self.widths) - 1
 
-    def fans(self) -> Iterator[Fan]:
+    def layers(self) -> Iterator[DenseMessages]:
         """Who hears whom in each layer, the first layer first."""
         for senders, receivers in zip(self.widths, self.widths[1:], strict=False):
-            yield Fan(self.weight[:, :receivers, :senders], self.mask[:, :receivers, :senders])
+            yield DenseMessages(
+                self.weight[:, :receivers, :senders], self.mask[:, :receivers, :senders]
+            )
 
 
-def rooted(
+def gather_neighbourhoods(
     x: Tensor,
     messages: Messages,
     roots: Tensor,
@@ -88,9 +91,9 @@ def rooted(
     for _ in range(num_layers):
         receivers, senders, weights = _arriving(messages, rings[-1], n)
         sent.append((receivers, senders, weights))
-        found = torch.unique(senders)
-        known = torch.searchsorted(members, found).clamp(max=max(len(members) - 1, 0))
-        rings.append(found[members[known] != found] if len(members) else found)
+        ring = torch.unique(senders)
+        known = torch.searchsorted(members, ring).clamp(max=max(len(members) - 1, 0))
+        rings.append(ring[members[known] != ring] if len(members) else ring)
         members = torch.cat([members, rings[-1]]).sort().values
 
     # Places: members of one example in the order of their distance, then of their ids.
@@ -129,6 +132,9 @@ def rooted(
     return Rooted(x, index, weight, mask, widths)
 
 
+rooted = gather_neighbourhoods  # the name that tests of methods still use
+
+
 def reach(messages: Messages, num_layers: int) -> Tensor:
     """At most how many nodes each node's neighbourhood holds, itself included (float64)."""
     return _reaches(messages, num_layers)[-1]
@@ -136,18 +142,18 @@ def reach(messages: Messages, num_layers: int) -> Tensor:
 
 def _reaches(messages: Messages, num_layers: int) -> list[Tensor]:
     """:func:`reach` for every depth from 0 on."""
-    found = [torch.ones(messages.num_nodes, dtype=torch.float64)]
+    reaches = [torch.ones(messages.num_nodes, dtype=torch.float64)]
     for _ in range(num_layers):
-        found.append(1 + messages.total(found[-1].unsqueeze(1)).squeeze(1))
-    return found
+        reaches.append(1 + messages.total(reaches[-1].unsqueeze(1)).squeeze(1))
+    return reaches
 
 
 def _own_sizes(messages: Messages, roots: Tensor, num_layers: int) -> Tensor:
     """What each root's neighbourhood is padded to in every layer: a function of its own sizes."""
-    depths = [found[roots].long() for found in _reaches(messages, num_layers)]
+    depths = [sizes[roots].long() for sizes in _reaches(messages, num_layers)]
     # Few sizes make few batches, many make little padding: which is worth more, numbers tell.
     outermost = _next_size(depths[-1], 1 if len(roots) < _MANY else 8 if num_layers < 2 else 2)
-    between = [_next_size(found.clamp_min(16), 1).minimum(outermost) for found in depths[1:-1]]
+    between = [_next_size(sizes.clamp_min(16), 1).minimum(outermost) for sizes in depths[1:-1]]
     return torch.stack([outermost, *reversed(between), *depths[:1][:num_layers]], 1)
 
 
@@ -222,14 +228,14 @@ class RootedTerms:
         """Terms over the edges of a graph, of which each node sends along ``max_sent`` at most.
 
         ``max_read`` bounds what reaches one node, for speed; it costs nothing. ``weights`` are as
-        in :func:`~graphveil.graph.messages.normalised`. Which edges are kept follows from ``seed``
-        and the ids alone.
+        in :func:`~graphveil.graph.messages.weigh_messages`. Which edges are kept follows from
+        ``seed`` and the ids alone.
         """
         if max_sent is not None:
             _validate.integer("max_sent", max_sent, "[1, inf)")
         kept = cap_senders(edge_index, len(x), max_sent, seed=seed)
         read = kept if max_read is None else cap_receivers(kept, len(x), max_read, seed=seed)
-        messages = normalised(read, len(x), weights, sender_lists=kept)
+        messages = weigh_messages(read, len(x), weights, sender_lists=kept)
         terms = cls(x, y, messages, roots, num_layers)
         terms._caps = {"sender_cap": max_sent, "weights": weights}
         return terms
@@ -274,7 +280,9 @@ class RootedTerms:
             rows = torch.full_like(alike, widths[0])
             for part in alike.split(block_sizes(alike, rows, self.rows_at_once)):
                 roots = self.roots[part]
-                around = rooted(self.x, self.messages, roots, self.num_layers, tuple(widths))
+                around = gather_neighbourhoods(
+                    self.x, self.messages, roots, self.num_layers, tuple(widths)
+                )
                 batch = around, self.y[roots]
                 yield Numbered(batch, part) if self.in_blocks else batch
 

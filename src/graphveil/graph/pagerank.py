@@ -64,17 +64,17 @@ def pagerank(
     _ids("edge_index", edge_index, num_nodes, 2)
     walk = _Walk.over(edge_index, num_nodes)
     if how == "ista":
-        rows = functools.partial(walk.ista, alpha=alpha, rho=rho, tolerance=tolerance)
+        rank = functools.partial(walk.ista, alpha=alpha, rho=rho, tolerance=tolerance)
     else:
         # A lazy walk in the steps it takes: with what probability it jumps before the next one.
-        rows = functools.partial(walk.push, teleport=2 * alpha / (1 + alpha), rho=rho)
+        rank = functools.partial(walk.push, teleport=2 * alpha / (1 + alpha), rho=rho)
     parts = [wanted[i : i + _SEEDS_AT_ONCE] for i in range(0, len(wanted), _SEEDS_AT_ONCE)]
     if not parts:
         return sparse.csr_array((0, num_nodes))
     with ThreadPoolExecutor(os.cpu_count()) as threads:
-        found = sparse.vstack(list(threads.map(rows, parts)), format="csr")
-    found.sort_indices()
-    return found
+        ranks = sparse.vstack(list(threads.map(rank, parts)), format="csr")
+    ranks.sort_indices()
+    return ranks
 
 
 def _ids(name: str, given: Tensor, num_nodes: int, dimensions: int) -> NDArray[np.int64]:
@@ -127,48 +127,48 @@ class _Walk:
     def ista(
         self, seeds: NDArray[np.int64], alpha: float, rho: float, tolerance: float
     ) -> sparse.csr_array:
-        start, found = self.starts(seeds, alpha), self.starts(seeds, 0.0)
+        start, ranks = self.starts(seeds, alpha), self.starts(seeds, 0.0)
         enough = max(tolerance * rho * alpha, _ROUNDING)
         while True:
-            after = (1 - alpha) / 2 * (found + found @ self.step) + start
+            after = (1 - alpha) / 2 * (ranks + ranks @ self.step) + start
             after.data -= rho * alpha * self.degree[after.indices]
             _positive(after)
-            moved = after - found
+            moved = after - ranks
             if np.max(np.abs(moved.data) / self.degree[moved.indices], initial=0) <= enough:
                 return after
-            settled = after.nnz <= _GROWING * found.nnz
-            found = after
+            settled = after.nnz <= _GROWING * ranks.nnz
+            ranks = after
             if settled:
-                found = self._solved(found, seeds, alpha, rho, 0.1 * enough)
+                ranks = self._solve(ranks, seeds, alpha, rho, 0.1 * enough)
 
-    def _solved(
+    def _solve(
         self,
-        found: sparse.csr_array,
+        ranks: sparse.csr_array,
         seeds: NDArray[np.int64],
         alpha: float,
         rho: float,
         enough: float,
     ) -> sparse.csr_array:
         """The same steps, on the entries there are: no longer on rows, on one vector of them."""
-        found.sort_indices()
-        inside, nodes = self._within(found), found.indices
-        here = alpha * (nodes == np.repeat(seeds, np.diff(found.indptr)))
+        ranks.sort_indices()
+        inside, nodes = self._within(ranks), ranks.indices
+        here = alpha * (nodes == np.repeat(seeds, np.diff(ranks.indptr)))
         here -= rho * alpha * self.degree[nodes]
-        values = found.data
+        values = ranks.data
         while True:
             after = np.maximum((1 - alpha) / 2 * (values + inside @ values) + here, 0.0)
             moved = np.max(np.abs(after - values) / self.degree[nodes], initial=0)
             values = after
             if moved <= max(enough, _ROUNDING):
                 break
-        found.data = values
-        _positive(found)
-        return found
+        ranks.data = values
+        _positive(ranks)
+        return ranks
 
-    def _within(self, found: sparse.csr_array) -> sparse.csr_array:
+    def _within(self, ranks: sparse.csr_array) -> sparse.csr_array:
         """One step of the walk from entry to entry of the same row."""
-        nodes, entries = found.indices, found.nnz
-        row = np.repeat(np.arange(found.shape[0]), np.diff(found.indptr))
+        nodes, entries = ranks.indices, ranks.nnz
+        row = np.repeat(np.arange(ranks.shape[0]), np.diff(ranks.indptr))
         reached = np.diff(self.step.indptr)[nodes]
         before = np.cumsum(reached) - reached
         edge = np.arange(reached.sum()) + np.repeat(self.step.indptr[nodes] - before, reached)
@@ -183,15 +183,15 @@ class _Walk:
         return sparse.csr_array((step, (place[met], origin)), shape=(entries, entries))
 
     def push(self, seeds: NDArray[np.int64], teleport: float, rho: float) -> sparse.csr_array:
-        found, residual = self.starts(seeds, 0.0), self.starts(seeds, 1.0)
+        ranks, residual = self.starts(seeds, 0.0), self.starts(seeds, 1.0)
         while True:
             moved = residual.copy()
             moved.data[moved.data <= rho * self.degree[moved.indices]] = 0.0
             moved.eliminate_zeros()
             if not moved.nnz:
-                found.eliminate_zeros()
-                return found
-            found = found + teleport * moved
+                ranks.eliminate_zeros()
+                return ranks
+            ranks = ranks + teleport * moved
             residual = residual - moved + (1 - teleport) * (moved @ self.step)
 
 

@@ -7,7 +7,7 @@ from torch import Tensor
 from graphveil.graph.messages import Messages
 
 
-def smoothed(rows: Tensor, messages: Messages, steps: int, teleport: float) -> Tensor:
+def spread_rows(rows: Tensor, messages: Messages, steps: int, teleport: float) -> Tensor:
     """Personalised PageRank by power iteration: each row spread over who hears it, and kept.
 
     Every step takes ``1 - teleport`` of the weighted neighbourhood, a node's own row included, and
@@ -15,7 +15,10 @@ def smoothed(rows: Tensor, messages: Messages, steps: int, teleport: float) -> T
 
     *Guarantee*: none. Neighbours' rows are read in the open.
     """
-    found = rows
+    spread = rows
     for _ in range(steps):
-        found = (1 - teleport) * messages.weighted(found) + teleport * rows
-    return found
+        spread = (1 - teleport) * messages.weighted(spread) + teleport * rows
+    return spread
+
+
+smoothed = spread_rows  # the name that methods still use

@@ -1,7 +1,7 @@
 r"""Convolutions: how a node's new state comes from its own and from the messages that reach it.
 
 Each is written once, as a map of states ``h`` and of who hears whom, a
-:class:`~graphveil.graph.messages.Fan` of small graphs or the
+:class:`~graphveil.graph.messages.DenseMessages` of small graphs or the
 :class:`~graphveil.graph.messages.Messages` of a large one; both give the same numbers.
 
 All of them are local: a receiver's new state is a function of the messages that reach it and of its
@@ -12,7 +12,7 @@ layers where the algebra allows it, which is T times cheaper for T senders.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Any, final
+from typing import final
 
 from torch import Tensor, nn
 
@@ -54,13 +54,13 @@ class SAGE(Conv):
 
     def __init__(self, in_channels: int, out_channels: int, aggregation: str = "mean") -> None:
         super().__init__()
-        _check("sage", in_channels, out_channels, aggregation=aggregation)
+        Convolution("sage", in_channels, out_channels, aggregation=aggregation)  # checks it
         self.aggregation = aggregation
         self.lin_neighbours = nn.Linear(in_channels, out_channels)
         self.lin_self = nn.Linear(in_channels, out_channels, bias=False)
 
     def forward(self, h: Tensor, via: Neighbourhoods) -> Tensor:
-        own, rest = via.apart(h)
+        own, rest = via.own_and_rest(h)
         summary = via.mean(rest) if self.aggregation == "mean" else via.largest(rest)
         return self.lin_neighbours(summary) + self.lin_self(own)
 
@@ -77,7 +77,7 @@ class GIN(Conv):
         self.mlp = MLP(in_channels, out_channels, out_channels, num_layers, activation)
 
     def forward(self, h: Tensor, via: Neighbourhoods) -> Tensor:
-        own, rest = via.apart(h)
+        own, rest = via.own_and_rest(h)
         return self.mlp(self.own(own) + via.total(rest))
 
 
@@ -92,12 +92,12 @@ class Sum(Conv):
 
     def __init__(self, in_channels: int, out_channels: int, scale: float = 1.0) -> None:
         super().__init__()
-        _check("sum", in_channels, out_channels, scale=scale)
+        Convolution("sum", in_channels, out_channels, scale=scale)  # checks it
         self.scale = float(scale)
         self.lin = nn.Linear(in_channels, out_channels)
 
     def forward(self, h: Tensor, via: Neighbourhoods) -> Tensor:
-        own, rest = via.apart(h)
+        own, rest = via.own_and_rest(h)
         return self.lin((own + via.total(rest, weighted=True)) * self.scale)
 
 
@@ -122,7 +122,7 @@ class GAT(Conv):
         concat: bool = True,
     ) -> None:
         super().__init__()
-        _check("gat", in_channels, out_channels, heads=heads, attention=attention, concat=concat)
+        Convolution("gat", in_channels, out_channels, "tanh", heads, attention, concat)  # checks
         self.heads, self.attention, self.concat = int(heads), attention, concat
         self.channels = out_channels // heads if concat else out_channels
         width = heads * self.channels
@@ -140,10 +140,10 @@ class GAT(Conv):
     def forward(self, h: Tensor, via: Neighbourhoods) -> Tensor:
         values = self._split(self.lin_value(h))
         if self.attention == "dot":
-            query = self._split(self.lin_query(via.apart(h)[0]))
+            query = self._split(self.lin_query(via.own_and_rest(h)[0]))
             scores = via.products(self._split(self.lin_key(h)), query) / self.channels**0.5
         else:
-            receivers = self.att_receiver(via.apart(values)[0])
+            receivers = self.att_receiver(via.own_and_rest(values)[0])
             scores = leaky_relu(via.pairs(self.att_sender(values), receivers), 0.2)
         out = via.attend(scores, values)
         out = out.flatten(-2) if self.concat else out.mean(-2)
@@ -161,7 +161,3 @@ OPTIONS = {
     "gat": ("heads", "attention", "concat"),
     "sum": ("scale",),
 }
-
-
-def _check(kind: str, in_channels: int, out_channels: int, **options: Any) -> None:
-    Convolution(kind=kind, in_channels=in_channels, out_channels=out_channels, **options)

@@ -16,11 +16,11 @@ Follow        :class:`~graphveil.nn.mlp.Activated`, what follows a hidden layer
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from graphveil import _validate
 from graphveil._errors import InvalidInputError, UnprovenError
@@ -43,15 +43,7 @@ NORMS = ("layer",)
 POOLS = ("mean", "max", "sum")
 
 
-class Counted(Protocol):
-    """A part of a network that knows how many numbers it learns."""
-
-    @property
-    def num_parameters(self) -> int:
-        """What ``sum(p.numel() for p in module.parameters())`` gives for the module."""
-
-
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Follow:
     """What follows a hidden layer: normalisation of each row by itself, activation, dropout."""
 
@@ -78,7 +70,7 @@ class Follow:
         return Activated(**_fields(self))
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Perceptron:
     """``num_layers`` linear layers, all but the last followed by norm, activation and dropout.
 
@@ -115,12 +107,7 @@ class Perceptron:
 
     def between(self) -> Follow:
         """What follows every layer but the last."""
-        return Follow(
-            channels=self.hidden_channels,
-            activation=self.activation,
-            dropout=self.dropout,
-            norm=self.norm,
-        )
+        return Follow(self.hidden_channels, self.activation, self.dropout, self.norm)
 
     @property
     def num_parameters(self) -> int:
@@ -136,7 +123,7 @@ class Perceptron:
         return MLP(**_fields(self))
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Convolution:
     """A convolution by name; it reads those of the settings that it has.
 
@@ -174,13 +161,8 @@ class Convolution:
     @property
     def perceptron(self) -> Perceptron:
         """What ``gin`` gives its sums to."""
-        return Perceptron(
-            in_channels=self.in_channels,
-            hidden_channels=self.out_channels,
-            out_channels=self.out_channels,
-            num_layers=2,
-            activation=self.activation,
-        )
+        out = self.out_channels
+        return Perceptron(self.in_channels, out, out, 2, self.activation)
 
     @property
     def num_parameters(self) -> int:
@@ -261,16 +243,9 @@ class NodeNetwork:
             widths.append(after if size else widths[-1])
         return widths
 
-    def _perceptron(self, in_channels: int, out_channels: int, num_layers: int) -> Perceptron:
-        return Perceptron(
-            in_channels=in_channels,
-            hidden_channels=self.hidden_channels,
-            out_channels=out_channels,
-            num_layers=num_layers,
-            activation=self.activation,
-            dropout=self.dropout,
-            norm=self.norm,
-        )
+    def _perceptron(self, before: int, after: int, layers: int) -> Perceptron:
+        hidden, options = self.hidden_channels, (self.activation, self.dropout, self.norm)
+        return Perceptron(before, hidden, after, layers, *options)
 
     @cached_property
     def encoder(self) -> Perceptron:
@@ -283,18 +258,11 @@ class NodeNetwork:
         ends = zip(pairwise(self._widths), self._inner, strict=True)
         return tuple(
             Convolution(
-                kind=self.conv,
-                in_channels=before,
-                out_channels=after,
-                activation=self.activation,
-                heads=self.heads,
-                attention=self.attention,
-                concat=more,
-                aggregation=self.aggregation,
-                scale=self.scale,
+                self.conv, before, after, self.activation, self.heads, self.attention,
+                concat=more, aggregation=self.aggregation, scale=self.scale,
             )
             for (before, after), more in list(ends)[1:-1]
-        )
+        )  # fmt: skip
 
     @cached_property
     def decoder(self) -> Perceptron:
@@ -306,16 +274,16 @@ class NodeNetwork:
         """What follows the encoder and each convolution: nothing after columns and logits."""
         parts = list(zip(self._widths[1:], self._layers, self._inner, strict=True))[:-1]
         return tuple(
-            Follow(channels=width, activation=self.activation, dropout=self.dropout, norm=self.norm)
-            if size and more
-            else None
+            Follow(width, self.activation, self.dropout, self.norm) if size and more else None
             for width, size, more in parts
         )
 
     @property
     def num_parameters(self) -> int:
         """Of all parts, frozen ones included."""
-        return _total([self.encoder, *self.convs, self.decoder, *filter(None, self.after)])
+        after = sum(part.num_parameters for part in self.after if part)
+        ends = self.encoder.num_parameters + self.decoder.num_parameters
+        return ends + _count(self.convs) + after
 
     def build(self) -> NodeClassifier:
         """The module, with fresh weights."""
@@ -389,44 +357,29 @@ class GraphNetwork:
         """One for each layer."""
         return tuple(
             Convolution(
-                kind=self.conv,
-                in_channels=before,
-                out_channels=after,
-                activation=self.activation,
-                heads=self.heads,
-                attention=self.attention,
-                aggregation=self.aggregation,
-                scale=self.scale,
+                self.conv, before, after, self.activation, self.heads, self.attention,
+                aggregation=self.aggregation, scale=self.scale,
             )
             for before, after in pairwise([self.in_channels, *self.widths])
-        )
+        )  # fmt: skip
 
     @cached_property
     def after(self) -> tuple[Follow, ...]:
         """What follows each convolution and its norm."""
-        return tuple(
-            Follow(channels=width, activation=self.activation, dropout=self.dropout)
-            for width in self.widths
-        )
+        return tuple(Follow(width, self.activation, self.dropout) for width in self.widths)
 
     @cached_property
     def head(self) -> Perceptron:
         """What reads the pool."""
         last = [self.in_channels, *self.widths][-1]
-        return Perceptron(
-            in_channels=last,
-            hidden_channels=self.head_channels or last,
-            out_channels=self.out_channels,
-            num_layers=self.head_layers,
-            activation=self.activation,
-            dropout=self.dropout,
-        )
+        hidden, options = self.head_channels or last, (self.activation, self.dropout)
+        return Perceptron(last, hidden, self.out_channels, self.head_layers, *options)
 
     @property
     def num_parameters(self) -> int:
         """Of all parts, frozen ones included."""
         norms = 2 * sum(self.widths) if self.norm else 0
-        return _total([*self.convs, *self.after, self.head]) + norms
+        return _count(self.convs) + self.head.num_parameters + norms
 
     def build(self) -> GraphClassifier:
         """The module, with fresh weights."""
@@ -477,10 +430,6 @@ class HopNetwork:
             )
 
     @property
-    def _dropout(self) -> float:
-        return self.dropout if self.public_features else 0.0
-
-    @property
     def _message_channels(self) -> int:
         return self.hidden_channels if self.messages == "encoding" else self.out_channels
 
@@ -488,7 +437,7 @@ class HopNetwork:
     def num_parameters(self) -> int:
         """Of all parts, alternative heads included."""
         hidden, classes = self.hidden_channels, self.out_channels
-        body = self._perceptron(self.in_channels, hidden, self.encoder_layers)
+        body = Perceptron(self.in_channels, hidden, hidden, self.encoder_layers)
         encoder = body.num_parameters + _linear(hidden, classes)
         pair = _linear(2 * self._message_channels, hidden) + _linear(hidden, 1)
         attention = self.hops * pair if self.attention else 0
@@ -502,18 +451,9 @@ class HopNetwork:
                 return layers + _linear(hidden, 1, bias=False) + _linear(hidden, classes)
             return layers + _linear(hidden * (1 + hops), classes)
         own = classes if self.encoders else self.in_channels
-        head = self._perceptron(own + hops * classes, classes, 2).num_parameters
+        head = Perceptron(own + hops * classes, hidden, classes, 2).num_parameters
         sum_head = 1 + hops + classes if self.encoders and self.public_features else 0
         return head + sum_head
-
-    def _perceptron(self, in_channels: int, out_channels: int, num_layers: int) -> Perceptron:
-        return Perceptron(
-            in_channels=in_channels,
-            hidden_channels=self.hidden_channels,
-            out_channels=out_channels,
-            num_layers=num_layers,
-            activation=self.activation,
-        )
 
     def build(self) -> GAPNetwork:
         """The module, with fresh weights."""
@@ -521,7 +461,7 @@ class HopNetwork:
         from graphveil.nn.mlp import MLP
 
         hidden, classes, hops = self.hidden_channels, self.out_channels, self.hops
-        activation, dropout = self.activation, self._dropout
+        activation, dropout = self.activation, self.dropout if self.public_features else 0.0
         encoders = [
             gap.Encoder(self.in_channels, hidden, classes, self.encoder_layers, activation, dropout)
             for _ in range(self.encoders)
@@ -547,8 +487,8 @@ def _linear(before: int, after: int, *, bias: bool = True) -> int:
     return before * after + (after if bias else 0)
 
 
-def _total(parts: Iterable[Counted]) -> int:
-    return sum(part.num_parameters for part in parts)
+def _count(convs: tuple[Convolution, ...]) -> int:
+    return sum(conv.num_parameters for conv in convs)
 
 
 def _fields(description: Any) -> dict[str, Any]:

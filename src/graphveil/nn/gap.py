@@ -38,7 +38,7 @@ class SparseRows:
     def __getitem__(self, ids: Tensor) -> SparseRows:
         return SparseRows(self.rows[ids.numpy()])
 
-    def dropped(self, share: float) -> SparseRows:
+    def drop(self, share: float) -> SparseRows:
         """With some of the entries set to 0, and the others enlarged by as much."""
         rows = self.rows.copy()
         rows.data = F.dropout(torch.from_numpy(rows.data), share).numpy()
@@ -95,7 +95,7 @@ class Encoder(nn.Module):
         drops = self.training and self.dropout > 0
         if isinstance(x, SparseRows):
             first, *rest = cast("list[nn.Linear]", list(self.body.linears))
-            x = x.dropped(self.dropout) if drops else x
+            x = x.drop(self.dropout) if drops else x
             h = x.times(first.weight.t()) + first.bias
             for between, linear in zip(self.body.between, rest, strict=True):
                 h = linear(between(h))
@@ -235,9 +235,9 @@ class AttentionTerms(nn.Module):
 
     def forward(self, around: Rooted) -> Tensor:
         rows = F.embedding(around.index, around.table)
-        own, (fan,) = rows[:, :1], around.fans()
-        weight = fan.weight.to(rows.dtype) * self.attention(rows, own).unsqueeze(1)
-        summed = (weight.masked_fill(~fan.sent, 0.0) @ rows).squeeze(1)
+        own, (messages,) = rows[:, :1], around.layers()
+        weight = messages.weight.to(rows.dtype) * self.attention(rows, own).unsqueeze(1)
+        summed = (weight.masked_fill(~messages.sent, 0.0) @ rows).squeeze(1)
         summed = summed / (summed.square().sum(1, keepdim=True) + 1e-6).sqrt()
         return self.readout(torch.cat([own.squeeze(1), summed], 1))
 
@@ -273,11 +273,11 @@ class GAPNetwork(nn.Module):
 
         ``unseen`` names one encoder for each node that is to be asked alone, -1 for all of them.
         """
-        found = torch.stack([encoder(x).softmax(1) for encoder in self.encoders])
-        told = found.mean(0)
+        beliefs = torch.stack([encoder(x).softmax(1) for encoder in self.encoders])
+        mean = beliefs.mean(0)
         if unseen is not None:
-            alone = found[unseen.clamp_min(0), torch.arange(len(unseen))]
-            told = torch.where((unseen >= 0).unsqueeze(1), alone, told)
+            one = beliefs[unseen.clamp_min(0), torch.arange(len(unseen))]
+            mean = torch.where((unseen >= 0).unsqueeze(1), one, mean)
         # Of a node whose features overflow nothing is believed: it must not stop the others.
-        told = told.where(told.isfinite().all(1, keepdim=True), 1.0 / told.shape[1])
-        return told.log().clamp_min(-15.0).log_softmax(1)
+        mean = mean.where(mean.isfinite().all(1, keepdim=True), 1.0 / mean.shape[1])
+        return mean.log().clamp_min(-15.0).log_softmax(1)

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from graphveil._errors import InvalidInputError
 from graphveil.grads.layers import Affine
 from graphveil.grads.rows import ragged
-from graphveil.graph.messages import normalised
+from graphveil.graph.messages import weigh_messages
 from graphveil.nn.descriptions import GraphNetwork
 from graphveil.nn.smooth import largest
 
@@ -33,12 +33,12 @@ class InstanceNorm(nn.Module):
 
     def forward(self, x: Tensor, batch: Tensor, num_graphs: int) -> Tensor:
         """Rows of ``x`` (nodes, channels), row r a node of graph ``batch[r]``."""
-        centred = x - pooled(x, batch, num_graphs, "mean")[batch]
-        variance = pooled(centred * centred, batch, num_graphs, "mean")
+        centred = x - pool_nodes(x, batch, num_graphs, "mean")[batch]
+        variance = pool_nodes(centred * centred, batch, num_graphs, "mean")
         return self.affine(centred * torch.rsqrt(variance + self.eps)[batch])
 
 
-def pooled(x: Tensor, batch: Tensor, num_graphs: int, how: str) -> Tensor:
+def pool_nodes(x: Tensor, batch: Tensor, num_graphs: int, how: str) -> Tensor:
     """``sum``, ``mean`` or ``max`` over each graph's nodes; zeros for a graph without nodes."""
     if how == "max":
         return largest(x, batch, num_graphs)
@@ -109,7 +109,7 @@ class GraphClassifier(nn.Module):
         Row r is a node of graph ``batch[r]``, in any order; edges stay inside a graph. Graphs may
         have a single node, no edges, or no nodes at all: these pool to zeros. ``gate`` multiplies
         the messages of every layer, one number for each edge; see
-        :class:`~graphveil.graph.messages.Gated`.
+        :class:`~graphveil.graph.messages.GatedMessages`.
         """
         source, target = edge_index
         if bool((batch[source] != batch[target]).any()):
@@ -117,14 +117,14 @@ class GraphClassifier(nn.Module):
                 "Edges must stay inside a graph. Got one between two graphs of the batch; add the "
                 "number of earlier nodes to each graph's edges."
             )
-        messages = normalised(edge_index, len(x), self.normalisation)
+        messages = weigh_messages(edge_index, len(x), self.normalisation)
         if gate is not None:
             if gate.shape != source.shape:
                 raise InvalidInputError(
                     f"The 'gate' parameter must have one number for each of the {len(source)} "
                     f"edges. Got shape {tuple(gate.shape)} instead."
                 )
-            messages = messages.gated(gate)
+            messages = messages.with_gates(gate)
         h = x
         with ragged(batch, num_graphs):
             for place, (conv, after) in enumerate(zip(self.convs, self.after, strict=True)):
@@ -132,5 +132,5 @@ class GraphClassifier(nn.Module):
                 if len(self.norms):
                     h = self.norms[place](h, batch, num_graphs)
                 h = after(h)
-        found = pooled(h, batch, num_graphs, self.pool)
-        return self.head(found * self.scale if self.pool == "sum" else found)
+        rows = pool_nodes(h, batch, num_graphs, self.pool)
+        return self.head(rows * self.scale if self.pool == "sum" else rows)

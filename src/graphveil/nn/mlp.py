@@ -34,7 +34,7 @@ class Activated(nn.Module):
         self, channels: int, activation: str, dropout: float = 0.0, norm: str | None = None
     ) -> None:
         super().__init__()
-        Follow(channels=channels, activation=activation, dropout=dropout, norm=norm)
+        Follow(channels, activation, dropout, norm)  # checks its settings
         self.norm = nn.LayerNorm(channels) if norm else nn.Identity()
         self.activation = FUNCTIONS[activation]
         self.dropout = Dropout(dropout)
@@ -64,16 +64,9 @@ class MLP(nn.Module):
         norm: str | None = None,
     ) -> None:
         super().__init__()
-        widths = Perceptron(
-            in_channels=in_channels,
-            hidden_channels=hidden_channels,
-            out_channels=out_channels,
-            num_layers=num_layers,
-            activation=activation,
-            dropout=dropout,
-            norm=norm,
-        ).widths
-        self.linears = nn.ModuleList(nn.Linear(*ends) for ends in pairwise(widths))
+        ends = (in_channels, hidden_channels, out_channels)
+        widths = Perceptron(*ends, num_layers, activation, dropout, norm).widths
+        self.linears = nn.ModuleList(nn.Linear(*pair) for pair in pairwise(widths))
         self.between = nn.ModuleList(
             Activated(width, activation, dropout, norm) for width in widths[1:-1]
         )

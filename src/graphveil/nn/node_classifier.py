@@ -64,10 +64,10 @@ class NodeClassifier(nn.Module):
             )
         ids = around.index
         h = self.encoder(F.embedding(ids, around.table), ids)
-        h = _then(self.after[0], h, ids)
-        for conv, after, fan in zip(self.convs, self.after[1:], around.fans(), strict=True):
-            h = conv(h, fan)
-            h = _then(after, h, ids[:, : h.shape[1]])
+        h = _follow(self.after[0], h, ids)
+        for conv, after, messages in zip(self.convs, self.after[1:], around.layers(), strict=True):
+            h = conv(h, messages)
+            h = _follow(after, h, ids[:, : h.shape[1]])
         return self.decoder(h.squeeze(1), ids[:, 0])
 
     def on_graph(self, x: Tensor, messages: Messages, ids: Tensor | None = None) -> Tensor:
@@ -75,11 +75,11 @@ class NodeClassifier(nn.Module):
 
         ``ids`` are the nodes' public ids, by which a private step drops.
         """
-        h = _then(self.after[0], self.encoder(x, ids), ids)
+        h = _follow(self.after[0], self.encoder(x, ids), ids)
         for conv, after in zip(self.convs, self.after[1:], strict=True):
-            h = _then(after, conv(h, messages), ids)
+            h = _follow(after, conv(h, messages), ids)
         return self.decoder(h, ids)
 
 
-def _then(after: nn.Module, h: Tensor, ids: Tensor | None) -> Tensor:
+def _follow(after: nn.Module, h: Tensor, ids: Tensor | None) -> Tensor:
     return after(h, ids) if isinstance(after, Activated) else h
