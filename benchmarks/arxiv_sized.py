@@ -27,6 +27,7 @@ def main():
     options = parser.parse_args()
     data = split(citation_like(), fractions=(0.537, 0.2, 0.263), seed=0)
     method = DPGNN(
+        epsilon=8.0,
         sender_cap=7,
         sample_rate=BATCH / int(data.train_mask.sum()),
         steps=100,

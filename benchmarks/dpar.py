@@ -18,6 +18,8 @@ import time
 
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
+from unittest import mock
+
 import numpy as np
 import torch
 from scipy import sparse
@@ -28,13 +30,13 @@ from graphveil.data.synthetic import citation_like
 from graphveil.graph.caps import cap_senders
 from graphveil.graph.messages import Messages
 from graphveil.graph.pagerank import pagerank
+from graphveil.graph.private_rows import CHOICES, PrivateRows
 from graphveil.graph.splits import separate, split
 from graphveil.mechanisms import Gaussian, largest
 from graphveil.methods import DPAR, DPGNN, LateGraph
-from graphveil.methods.base import Facts
-from graphveil.methods.dpar_plan import VARIANTS
+from graphveil.methods.plan import Facts
 from graphveil.privacy.accounting import calibrate
-from graphveil.rng import secret
+from graphveil.rng import secret, seeded
 
 DELTA = {"cora-ml": 1e-4, "cs": 1e-5}
 PUBLISHED = {  # accuracy at claimed epsilon 1 and 8; without privacy
@@ -127,41 +129,54 @@ def without_privacy(name, root, seeds, neighbours=2):
 
 def openly(training, messages, seed):
     """A method whose network was fitted in the open, on rows summed by ``messages``."""
-    method = DPAR(student=False, seed=seed)
+    method = DPAR(epsilon=8.0, student=False, seed=seed)
     facts = Facts.of(training)
-    method.plan_ = method.plan(facts)
-    rows = sparse.csr_array(messages.weighted(method._prepared(training.x)).numpy())
+    rows = sparse.csr_array(messages.weighted(method.prepare(training)).numpy())
     train = training.train_mask.numpy()
     regression = LogisticRegression(C=0.3, max_iter=100)
     regression.fit(rows[train.nonzero()[0]], training.y.numpy()[train])
-    network = method._made(facts)
+    network = method.build(facts)
     layer, known = network.convs[0].lin, torch.from_numpy(regression.classes_)
     with torch.no_grad():
         layer.bias.fill_(-1e9)
         layer.weight[known] = torch.from_numpy(regression.coef_).float()
         layer.bias[known] = torch.from_numpy(regression.intercept_).float()
-    method._fitted(network, list(method.plan_.charges), secret())
+    plan = method.plan(facts)
+    method.restore(plan, network, list(plan.charges))
     return method
 
 
 # --- at a proven epsilon --------------------------------------------------------------------------
 
 
-class CappedRows(DPAR):
+class CappedRows:
     """Rows over a graph in which a node sends one message: it changes one entry of one row.
 
-    The same Gaussian as ``gm`` costs, of sensitivity 1 for all rows together.
+    Stands in for the mechanism of ``gm``: the same Gaussian costs as much, of sensitivity 1 for all
+    rows together.
     """
 
-    def _released(self, data, drawn, chooser, rng):
-        nodes = len(data.x)
-        source, target = cap_senders(data.edge_index, nodes, 1, seed=self.seed).numpy()
+    def __init__(self, **settings):
+        self.method = DPAR(**settings)
+
+    def fit(self, training):
+        nodes = len(training.x)
+        source, target = cap_senders(training.edge_index, nodes, 1, seed=self.method.seed).numpy()
         ones = np.ones(len(source))
         scores = sparse.csr_array((ones, (target, source)), shape=(nodes, nodes))
-        mechanism = Gaussian(noise_multiplier=chooser.noise_multiplier, sensitivity=1.0)
-        chosen = noisy_choice(scores[drawn.rows.numpy()], mechanism, chooser.k, rng)
-        weight = torch.full(chosen.shape, 1 / chooser.k)
-        return {"chosen": torch.from_numpy(chosen), "weight": weight}
+        rows = (
+            seeded(self.method.seed, "rows")
+            .generator()
+            .permutation(training.train_mask.nonzero().flatten().numpy())
+        )
+
+        def release(chooser, _, rng):
+            mechanism = Gaussian(noise_multiplier=chooser.noise_multiplier, sensitivity=1.0)
+            chosen = noisy_choice(scores[rows[: chooser.rows]], mechanism, chooser.k, rng)
+            return chosen, np.full(chosen.shape, 1 / chooser.k)
+
+        with mock.patch.object(PrivateRows, "release", release):
+            return self.method.fit(training)
 
 
 def noisy_choice(scores, mechanism, k, rng):
@@ -294,7 +309,7 @@ def main():
     for name in options.data:
         if options.what == "paper":
             for epsilon in options.epsilon:
-                for variant in VARIANTS:
+                for variant in ("features", *CHOICES):
                     row = paper_row(name, options.root, variant, epsilon, seeds)
                     note(name, variant, row)
             note(name, "no privacy", without_privacy(name, options.root, seeds))

@@ -66,7 +66,7 @@ def edge_run(data, settings, name, seed, options):
         **settings,
     ).fit(data)  # fmt: skip
     with torch.no_grad():
-        alone = method.network_.log_probabilities(method._prepared(data.x)).argmax(1)
+        alone = method.network_.log_probabilities(method.prepare(data)).argmax(1)
     return method, {"gap": right(method.predict(data), data), "mlp": right(alone, data)}
 
 

@@ -255,7 +255,9 @@ def test_a_closed_pipe_is_not_an_error():
 def test_public_names_all_exist():
     import graphveil
 
-    assert set(graphveil.__all__) - {"__version__"} == set(graphveil._MODULE_OF)
+    assert set(graphveil.__all__) - {"__version__"} == set(
+        " ".join(graphveil._NAMES_OF.values()).split()
+    )
     for name in graphveil.__all__:
         assert getattr(graphveil, name) is not None
     with pytest.raises(AttributeError, match="no_such_name"):

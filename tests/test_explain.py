@@ -10,7 +10,6 @@ from torch_geometric.explain.algorithm.utils import clear_masks, set_masks
 from torch_geometric.utils import coalesce, remove_self_loops
 
 from graphveil._errors import InvalidInputError
-from graphveil.data.graphs import collated
 from graphveil.explain import (
     EXPLAINERS,
     Explanation,
@@ -22,9 +21,9 @@ from graphveil.explain import (
     iou_by_chance,
     with_edges,
 )
+from graphveil.graph.collate import collate as collated
 from graphveil.methods import Facts
-from graphveil.methods.baselines import MLPBaseline
-from graphveil.methods.graph_dpsgd import GraphBaseline
+from graphveil.methods.baselines import GraphBaseline, MLPBaseline
 
 every_explainer = pytest.mark.parametrize("explainer", EXPLAINERS)
 CONVS = {
@@ -43,7 +42,7 @@ def fitted(features=2, classes=3, seed=0, **settings):
         num_nodes=10, num_features=features, num_classes=classes, num_train=5, record="graph"
     )
     method.plan_ = method.plan(facts)
-    method.network_ = method._made(facts).eval()
+    method.network_ = method.build(facts).eval()
     return method
 
 
@@ -194,7 +193,7 @@ def test_integrated_gradients_add_up_to_the_change_of_the_log_odds(loss):
 
     def chance(gate):
         with torch.no_grad():
-            return method._probabilities(network(x, edges, none, 1, gate=gate))[0]
+            return method.probabilities(network(x, edges, none, 1, gate=gate))[0]
 
     opened = chance(torch.ones(edges.shape[1]))
     closed = chance(torch.zeros(edges.shape[1]))

@@ -33,19 +33,23 @@ GumbelTopK              picks the k largest scores privately, and names the even
 make_private            a private training step for a module and loss of your own
 seeded                  the reproducible random stream, for weights and splits
 secret                  the unpredictable random stream, for noise and batches
-GraphveilError          the base of every error below
-InvalidInputError       a value, file or option is wrong; also a ValueError
-NotFittedError          a method was not fitted yet; also scikit-learn's NotFittedError
-RefusedError            graphveil could run this but will not
-UnprovenError           no theorem covers the request
-UnsupportedEventError   an event that cannot be priced
-BudgetError             the request would spend more than is left
-ToleranceError          a reproduced figure is out of tolerance
 ======================  =================================================================
+
+Errors, each a kind of those it stands below::
+
+    GraphveilError                 the base of every error here
+    ├── InvalidInputError          a value, file or option is wrong; also a ValueError
+    │   └── NotFittedError         a method was not fitted; also scikit-learn's NotFittedError
+    ├── RefusedError               graphveil could run this but will not
+    │   ├── UnprovenError          no theorem covers the request
+    │   │   └── UnsupportedEventError   an event that cannot be priced
+    │   └── BudgetError            the request would spend more than is left
+    └── ToleranceError             a reproduced figure is out of tolerance
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from graphveil._lazy import lazy_names
 
 if TYPE_CHECKING:
     from graphveil import runs
@@ -140,18 +144,4 @@ _NAMES_OF = {
     "graphveil.rng": "secret seeded",
     "graphveil.runs": "runs",  # the module itself
 }
-_MODULE_OF = {name: module for module, names in _NAMES_OF.items() for name in names.split()}
-
-
-def __getattr__(name: str) -> Any:
-    """Load a public name from its module the first time it is asked for."""
-    if name not in _MODULE_OF:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    module = import_module(_MODULE_OF[name])
-    value = module if module.__name__ == f"{__name__}.{name}" else getattr(module, name)
-    globals()[name] = value  # the next look-up finds it without coming here
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *_MODULE_OF})
+__getattr__, __dir__ = lazy_names(globals(), _NAMES_OF)

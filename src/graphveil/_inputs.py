@@ -71,8 +71,7 @@ def read_text(path: str | Path) -> str:
     Raises OSError and UnicodeDecodeError as ``Path.read_text`` does.
     """
     path = Path(path)
-    size = regular(path).stat().st_size
-    if size > TEXT:
+    if (size := regular(path).stat().st_size) > TEXT:
         raise InvalidInputError(
             f"{path} must have at most {_megabytes(TEXT)}. Got {_megabytes(size)} instead; it is "
             "hardly what it should be."

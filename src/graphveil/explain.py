@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
 from functools import cached_property
 from typing import Any
@@ -30,17 +30,16 @@ from torch_geometric.nn import MessagePassing
 
 from graphveil import _validate
 from graphveil._errors import InvalidInputError
-from graphveil.graph.subsets import chosen
+from graphveil._progress import Progress
+from graphveil.graph.subsets import select_graphs
 from graphveil.methods import Method
-from graphveil.methods.graph_dpsgd import GraphMethod
-from graphveil.methods.training import seeded_weights
+from graphveil.methods.open_training import seeded_weights
 
 EXPLAINERS = ("gnn", "saliency", "integrated")
 ROUNDS = {"gnn": 200, "saliency": 1, "integrated": 50}
 THRESHOLD = 0.2
 
 Edges = frozenset[tuple[int, int]]
-Progress = Callable[[Iterable[int]], Iterable[int]]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -104,29 +103,31 @@ def explain(
 
     *Guarantee*: none for the graphs explained; see the top of this module.
     """
-    if not isinstance(method, GraphMethod):
+    if not (isinstance(method, Method) and method.record == "graph"):
         raise InvalidInputError(
             "The 'method' parameter must classify whole graphs, as graph-dpsgd and graph-gnn do. "
             f"Got {getattr(method, 'name', method)!r} instead."
         )
     _validate.choice("explainer", explainer, EXPLAINERS)
-    rounds = _validate.integer(
-        "epochs", ROUNDS[explainer] if epochs is None else epochs, "[1, 1e6]"
-    )
+    rounds = ROUNDS[explainer] if epochs is None else epochs
+    rounds = _validate.integer("epochs", rounds, "[1, 1e6]")
     _validate.integer("seed", seed, "[0, 1e18]")
     numbers = torch.as_tensor(graphs, dtype=torch.long).flatten()
-    inside = _Inside(method, data, numbers)
-    probabilities, classes = inside.probabilities.max(1)
-    labels = [-1] * len(numbers) if inside.data.y is None else inside.data.y.tolist()
+    inside: Any = method
+    some = select_graphs(inside.take(data), numbers)
+    probabilities, classes = inside.predict_proba(some).max(1)  # refused if it is not fitted
+    network = copy.deepcopy(inside.network_).eval().requires_grad_(False)
+    terms = inside.graphs(some)
+    labels = [-1] * len(numbers) if some.y is None else some.y.tolist()
 
     explanations = []
     places = range(len(numbers))
     for place in places if progress is None else progress(places):
-        x, edge_index = inside.graph(place)
+        ((x, edge_index, *_),) = terms.batches(torch.tensor([place]))
         importance = torch.zeros(edge_index.shape[1])
-        if edge_index.shape[1] and len(inside.network.convs):
+        if edge_index.shape[1] and len(network.convs):
             with seeded_weights(seed):
-                importance = _importance(inside.network, x, edge_index, explainer, rounds)
+                importance = _importance(network, x, edge_index, explainer, rounds)
         explanations.append(
             Explanation(
                 graph=int(numbers[place]),
@@ -139,24 +140,6 @@ def explain(
             )
         )
     return explanations
-
-
-class _Inside:
-    """What lies inside a method: some graphs of ``data`` as it reads them, and its network.
-
-    Nothing else in this module uses a private name of a method.
-    """
-
-    def __init__(self, method: GraphMethod, data: Any, numbers: Tensor) -> None:
-        self.data = chosen(method._taken(data), numbers)
-        self.probabilities = method.predict_proba(self.data)  # refused if it is not fitted
-        self.network = copy.deepcopy(method.network_).eval().requires_grad_(False)
-        self._graphs = method._graphs(self.data)
-
-    def graph(self, place: int) -> tuple[Tensor, Tensor]:
-        """The rows and the edges of one of the graphs, as the network takes them."""
-        ((x, edge_index, *_),) = self._graphs.batches(torch.tensor([place]))
-        return x, edge_index
 
 
 def with_edges(data: Data, mask: Tensor) -> Tensor:

@@ -49,9 +49,18 @@ _NOISE_BLOCK = 2**16  # coordinates that get their noise together, in the cache
 _ROWS_BLOCK = 2**20  # scores whose noise is held in memory at a time
 
 
+@dataclass(frozen=True, kw_only=True)
+class _Additive:
+    noise_multiplier: float
+    sensitivity: float
+
+    def __post_init__(self) -> None:
+        _check_scale(self, "sensitivity")
+
+
 @final
 @dataclass(frozen=True, kw_only=True)
-class Gaussian:
+class Gaussian(_Additive):
     """Adds N(0, (noise_multiplier * sensitivity)^2) to every coordinate, zeros included.
 
     ``sensitivity`` is the largest l2 distance between the *whole* arrays given to one call of
@@ -65,12 +74,6 @@ class Gaussian:
     Edge cases: NaN, infinite and empty inputs are refused (the refusal itself tells that there was
     one, so clip before). A float16 result may overflow to infinity: that is post-processing.
     """
-
-    noise_multiplier: float
-    sensitivity: float
-
-    def __post_init__(self) -> None:
-        _check_scale(self, "sensitivity")
 
     def event(self) -> dpa.DpEvent:
         """What one call of :meth:`release` costs."""
@@ -91,7 +94,7 @@ class Gaussian:
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class Laplace:
+class Laplace(_Additive):
     """Adds Laplace noise of scale noise_multiplier * sensitivity to every coordinate.
 
     ``sensitivity`` is the largest *l1* distance between the whole arrays given to one call of
@@ -105,12 +108,6 @@ class Laplace:
 
     Edge cases: as for :class:`Gaussian`.
     """
-
-    noise_multiplier: float
-    sensitivity: float
-
-    def __post_init__(self) -> None:
-        _check_scale(self, "sensitivity")
 
     def event(self) -> dpa.DpEvent:
         """What one call of :meth:`release` costs."""
@@ -180,10 +177,7 @@ class GumbelTopK:
 
 
 def _noisy(
-    array: NDArray[np.float64],
-    mechanism: Gaussian | Laplace,
-    steps_apart: float,
-    rng: SecretStream,
+    array: NDArray[np.float64], mechanism: Gaussian | Laplace, steps_apart: float, rng: SecretStream
 ) -> NDArray[np.float64]:
     """Value plus noise, both on the grid (see the top of this file).
 

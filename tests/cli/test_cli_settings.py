@@ -6,8 +6,9 @@ from typing import Any, ClassVar, Literal
 import pytest
 
 from graphveil._errors import InvalidInputError
-from graphveil.cli._settings import check_setting, describe_settings, settings_of
+from graphveil.cli._settings import check_setting, describe_own
 from graphveil.methods import METHODS
+from graphveil.methods.settings import setting_fields
 
 
 @dataclass
@@ -20,9 +21,9 @@ class Toy:
     rate: float | None = field(default=None, metadata={"doc": "How often.", "within": "(0, 1]"})
     steps: int = 10
     paper: bool = False
-    cap: Literal["out", "in"] | int | None = None
+    cap: Literal["out", "in"] | None = None
     word: str = "x"
-    shares: Any = field(default_factory=lambda: [1, 2])
+    shares: Any = 0.5
     seed: int = 0
 
 
@@ -37,7 +38,7 @@ class Toy:
         ("steps", 3, 3),
         ("paper", True, True),
         ("cap", "in", "in"),
-        ("cap", 3, 3),
+        ("shares", 3, 3),
         ("cap", "None", None),
         ("word", "none", "none"),
         ("shares", {"a": 1}, {"a": 1}),
@@ -54,15 +55,17 @@ def test_what_fits_a_hint_is_taken(key, value, taken):
     [
         ("conv", "gat", "one of 'gcn', 'gin'. Got 'gat'"),
         ("conv", "none", "one of 'gcn', 'gin'. Got 'none'"),
-        ("rate", "often", "a number, or none. Got 'often'"),
-        ("rate", True, "a number, or none. Got True"),
-        ("rate", float("nan"), "a number, or none. Got nan"),
-        ("steps", 1.5, "a whole number. Got 1.5"),
-        ("steps", "none", "a whole number. Got 'none'"),
-        ("steps", True, "a whole number. Got True"),
+        ("rate", "often", "a number in (0, 1]. Got 'often'"),
+        ("rate", True, "a number in (0, 1]. Got True"),
+        ("rate", float("nan"), "a number in (0, 1]. Got nan"),
+        ("rate", 2, "a number in (0, 1]. Got 2"),
+        ("steps", 1.5, "a whole number. Got 1.5 instead; write it without a point."),
+        ("steps", "none", "a whole number in (-inf, inf). Got 'none'"),
+        ("steps", True, "a whole number in (-inf, inf). Got True"),
         ("paper", 1, "true or false. Got 1"),
-        ("cap", "up", "one of 'out', 'in' or a whole number, or none. Got 'up'"),
+        ("cap", "up", "one of 'out', 'in'. Got 'up'"),
         ("word", 3, "a word. Got 3"),
+        ("shares", True, "a number, a word, or a list or table of numbers. Got True"),
         ("shares", ["a"], "a number, a word, or a list or table of numbers. Got ['a']"),
         ("shares", [float("inf")], "a number, a word, or a list or table of numbers. Got [inf]"),
     ],
@@ -70,25 +73,26 @@ def test_what_fits_a_hint_is_taken(key, value, taken):
 def test_what_does_not_fit_is_one_line_with_the_rule(key, value, rule):
     with pytest.raises(InvalidInputError) as error:
         check_setting(Toy, key, value)
-    assert str(error.value) == f"The setting '{key}' must be {rule} instead."
+    sentence = rule if rule.endswith(".") else f"{rule} instead."
+    assert str(error.value) == f"The '{key}' parameter must be {sentence}"
 
 
 def test_help_has_documentation_kind_interval_and_default():
-    assert dict(describe_settings(Toy)) == {
-        "conv": "Which convolution. One of 'gcn', 'gin'; default gcn.",
-        "rate": "How often. A number in (0, 1], or none; default none.",
-        "steps": "A whole number; default 10.",
-        "paper": "True or false; default false.",
-        "cap": "One of 'out', 'in' or a whole number, or none; default none.",
-        "word": "A word; default x.",
-        "shares": "A number, a word, or a list or table of numbers; default [1, 2].",
+    assert dict(describe_own(Toy)) == {
+        "conv": "Which convolution. gcn | gin, default 'gcn'.",
+        "rate": "How often. float | None in (0, 1], default None.",
+        "steps": "int, default 10.",
+        "paper": "bool, default False.",
+        "cap": "out | in | None, default None.",
+        "word": "str, default 'x'.",
+        "shares": "any, default 0.5.",
     }
 
 
 @pytest.mark.parametrize("name", METHODS)
 def test_every_setting_of_every_method_is_described(name):
-    own = set(settings_of(METHODS[name])) - {"epsilon", "delta", "seed"}
-    assert set(dict(describe_settings(METHODS[name]))) == own
+    own = set(setting_fields(METHODS[name])) - {"epsilon", "delta", "seed"}
+    assert set(dict(describe_own(METHODS[name]))) == own
 
 
 @pytest.mark.parametrize("command", ["plan", "train", "tune", "sweep"])
@@ -101,5 +105,5 @@ def test_help_teaches_methods_and_then_settings(run, command):
         code, out, err = run(line)
         assert (code, err) == (0, "")
         settings = out.partition("Settings of dp-gnn, by --set KEY=VALUE:")[2]
-        assert all(key in settings for key, _ in describe_settings(METHODS["dp-gnn"]))
-        assert "A whole number" in settings
+        assert all(key in settings for key, _ in describe_own(METHODS["dp-gnn"]))
+        assert "Private steps. int in [1, 1e9], default " in " ".join(settings.split())

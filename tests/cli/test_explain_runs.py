@@ -55,12 +55,12 @@ def out(tmp_path):
 def test_numbers_are_those_of_the_library(answer, pair, out):
     private, in_the_open = pair
     result = answer(f"explain {private} --against {in_the_open} --out {out} --graphs 4 --epochs 5")
-    testing = runs.arranged(private).testing
+    testing = runs.Run(private).arrange().testing
     wanted = with_edges(testing, testing.test_mask)[:4]
     assert [each["graph"] for each in result["graphs"]] == wanted.tolist()
     assert testing.test_mask[wanted].all()
     mine, theirs, again = (
-        explain(runs.read(run), testing, wanted, epochs=5, seed=seed)
+        explain(runs.Run(run).read(), testing, wanted, epochs=5, seed=seed)
         for run, seed in ((private, 0), (in_the_open, 1), (in_the_open, 2))
     )
     expected = agreement(mine, theirs, again=again)
@@ -114,7 +114,7 @@ def test_two_private_runs_and_graphs_of_another_split(answer, train, out):
     more = "--split inductive --seed 1"
     one, other = train("a", PRIVATE, more), train("b", PRIVATE, f"{more} --set conv=gcn")
     line = f"explain {one} --against {other} --out {out} --graphs 3 --explainer saliency"
-    arranged = runs.arranged(one)
+    arranged = runs.Run(one).arrange()
     assert "graph_id" in arranged.testing
     tested = arranged.testing.graph_id[arranged.testing.test_mask]
     assert {each["graph"] for each in answer(line)["graphs"]} <= set(tested.tolist())

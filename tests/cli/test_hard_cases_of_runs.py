@@ -8,6 +8,7 @@ import pytest
 
 from graphveil import runs
 from graphveil.methods import Method
+from graphveil.methods.task import OUTSIDE
 
 # Whole batches: their noise is found ten times faster than that of sampled ones.
 PRIVATE = "dp-mlp --epsilon 8 --set steps=3 --set sample_rate=1"
@@ -32,8 +33,8 @@ def pair(train):
 
 def wrong(run):
     """The wrong test nodes of a run, told by itself."""
-    arranged = runs.arranged(run)
-    found = runs.read(run).predict(arranged.testing, mode=arranged.mode)
+    arranged = runs.Run(run).arrange()
+    found = runs.Run(run).read().predict(arranged.testing, mode=arranged.mode)
     return (found != arranged.testing.y)[arranged.testing.test_mask]
 
 
@@ -58,7 +59,7 @@ def test_counts_are_those_of_the_runs(answer, pair, arrays):
     assert result["runs"][0]["epsilon"] <= 8
     assert result["runs"][1]["epsilon"] == "inf"
     assert result["out"] is None
-    assert result["note"] == runs.OUTSIDE
+    assert result["note"] == OUTSIDE
 
 
 @pytest.fixture

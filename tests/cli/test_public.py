@@ -120,9 +120,9 @@ def test_a_run_goes_on_under_the_same_statement_only(people, run, refused, tmp_p
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(METHODS["dp-mlp"], "_fitted", dying)
+        patch.setattr(METHODS["dp-mlp"], "restore", dying)
         assert run(f"{train} --classes red,blue")[0] == 130
-    assert "begun with classes = ('red', 'blue')" in refused(f"{train} --classes blue,red --resume")
+    assert "begun with classes = ['red', 'blue']" in refused(f"{train} --classes blue,red --resume")
     assert run(f"{train} --classes red,blue --resume")[0] == 0
 
 
@@ -242,7 +242,7 @@ def test_the_unit_edge_asks_whether_edges_have_a_direction(save, answer, refused
     assert certificate["guarantee"]["unit"] == "edge-directed"
     # Under the unit node nobody asks, and nothing is said.
     answer(f"train dp-gnn --data {graph} {QUICK} --out {tmp_path / 'node'}")
-    facts = json.loads((tmp_path / "node" / "settings.json").read_text())["facts"]
+    facts = json.loads((tmp_path / "node" / "plan.json").read_text())["plan"]["facts"]
     assert facts["directed"] is None
     assert "--undirected" in refused(
         "plan gap --nodes 500 --features 9 --classes 2 --epsilon 8 --set unit=edge"
@@ -283,9 +283,9 @@ def test_data_that_private_edges_chose_has_no_guarantee(school, answer, run, ref
         assert trained["epsilon"] == "inf"
         assert "without a friend" in trained["void_because"][0]
         assert "VOID: people without a friend" in (out / "certificate.txt").read_text()
-        sizes.append(json.loads((out / "settings.json").read_text())["facts"]["num_nodes"])
+        sizes.append(json.loads((out / "plan.json").read_text())["plan"]["facts"]["num_nodes"])
     assert sizes == [60, 59]  # what one friendship changes
-    assert runs.read(tmp_path / "Whole").certificate_.void_because
+    assert runs.Run(tmp_path / "Whole").read().certificate_.void_because
     assert evidence.read(str(tmp_path / "Whole")).status == "void"
     ledger = tmp_path / "study.ledger"
     answer(f"ledger open {ledger} --name people --epsilon 5 --delta 1e-6")

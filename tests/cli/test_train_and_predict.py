@@ -160,8 +160,8 @@ def test_the_papers_recipe_shows_its_claim_and_no_epsilon(answer, graph, tmp_pat
 def test_inductive_training_never_sees_the_test_nodes(answer, graph, arrays, tmp_path):
     line = f"train dp-gnn --data {graph} {QUICK} --split inductive --out {tmp_path / 'run'}"
     answer(line)
-    settings = json.loads((tmp_path / "run" / "settings.json").read_text())
-    assert settings["facts"]["num_nodes"] == 60 - arrays["test_mask"].sum()
+    plan = json.loads((tmp_path / "run" / "plan.json").read_text())["plan"]
+    assert plan["facts"]["num_nodes"] == 60 - arrays["test_mask"].sum()
     assert "disjoint" in (tmp_path / "run" / "certificate.txt").read_text()
 
 
@@ -312,7 +312,7 @@ def test_a_killed_run_goes_on_and_counts_every_step(refused, answer, graph, tmp_
         f"train dp-gnn --data {graph} --epsilon 8 --set steps=300 --set sample_rate=1 --out {out}"
     )
     process = subprocess.Popen([sys.executable, "-m", "graphveil", *command.split()])
-    steps = out / "checkpoint" / "steps"
+    steps = out / "checkpoint" / "weights" / "steps"
     deadline = time.monotonic() + 60
     while not (steps.exists() and steps.stat().st_size > 12):
         assert process.poll() is None, "it ended before it could be killed"
@@ -518,7 +518,7 @@ def test_a_charge_that_cannot_be_noted_gives_no_prediction(
     def full(*_, **__):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("graphveil.runs.directory.write_file", full)
+    monkeypatch.setattr("graphveil.runs.record.write_file", full)
     monkeypatch.setattr("graphveil.runs.files.write_file", full)
     out = tmp_path / "p.csv"
     line = f"predict {trained} --data {graph} --mode noisy --epsilon 1 --out {out}"

@@ -25,7 +25,7 @@ def counted(monkeypatch):
         return fit(self, *args, **kwargs)
 
     def call(count):
-        monkeypatch.setattr(trials, "drawn_count", lambda *asked: count)
+        monkeypatch.setattr(trials, "draw_count", lambda *asked: count)
         monkeypatch.setattr(DPMLP, "fit", note)
         return fits
 
@@ -47,7 +47,7 @@ def test_a_tuned_run_is_a_run_like_any_other(answer, run, graph, tmp_path):
     assert 0 < found["trial_epsilon"] < found["epsilon"]
     assert found["scores"] == "private"
     assert "seconds" not in found
-    method = runs.read(out)
+    method = runs.Run(out).read()
     assert method.certificate_.guarantee.epsilon == found["epsilon"]
     assert method.epsilon == found["trial_epsilon"]
     assert method.learning_rate == found["chosen"]["learning_rate"]
@@ -105,7 +105,7 @@ def test_public_ways_say_so_on_the_certificate(answer, graph, save, tmp_path):
 
 def test_a_certificate_does_not_contradict_itself(answer, run, graph, tmp_path):
     answer(f"{BASE} --data {graph} --out {tmp_path / 'tuned'}")
-    certificate = runs.read(tmp_path / "tuned").certificate_
+    certificate = runs.Run(tmp_path / "tuned").read().certificate_
     public = "\n".join(certificate.public)
     assert "these settings were chosen by looking at the data" in public
     assert "hyper-parameters, steps and caps that were not varied, chosen without" in public

@@ -10,6 +10,7 @@ from torch_geometric.data import Data
 
 from graphveil._errors import InvalidInputError
 from graphveil.data import classes, load
+from graphveil.data.class_list import parse_classes
 from graphveil.graph.checks import class_source_of, public_of
 from graphveil.graph.public_lines import DECLARED, NUMBER_READ_OFF, UNNAMED
 
@@ -214,8 +215,8 @@ def test_whether_edges_have_a_direction_is_stated_and_not_measured(arrays, folde
     ],
 )
 def test_a_statement_is_a_number_a_list_or_a_word(text, found):
-    assert classes.stated(text) == found
-    assert classes.stated(found) == found
+    assert parse_classes(text) == found
+    assert parse_classes(found) == found
 
 
 @pytest.mark.parametrize(
@@ -223,7 +224,7 @@ def test_a_statement_is_a_number_a_list_or_a_word(text, found):
 )
 def test_a_statement_that_is_none_of_them_is_refused(text):
     with pytest.raises(InvalidInputError, match="'classes'"):
-        classes.stated(text)
+        parse_classes(text)
 
 
 def test_the_catalog_knows_its_own_classes():

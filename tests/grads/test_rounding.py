@@ -8,10 +8,11 @@ from torch import nn
 
 from graphveil.grads import ClippedSum, Flat, Quantile, rules
 from graphveil.grads.products import RowByRow
+from graphveil.grads.step import cross_entropy
 from graphveil.graph.blocks import Numbered, block_sizes
 from graphveil.graph.messages import weigh_messages
 from graphveil.graph.neighbourhoods import RootedTerms
-from graphveil.methods.node import alone, rooted_losses
+from graphveil.methods.terms import no_messages
 from graphveil.nn import NodeClassifier
 
 MOVES = 2.0**-8  # what is paid for, in bounds
@@ -43,9 +44,9 @@ def test_one_term_less_moves_the_sum_by_no_more_than_its_own_gradient(numbered):
     count = 2**17
     network, x, bound = aligned_rows(count)
     terms = RootedTerms(
-        x, torch.zeros(count, dtype=torch.long), alone(count), torch.arange(count), 0
+        x, torch.zeros(count, dtype=torch.long), no_messages(count), torch.arange(count), 0
     )
-    clipped = ClippedSum(network, rooted_losses, Flat(bound))
+    clipped = ClippedSum(network, cross_entropy, Flat(bound))
 
     def total(drawn):
         batches = terms.batches(drawn)
@@ -123,7 +124,7 @@ def test_sums_inside_blocks_are_those_of_float64():
     edges = edges[:, edges[0] != edges[1]]
     x, y = torch.randn(count, 20, generator=generator), torch.arange(count) % 3
     terms = RootedTerms(x, y, weigh_messages(edges, count), torch.arange(count), 1)
-    clipped = ClippedSum(NodeClassifier(20, 32, 3), rooted_losses, Flat(bound))
+    clipped = ClippedSum(NodeClassifier(20, 32, 3), cross_entropy, Flat(bound))
     terms.in_blocks = True
     batches = list(terms.batches(torch.arange(count)))
     assert all(isinstance(batch, Numbered) for batch in batches)
@@ -248,7 +249,7 @@ def test_a_layer_that_is_used_twice_is_added_up_in_float64():
 
     numbers = torch.arange(count)
     x = torch.rand(count, 2, generator=torch.Generator().manual_seed(0))
-    terms = RootedTerms(x, torch.zeros(count, dtype=torch.long), alone(count), numbers, 0)
+    terms = RootedTerms(x, torch.zeros(count, dtype=torch.long), no_messages(count), numbers, 0)
     clipped = ClippedSum(nn.Linear(2, 1), losses, Flat(1.0))
 
     def total(drawn):

@@ -93,7 +93,7 @@ def test_no_row_is_read_by_more_terms_than_stated(num_layers, max_read):
     @torch.no_grad()
     def each(x, edges):
         terms = RootedTerms.capped(
-            x, Y, edges, ROOTS, num_layers, max_sent=2, max_read=max_read, weights="symmetric"
+            x, Y, edges, ROOTS, num_layers, max_sent=2, max_read=max_read, normalisation="symmetric"
         )
         found = torch.zeros(NODES)
         for place in range(NODES):

@@ -116,7 +116,7 @@ def test_labels_and_masks_are_required_only_when_asked_for():
     bare = graph(y=None, train_mask=None, val_mask=None, test_mask=None)
     check(bare, labels=False, masks=False)
     check(graph(y=torch.zeros(5, dtype=torch.long)), labels=False)
-    with pytest.raises(InvalidInputError, match=r"'train_mask'.*splits\.split"):
+    with pytest.raises(InvalidInputError, match=r"'train_mask'.*graphveil\.split"):
         check(bare, labels=False)
     with pytest.raises(InvalidInputError, match="'y'"):
         check(bare, masks=False)

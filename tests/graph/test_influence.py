@@ -162,19 +162,19 @@ def covered(removed, altered, charged):
 # --- the unit node, withheld ----------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("weights", ["inverse-degree", "symmetric"])
+@pytest.mark.parametrize("normalisation", ["inverse-degree", "symmetric"])
 @pytest.mark.parametrize("receiver_cap", RECEIVER_CAPS)
 @pytest.mark.parametrize("parts", FAMILIES)
-def test_withholding_a_node_changes_no_more_than_is_charged(parts, receiver_cap, weights):
+def test_withholding_a_node_changes_no_more_than_is_charged(parts, receiver_cap, normalisation):
     for cap in CAPS:
-        most = most_altered(parts, cap, receiver_cap, weights)
+        most = most_altered(parts, cap, receiver_cap, normalisation)
         for layers in LAYERS:
             charged = influence(
                 unit="node",
                 num_layers=layers,
                 sender_cap=cap,
                 num_train=parts.size,
-                weights=weights,
+                normalisation=normalisation,
             )
             assert covered(1, most[layers], charged)
 
@@ -192,7 +192,7 @@ def test_it_holds_for_every_training_set(parts):
                         num_layers=layers,
                         sender_cap=cap,
                         num_train=int(train.sum()),
-                        weights="symmetric",
+                        normalisation="symmetric",
                     )
                     assert covered(int(train[v]), changed[:, train].sum(1).max(), charged)
 
@@ -200,7 +200,7 @@ def test_it_holds_for_every_training_set(parts):
 def test_a_node_outside_the_training_set_may_alter_every_term():
     """So (1, num_train - 1) would be too little: it is not worse than (0, num_train)."""
     charged = influence(
-        unit="node", num_layers=1, sender_cap=3, num_train=3, weights="inverse-degree"
+        unit="node", num_layers=1, sender_cap=3, num_train=3, normalisation="inverse-degree"
     )
     star = Parts(4, [(0, 1), (0, 2), (0, 3)], np.ones((1, 3), bool), undirected=False)
     assert most_altered(star, 3, None, "inverse-degree")[1] == 3
@@ -213,7 +213,11 @@ def test_the_node_bound_is_attained(cap):
     most = most_altered(tree, cap, None, "inverse-degree")
     for layers in LAYERS:
         charged = influence(
-            unit="node", num_layers=layers, sender_cap=cap, num_train=10**6, weights="symmetric"
+            unit="node",
+            num_layers=layers,
+            sender_cap=cap,
+            num_train=10**6,
+            normalisation="symmetric",
         )
         assert charged == (1, most[layers])
 
@@ -282,7 +286,7 @@ def test_removing_a_node_changes_no_more_than_is_charged(parts, receiver_cap):
                         num_layers=layers,
                         sender_cap=cap,
                         num_train=parts.size,
-                        weights="inverse-degree",
+                        normalisation="inverse-degree",
                     )
                     assert covered(1, altered[degrees <= degree].max(), charged)
 
@@ -321,7 +325,7 @@ def edge_charge(parts, layers, cap, num_train=None):
         num_layers=layers,
         sender_cap=cap,
         num_train=num_train or parts.size,
-        weights="inverse-degree",
+        normalisation="inverse-degree",
     )
 
 
@@ -468,7 +472,7 @@ def charged(**settings):
         "num_layers": 1,
         "sender_cap": 7,
         "num_train": 10**9,
-        "weights": "inverse-degree",
+        "normalisation": "inverse-degree",
     }
     return influence(**{**defaults, **settings})
 
@@ -484,7 +488,7 @@ def charged(**settings):
         ({"num_train": 8}, (1, 7)),
         ({"num_train": 7}, (0, 7)),
         ({"num_train": 1}, (0, 1)),
-        ({"weights": "symmetric"}, (1, 7)),
+        ({"normalisation": "symmetric"}, (1, 7)),
         ({"relation": "remove", "public_degree": 20}, (1, 27)),
         ({"relation": "remove", "public_degree": 20, "sender_cap": None}, (1, 20)),
         ({"relation": "remove", "public_degree": 7}, (1, 7)),
@@ -520,8 +524,11 @@ def test_under_removal_the_cheaper_way_is_named():
     [
         ({"sender_cap": None}, "sender_cap"),
         ({"relation": "remove"}, "public_degree"),
-        ({"relation": "remove", "public_degree": 9, "weights": "symmetric"}, "inverse-degree"),
-        ({"unit": "edge-directed", "weights": "symmetric"}, "inverse-degree"),
+        (
+            {"relation": "remove", "public_degree": 9, "normalisation": "symmetric"},
+            "inverse-degree",
+        ),
+        ({"unit": "edge-directed", "normalisation": "symmetric"}, "inverse-degree"),
         ({"unit": "edge-directed", "sender_cap": None, "num_layers": 2}, "sender_cap"),
         ({"unit": "edge-undirected", "sender_cap": None, "num_layers": 2}, "one layer"),
     ],
@@ -536,7 +543,7 @@ def test_what_is_not_proven_is_refused_with_the_way_out(settings, way_out):
     [
         {"unit": "graph"},
         {"relation": "replace"},
-        {"weights": "textbook"},
+        {"normalisation": "textbook"},
         {"num_layers": -1},
         {"sender_cap": 0},
         {"num_train": 0},

@@ -3,11 +3,11 @@
 import pytest
 
 import prices
-from graphveil.methods import dpar_plan, gap_plan, graph_dpsgd, node, private
+from graphveil.methods import budget, graph_dpsgd, inference
 
 
 @pytest.fixture(autouse=True, scope="session")
 def prices_are_remembered():
     """Hundreds of fits here cost the same."""
-    with prices.remembered(private, node, gap_plan, dpar_plan, graph_dpsgd):
+    with prices.remembered(budget, inference, graph_dpsgd):
         yield

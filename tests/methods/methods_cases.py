@@ -7,17 +7,16 @@ from types import SimpleNamespace
 import torch
 from torch_geometric.data import Data
 
-from graphveil.data.graphs import collated
+from graphveil.graph.collate import collate
 from graphveil.graph.splits import split
 from graphveil.mechanisms import Gaussian
 from graphveil.methods import METHODS
-from graphveil.methods.private import PrivateMethod
 from graphveil.rng import SecretStream
 
 FEATURES, CLASSES, NODES = 5, 3, 60
 QUICK = {"steps": 4, "hidden_channels": 4, "open_steps": 4}
 OF_NODES = {name: kind for name, kind in METHODS.items() if kind.record == "node"}
-PRIVATE = [name for name, kind in OF_NODES.items() if issubclass(kind, PrivateMethod)]
+PRIVATE = [name for name, kind in OF_NODES.items() if kind.private]
 OPEN = [name for name in OF_NODES if name not in PRIVATE]
 
 
@@ -48,7 +47,7 @@ def graphs(seed=0, count=NODES, *, classes=CLASSES, sizes=(1, 6)):
         edges = torch.cat([edges, edges.flip(0)], 1)[:, (edges[0] != edges[1]).repeat(2)]
         y = torch.tensor([number % classes])
         listed.append(Data(x=x, edge_index=edges.unique(dim=1), y=y))
-    data = collated(listed, num_classes=classes)
+    data = collate(listed, num_classes=classes)
     data.directed = False
     return split(data, seed=seed)
 
@@ -73,6 +72,7 @@ def made(name, **settings):
     """A method with quick settings, as far as it has them."""
     known = {field.name for field in dataclasses.fields(METHODS[name])}
     quick = {key: value for key, value in QUICK.items() if key in known}
+    quick |= {"epsilon": 8.0} if METHODS[name].private else {}
     return METHODS[name](**(quick | settings))
 
 

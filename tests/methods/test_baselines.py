@@ -7,7 +7,7 @@ from sklearn.metrics import f1_score
 
 from graphveil._errors import InvalidInputError
 from graphveil.methods import Facts
-from graphveil.runs import Source, measure
+from graphveil.runs import Arranged, Source, measure
 
 DATA = graph()
 
@@ -17,11 +17,10 @@ def test_a_gnn_in_groups_reads_no_edge_between_them_in_training():
     cut = made("gnn", splits=len(DATA.x)).fit(DATA)
     assert not torch.equal(weights(whole), weights(cut))
     apart = made("gnn", splits=len(DATA.x))
-    messages = apart._read_in_training(DATA)
-    assert messages.edge_index.shape[1] == 0
-    assert apart._messages(DATA).edge_index.shape[1] > 0  # predictions read the whole graph
+    assert apart.read_in_training(DATA).edge_index.shape[1] == 0
+    assert apart.messages(DATA).edge_index.shape[1] > 0  # predictions read the whole graph
     torch.testing.assert_close(
-        made("gnn", splits=1)._read_in_training(DATA).edge_index, whole._messages(DATA).edge_index
+        made("gnn", splits=1).read_in_training(DATA).edge_index, whole.messages(DATA).edge_index
     )
 
 
@@ -29,7 +28,7 @@ def test_optimizers_and_depth_of_the_baselines():
     assert not torch.equal(
         weights(made("mlp").fit(DATA)), weights(made("mlp", optimizer="sgd").fit(DATA))
     )
-    plain, deep = (made("gnn", encoder_layers=n)._network(Facts.of(DATA)) for n in (0, 2))
+    plain, deep = (made("gnn", encoder_layers=n).build(Facts.of(DATA)) for n in (0, 2))
     assert not list(plain.encoder.parameters())
     assert len(list(deep.encoder.parameters())) == 4
     for settings in (
@@ -44,7 +43,8 @@ def test_optimizers_and_depth_of_the_baselines():
 
 def test_f1_is_that_of_the_labelled_test_nodes():
     method = made("mlp").fit(DATA)
-    found = measure(method, DATA, None)
+    arranged = Arranged(training=DATA, testing=DATA, mode=None, split="given")
+    found = measure(method, arranged)
     mask = DATA.test_mask
     y, guess = DATA.y[mask].numpy(), method.predict(DATA)[mask].numpy()
     hits = [

@@ -18,9 +18,12 @@ from graphveil._errors import (
     RefusedError,
     UnprovenError,
 )
+from graphveil.grads.step import PrivateStep
+from graphveil.graph.neighbourhoods import RootedTerms
 from graphveil.mechanisms import Gaussian
-from graphveil.methods import Facts, node, private
-from graphveil.privacy.accounting import epsilon
+from graphveil.methods import Facts, terms
+from graphveil.methods.checkpoint import Checkpoint
+from graphveil.privacy.accounting import epsilon_of
 from graphveil.privacy.events import SampledGaussianDpEvent, composed, repeated
 from graphveil.rng import secret, seeded
 
@@ -48,7 +51,7 @@ def test_the_events_seen_are_the_events_charged(key, monkeypatch):
     seen = recorded(monkeypatch)
     method = variant(key).fit(DATA)
     assert len(seen.releases) == len(seen.coins) == method.steps
-    removed, altered = method._influence(FACTS)
+    removed, altered = method.influence(FACTS)
     events = []
     for (mechanism, value, rng), (rate, coins) in zip(seen.releases, seen.coins, strict=True):
         assert rng.void_reason is None
@@ -66,19 +69,19 @@ def test_the_events_seen_are_the_events_charged(key, monkeypatch):
     assert len(set(events)) == 1
     certificate = method.certificate_
     assert certificate.event == repeated(events[0], len(events))
-    spent = epsilon(composed(*events), certificate.guarantee.delta)
+    spent = epsilon_of(composed(*events), certificate.guarantee.delta)
     assert certificate.guarantee.epsilon == pytest.approx(spent, rel=1e-9)
 
 
 def test_only_the_drawn_terms_are_read(monkeypatch):
     seen, read = recorded(monkeypatch), []
-    batches = node.RootedTerms.batches
+    batches = RootedTerms.batches
 
     def note(self, drawn):
         read.append(sorted(drawn.tolist()))
         return batches(self, drawn)
 
-    monkeypatch.setattr(node.RootedTerms, "batches", note)
+    monkeypatch.setattr(RootedTerms, "batches", note)
     made("dp-gnn").fit(DATA)
     assert read == [coins.nonzero()[0].tolist() for _, coins in seen.coins]
 
@@ -118,7 +121,7 @@ def test_fewer_steps_taken_are_fewer_steps_charged():
 
 
 def initial(method):
-    return torch.cat([p.detach().flatten() for p in method._made(method.plan_.facts).parameters()])
+    return torch.cat([p.detach().flatten() for p in method.build(method.plan_.facts).parameters()])
 
 
 def silent(network, batch):
@@ -133,7 +136,7 @@ def silent(network, batch):
 )
 def test_the_noise_in_the_weights_is_the_noise_of_the_plan(name, clipping, scale, monkeypatch):
     """One step of SGD without a gradient: weights move by the noise, a known multiple of it."""
-    monkeypatch.setattr(node, "rooted_losses", silent)
+    monkeypatch.setattr(terms, "node_losses", lambda task: silent)
     data = graph(features=60)
     method = made(
         name,
@@ -156,7 +159,7 @@ def test_the_noise_in_the_weights_is_the_noise_of_the_plan(name, clipping, scale
 @pytest.mark.parametrize("clipping", ["flat", "per_layer", "automatic", "quantile"])
 def test_what_one_node_adds_to_the_sum_is_within_the_bound(clipping, monkeypatch):
     """The sum handed to the mechanism, over all terms and without one of them."""
-    monkeypatch.setattr(private.PrivateStep, "_draw", lambda self: torch.arange(len(self.examples)))
+    monkeypatch.setattr(PrivateStep, "_draw", lambda self: torch.arange(len(self.examples)))
     seen = recorded(monkeypatch)
     method = made("dp-mlp", clipping=clipping, max_grad_norm=0.01, steps=1)
     method.fit(DATA)
@@ -171,7 +174,7 @@ def test_what_one_node_adds_to_the_sum_is_within_the_bound(clipping, monkeypatch
 
 
 def test_per_layer_thresholds_may_differ():
-    network = made("dp-mlp")._made(FACTS)
+    network = made("dp-mlp").build(FACTS)
     names = sorted({name.rpartition(".")[0] for name, _ in network.named_parameters()})
     bounds = {name: 0.1 * (place + 1) for place, name in enumerate(names)}
     method = made("dp-mlp", clipping="per_layer", max_grad_norm=bounds).fit(DATA)
@@ -180,9 +183,22 @@ def test_per_layer_thresholds_may_differ():
         made("dp-mlp", clipping="per_layer", max_grad_norm={names[0]: 1.0}).fit(DATA)
 
 
-def test_averaging_costs_nothing_and_is_over_the_last_steps():
+def test_averaging_costs_nothing_and_is_over_the_last_steps(monkeypatch):
     plans = {made("dp-mlp", averaged=share).plan(FACTS).epsilon for share in (0.0, 0.5, 1.0)}
     assert len(plans) == 1
+    after, take = [], PrivateStep.__call__
+
+    def note(self):
+        take(self)
+        after.append(torch.cat([p.detach().flatten() for p in self.module.parameters()]))
+
+    monkeypatch.setattr(PrivateStep, "__call__", note)
+    for share, last in ((0.0, 1), (0.5, 2), (1.0, 4)):
+        after.clear()
+        method = made("dp-mlp", averaged=share, steps=4).fit(DATA)
+        assert len(after) == 4
+        torch.testing.assert_close(weights(method), torch.stack(after[-last:]).mean(0))
+        assert share == 0 or not torch.allclose(weights(method), after[-1])
 
 
 # --- streams --------------------------------------------------------------------------------------
@@ -218,10 +234,10 @@ def test_every_noisy_prediction_is_one_more_release_and_one_more_charge(key, mon
     assert value.shape == (FACTS.num_nodes, FACTS.num_classes)
     one = dpa.GaussianDpEvent(first.noise_multiplier)
     assert first == second
-    assert epsilon(one, method.plan_.delta) <= 2.0
+    assert epsilon_of(one, method.plan_.delta) <= 2.0
     certificate = method.certificate_
     assert [charge.event for charge in certificate.charges] == [trained.event, one, one]
-    spent = epsilon(composed(trained.event, one, one), method.plan_.delta)
+    spent = epsilon_of(composed(trained.event, one, one), method.plan_.delta)
     assert certificate.guarantee.epsilon == pytest.approx(spent, rel=1e-9)
     assert certificate.guarantee.epsilon > trained.guarantee.epsilon
 
@@ -338,10 +354,11 @@ def test_steps_charged_for_another_promise_are_not_counted_for_this_one(tmp_path
 
 def test_steps_begun_are_not_forgotten_where_the_checkpoint_is_lost(tmp_path):
     stopped(tmp_path)
-    (tmp_path / "checkpoint.pt").unlink()
+    (tmp_path / "weights" / "checkpoint.pt").unlink()
     with pytest.raises(InvalidInputError, match=r"checkpoint\.pt"):
         made("dp-gnn").fit(DATA, directory=tmp_path)
-    assert (tmp_path / "steps").stat().st_size == 3
+    assert (tmp_path / "weights" / "steps").stat().st_size == 3
+    assert Checkpoint(tmp_path).steps_begun() == 3
 
 
 def test_a_noisy_prediction_on_a_graph_too_large_for_delta_is_refused_and_not_charged():

@@ -18,12 +18,16 @@ from torch_geometric.data import Data
 from graphveil._errors import BudgetError, GraphveilError, InvalidInputError, UnprovenError
 from graphveil.grads.linear import SparseExamples
 from graphveil.grads.step import PrivateStep
+from graphveil.graph import private_rows
 from graphveil.graph.pagerank import pagerank
 from graphveil.graph.private_rows import CHOICES, PrivateRows
 from graphveil.graph.splits import separate, split
 from graphveil.mechanisms import GumbelTopK
-from graphveil.methods import DPAR, Facts, dpar, dpar_plan
-from graphveil.privacy.accounting import epsilon
+from graphveil.methods import DPAR, Facts, Method, budget
+from graphveil.methods.checkpoint import INDEX, Checkpoint
+from graphveil.methods.dpar import least_noise
+from graphveil.methods.execution import Execution
+from graphveil.privacy.accounting import epsilon_of
 from graphveil.privacy.claims import CLAIMS
 from graphveil.privacy.events import (
     GumbelTopKDpEvent,
@@ -45,11 +49,16 @@ PLAN = DPAR.plan
 @pytest.fixture
 def free(monkeypatch):
     """Noise that nobody has to look for, in tests that do not ask what it costs."""
-    monkeypatch.setattr(dpar_plan, "calibrate", lambda *_, **__: 4.0)
+    monkeypatch.setattr(budget, "calibrate", lambda *_, **__: 4.0)
 
 
 def made(variant=None, **settings):
-    return DPAR(**(QUICK | {"variant": variant} | settings))
+    return DPAR(**({"epsilon": 8.0} | QUICK | {"variant": variant} | settings))
+
+
+def parts_of(plan):
+    """The names of what runs, in its order."""
+    return [part.name for part in plan.parts]
 
 
 def stop_after(steps):
@@ -73,7 +82,7 @@ def stop_after(steps):
 )
 def test_the_events_seen_are_the_events_charged(variant, rows, graph_rate, monkeypatch):
     if rows is not None:
-        monkeypatch.setattr(dpar_plan, "calibrate", lambda *_, **__: 4.0)  # priced once is enough
+        monkeypatch.setattr(budget, "calibrate", lambda *_, **__: 4.0)  # priced once is enough
     seen, names, steps = recorded(monkeypatch), [], []
     select, take = GumbelTopK.release, PrivateStep.__call__
 
@@ -149,7 +158,7 @@ def test_a_sample_amplifies_the_whole_as_by_hand(variant, graph_rate):
     plan = made(variant, graph_rate=graph_rate).plan(FACTS)
     (charge,) = plan.charges
     assert charge.event.sampling_probability == graph_rate
-    inside = epsilon(charge.event.event, plan.delta / graph_rate)
+    inside = epsilon_of(charge.event.event, plan.delta / graph_rate)
     assert plan.epsilon == pytest.approx(math.log1p(graph_rate * math.expm1(inside)), rel=1e-6)
     assert 0.98 * 8 < plan.epsilon <= 8
     assert inside > 8.5
@@ -176,13 +185,13 @@ def test_at_sensible_budgets_the_structure_gets_nothing():
     for other in (0.1, 1.0, 30.0):
         assert made(epsilon=other)._variant(FACTS, 1e-2) == "features"
     plan = made(epsilon=asked).plan(FACTS)
-    assert plan.settings == {"variant": "features"}
+    assert parts_of(plan) == ["weights"]
     assert plan.details["structure_share"] == 0
     assert [charge.paid_for for charge in plan.charges] == ["training of the weights"]
     assert plan.details["rows"] == FACTS.num_train
     # What a choice would be worth: the best there is, with all of the budget.
-    least = dpar_plan._least_noise(asked, plan.delta)
-    assert epsilon(dpa.GaussianDpEvent(least), plan.delta) == pytest.approx(asked, rel=2e-3)
+    least = least_noise(asked, plan.delta)
+    assert epsilon_of(dpa.GaussianDpEvent(least), plan.delta) == pytest.approx(asked, rel=2e-3)
     likely = [
         PrivateRows(how=how, rows=45, k=2, bound=0.1, noise_multiplier=least).chance(60)
         for how in CHOICES
@@ -194,7 +203,8 @@ def test_at_sensible_budgets_the_structure_gets_nothing():
 def test_at_an_absurd_budget_on_a_tiny_graph_there_is_a_choice():
     tiny = Facts(num_nodes=12, num_features=5, num_classes=3, num_train=8)
     plan = made(epsilon=100.0, rows=2).plan(tiny)
-    assert plan.settings["variant"] in CHOICES
+    assert parts_of(plan) == ["rows", "weights"]
+    assert plan.part("rows").mechanism.how in CHOICES
     assert plan.details["right_choice"] > 0.5
     assert len(plan.charges) == 2
     assert 98 < plan.epsilon <= 100
@@ -241,17 +251,17 @@ def read(monkeypatch):
         assert scores.shape[0] == self.rows
         return found.chosen.copy(), found.weight.copy()
 
-    def make_step(self, network, terms, *rest):
+    def train(self, part, network, terms, losses):
         found.terms = terms
+        self.spent[part.name] = dpa.NoOpDpEvent()
 
     monkeypatch.setattr(PrivateRows, "release", release)
-    monkeypatch.setattr(DPAR, "_make_step", make_step)
-    monkeypatch.setattr(DPAR, "_trained", lambda self, *_, **__: dpa.NoOpDpEvent())
-    monkeypatch.setattr(DPAR, "_fitted", lambda self, *_: None)
-    monkeypatch.setattr(DPAR, "_made", lambda self, facts: torch.nn.Linear(1, 1))
+    monkeypatch.setattr(Execution, "train", train)
+    monkeypatch.setattr(Method, "restore", lambda self, *_: None)
+    monkeypatch.setattr(Method, "build", lambda self, facts: torch.nn.Linear(1, 1))
 
     def fit(method, data, facts, coins, chosen=None):
-        monkeypatch.setattr(dpar.Facts, "of", lambda data: facts)  # ids are public, data is not
+        monkeypatch.setattr(Facts, "of", lambda data: facts)  # ids are public, data is not
         if chosen is not None:
             found.chosen = chosen
             found.weight = np.full(chosen.shape, 1 / chosen.shape[1])
@@ -337,9 +347,9 @@ def test_a_node_changes_no_more_terms_than_are_charged(variant, cap, summed, rea
 def planned(method, facts, monkeypatch):
     """The plan of a method, made once."""
     with monkeypatch.context() as patch:
-        patch.setattr(dpar_plan, "calibrate", lambda *_, **__: 1.0)  # whatever it costs
+        patch.setattr(budget, "calibrate", lambda *_, **__: 1.0)  # whatever it costs
         plan = PLAN(method, facts)
-    monkeypatch.setattr(DPAR, "plan", lambda self, facts: plan)
+    monkeypatch.setattr(Method, "plan", lambda self, facts: plan)
     return plan
 
 
@@ -382,7 +392,7 @@ def test_a_node_in_the_sample_changes_no_more_terms_than_are_charged(
     method = made(variant, rows=rows, graph_rate=0.5, neighbours=1, num_layers=1)
     plan = planned(method, facts, monkeypatch)
     nothing = sparse.csr_array((rows, train + 1))  # what is chosen is given
-    monkeypatch.setattr(dpar, "pagerank", lambda *_, **__: nothing.copy())
+    monkeypatch.setattr("graphveil.graph.pagerank.pagerank", lambda *_, **__: nothing.copy())
     removed, altered = (plan.details[key] for key in ("removed", "altered"))
     for names in ([0, 1, 2],) if train == 4 else ([0, 1, 2], [3, 1, 0]):
         chosen = np.array(names[:rows])[:, None]
@@ -418,14 +428,14 @@ def test_the_weights_of_a_row_add_up_and_its_own_is_a_constant(own_weight, read,
     data, facts = small(7, 5, 3)
     method = made("em0", own_weight=own_weight, num_layers=2)
     planned(method, facts, monkeypatch)
-    drawn = method._drawn(data, 5, secret()).rows.numpy()
+    drawn = method.draw_sample(data, 5, secret()).rows.numpy()
     chosen = np.array([[5, 6], [5, 6], [5, 6], [0, 0], [0, 0]])
     # Node 5 and 6 go to one row each; the last two rows name one other, and their own node.
     chosen[3] = [drawn[3], drawn[0]]
     chosen[4] = [drawn[4], drawn[4]]
     found = read(method, data, facts, secret(fixed_seed=0), chosen)
     for place, (_, (own, weight), others) in enumerate(found):
-        assert own == tuple(method._prepared(data.x)[drawn[place]].tolist())
+        assert own == tuple(method.prepare(data)[drawn[place]].tolist())
         assert weight + sum(w for _, w in others) == pytest.approx(1)
         # Each has half of the rest; what is dropped leaves the others their proportions.
         heard = len(others) * (1 - own_weight) / 2
@@ -449,8 +459,8 @@ def test_a_row_is_scored_by_pagerank_without_its_own_node(ranking, monkeypatch):
         return release(self, scores, rng)
 
     monkeypatch.setattr(PrivateRows, "release", note)
-    method = made("em0", rows=9, ranking=ranking, alpha=0.4, rho=1e-3).fit(DATA)
-    rows = method._drawn(DATA, 9, secret()).rows
+    method = made("em0", rows=9, ranking=ranking, ranking_teleport=0.4, rho=1e-3).fit(DATA)
+    rows = method.draw_sample(DATA, 9, secret()).rows
     expected = pagerank(DATA.edge_index, 60, rows, how=ranking, alpha=0.4, rho=1e-3).toarray()
     assert (expected[range(9), rows] > 0.3).all()
     expected[range(9), rows] = 0.0
@@ -468,9 +478,9 @@ def test_a_row_is_scored_by_pagerank_without_its_own_node(ranking, monkeypatch):
 )
 def test_nodes_outside_the_sample_are_never_read(variant, rows, layers, monkeypatch):
     data = changed(DATA, num_classes=3)
-    drawn, draw = [], DPAR._drawn
+    drawn, draw = [], DPAR.draw_sample
     monkeypatch.setattr(
-        DPAR, "_drawn", lambda self, *given: drawn.append(draw(self, *given)) or drawn[-1]
+        DPAR, "draw_sample", lambda self, *given: drawn.append(draw(self, *given)) or drawn[-1]
     )
 
     def fit(data):
@@ -508,7 +518,7 @@ def test_rows_are_drawn_inside_the_sample():
     method = made("features", rows=7, graph_rate=0.5)
     met = torch.zeros(60)
     for _ in range(300):
-        drawn = method._drawn(DATA, 7, secret())
+        drawn = method.draw_sample(DATA, 7, secret())
         assert len(drawn.rows.unique()) == 7
         assert DATA.train_mask[drawn.rows].all()
         live = (drawn.sample & DATA.train_mask).sum()
@@ -517,7 +527,7 @@ def test_rows_are_drawn_inside_the_sample():
     # Everybody's turn, as often: 300 * 7 / 45 = 47 of each.
     assert met[DATA.train_mask].min() > 20
     assert met[DATA.train_mask].max() < 80
-    public = [made("features", rows=7, seed=s)._drawn(DATA, 7, secret()) for s in (0, 0, 1)]
+    public = [made("features", rows=7, seed=s).draw_sample(DATA, 7, secret()) for s in (0, 0, 1)]
     assert torch.equal(public[0].rows, public[1].rows)  # without sampling there is no secret
     assert not torch.equal(public[0].rows, public[2].rows)
     assert public[0].sample.all()
@@ -574,9 +584,7 @@ def test_the_papers_noise_is_that_of_its_theorems(variant, asked, share):
     settings = {"epsilon": asked, "structure_share": share, "delta": 1e-4, "neighbours": 3}
     method = made(variant, paper=True, **settings)
     details = method.plan(facts).details
-    chooser = method._chooser(
-        facts, variant, details["structure_noise"], details.get("value_noise")
-    )
+    chooser = method.chooser(facts, variant, details["structure_noise"], details.get("value_noise"))
     noise = (
         chooser._gaussian.noise_multiplier * chooser._gaussian.sensitivity / method.row_bound
         if variant == "gm"
@@ -652,30 +660,43 @@ def test_what_cannot_be_is_refused_in_one_line(settings, said):
     assert "\n" not in str(refusal.value)
 
 
+def files_in(place):
+    return {path: path.read_bytes() for path in sorted(place.rglob("*")) if path.is_file()}
+
+
 @pytest.mark.usefixtures("free")
 def test_a_sampled_run_must_be_taken_in_one_piece(tmp_path):
     method = made("features", graph_rate=0.5)
     method.fit(DATA, directory=tmp_path / "new")
-    for name in ("checkpoint.pt", "steps"):
-        place = tmp_path / name
-        place.mkdir()
-        (place / name).write_bytes(b"x")
+    with pytest.raises(KeyboardInterrupt):
+        method.fit(DATA, directory=tmp_path / "begun", progress=stop_after(1))
+    for place in (tmp_path / "begun", tmp_path / "new"):
+        before = files_in(place)
         with pytest.raises(UnprovenError, match=r"in one piece.*0\.5.*start anew") as refusal:
             method.fit(DATA, directory=place)
         assert "\n" not in str(refusal.value)
-        assert [path.name for path in place.iterdir()] == [name]
-    with pytest.raises(UnprovenError, match="in one piece"):
-        method.fit(DATA, directory=tmp_path / "new")
+        assert files_in(place) == before
+    # Whatever is left of a run whose index is gone, nobody knows what was released.
+    for name in ("weights/checkpoint.pt", "weights/steps"):
+        place = tmp_path / name.rpartition("/")[2]
+        (place / "weights").mkdir(parents=True)
+        (place / name).write_bytes(b"x")
+        with pytest.raises(InvalidInputError, match=r"index is gone.*start anew") as refusal:
+            method.fit(DATA, directory=place)
+        assert "\n" not in str(refusal.value)
+        assert list(files_in(place)) == [place / name]
 
 
 @pytest.mark.usefixtures("free")
 def test_nothing_of_a_secret_sample_is_left_on_disk(tmp_path):
     made("em0", graph_rate=0.5).fit(DATA, directory=tmp_path)
-    assert sorted(path.name for path in tmp_path.iterdir()) == [
-        "checkpoint.pt",
-        "finished.safetensors",
-        "steps",
+    assert [str(path.relative_to(tmp_path)) for path in files_in(tmp_path)] == [
+        INDEX,
+        "weights/checkpoint.pt",
+        "weights/finished.safetensors",
+        "weights/steps",
     ]
+    assert list(Checkpoint(tmp_path).releases) == ["rows", "weights"]
 
 
 @pytest.mark.usefixtures("free")
@@ -697,9 +718,10 @@ def test_the_paper_has_a_variant_of_its_own():
 
 def test_a_share_without_a_variant_is_spent():
     plan = made(structure_share=0.3).plan(FACTS)
-    assert plan.settings["variant"] in CHOICES
+    assert parts_of(plan) == ["rows", "weights"]
+    assert plan.part("rows").mechanism.how in CHOICES
     assert plan.details["structure_share"] == 0.3
-    assert made(structure_share=0.0).plan(FACTS).settings["variant"] == "features"
+    assert parts_of(made(structure_share=0.0).plan(FACTS)) == ["weights"]
 
 
 def test_a_noisy_prediction_after_a_sample_is_refused():
@@ -740,7 +762,7 @@ def killed_after_the_choice(method, place, monkeypatch):
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(DPAR, "_make_step", killed)
+        patch.setattr(Execution, "_make_step", killed)
         with pytest.raises(KeyboardInterrupt):
             method.fit(DATA, directory=place)
 
@@ -756,14 +778,15 @@ def test_rows_are_chosen_once(variant, tmp_path, monkeypatch):
         return released[-1]
 
     monkeypatch.setattr(PrivateRows, "release", note)
-    used, columns = [], dpar.kept_columns
+    used, columns = [], private_rows.kept_columns
     monkeypatch.setattr(
-        dpar,
+        private_rows,
         "kept_columns",
         lambda chosen, *a, **b: used.append(chosen) or columns(chosen, *a, **b),
     )
     killed_after_the_choice(made(variant), tmp_path, monkeypatch)
-    assert [path.name for path in tmp_path.iterdir()] == ["rows.safetensors"]
+    assert list(files_in(tmp_path)) == [tmp_path / INDEX, tmp_path / "rows.safetensors"]
+    assert list(Checkpoint(tmp_path).releases) == ["rows"]
     with pytest.raises(KeyboardInterrupt):
         made(variant).fit(DATA, directory=tmp_path, progress=stop_after(2))
     method = made(variant).fit(DATA, directory=tmp_path)
@@ -829,8 +852,9 @@ def test_a_choice_that_was_lost_is_not_made_again_for_nothing(tmp_path):
     with pytest.raises(KeyboardInterrupt):
         made("em0").fit(DATA, directory=tmp_path, progress=stop_after(2))
     (tmp_path / "rows.safetensors").unlink()
-    with pytest.raises(GraphveilError):
+    with pytest.raises(GraphveilError, match="is gone"):
         made("em0").fit(DATA, directory=tmp_path)
+    assert not (tmp_path / "rows.safetensors").exists()
 
 
 def test_features_gone_on_with_as_a_choice_stay_within_the_budget(tmp_path):
@@ -862,7 +886,7 @@ def test_predictions_are_smoothed_by_power_iteration(settings, steps, teleport, 
     with torch.no_grad():
         # Each node alone, by hand.
         *hidden, last, shift = method.network_.parameters()
-        rows = method._prepared(other.x)
+        rows = method.prepare(other)
         if num_layers == 2:
             rows = torch.tanh(rows @ hidden[0].T + hidden[1])
         own = (rows @ last.T + shift).log_softmax(1).double()
@@ -900,9 +924,9 @@ def test_settings_of_prediction_are_checked_again():
 
 def test_training_learns(monkeypatch):
     """On labels that features say plainly, with little noise: far above one in three."""
-    monkeypatch.setattr(dpar_plan, "calibrate", lambda *_, **__: 0.5)  # whatever it costs
+    monkeypatch.setattr(budget, "calibrate", lambda *_, **__: 0.5)  # whatever it costs
     data = graph(nodes=300, edges=600)
     data = changed(data, x=torch.eye(5)[data.y] + 0.1 * data.x, edge_index=NO_EDGES)
     for variant in ("features", "em0"):
-        method = DPAR(variant=variant, rows=200, steps=40, hidden_channels=8)
+        method = DPAR(epsilon=8.0, variant=variant, rows=200, steps=40, hidden_channels=8)
         assert method.fit(data).score(data) > 0.9

@@ -16,11 +16,11 @@ from graphveil import runs
 from graphveil._errors import BudgetError, GraphveilError, InvalidInputError, UnprovenError
 from graphveil.grads.step import PrivateStep
 from graphveil.graph.aggregation import Sent
-from graphveil.graph.neighbourhoods import rooted
-from graphveil.methods import GAP, Facts, gap, gap_plan, private
-from graphveil.methods.node import rooted_losses
+from graphveil.graph.neighbourhoods import gather_neighbourhoods
+from graphveil.methods import GAP, Facts, Method, checkpoint, gap, sending
+from graphveil.methods.terms import node_losses
 from graphveil.nn.gap import AttentionTerms, Encoder, PairAttention
-from graphveil.privacy.accounting import epsilon
+from graphveil.privacy.accounting import epsilon_of
 from graphveil.privacy.claims import CLAIMS
 from graphveil.privacy.events import SampledGaussianDpEvent, composed, repeated
 from graphveil.rng import secret
@@ -43,7 +43,7 @@ def quick_heads():
 def made(**settings):
     if settings.get("weighting") == "attention" and not settings.get("paper"):
         settings = {"sender_cap": 3} | settings
-    return GAP(**(QUICK | settings))
+    return GAP(**({"epsilon": 8.0} | QUICK | settings))
 
 
 def weights(method):
@@ -131,12 +131,12 @@ def test_the_events_seen_are_the_events_charged(unit, messages, weighting, hops,
     assert sorted(charged) == sorted(paid)
     certificate = method.certificate_
     assert certificate.charges == method.plan_.charges
-    names = {gap_plan.PAID_FOR[part]: events for part, events in charged.items()}
+    names = {gap._PAID_FOR[part]: events for part, events in charged.items()}
     assert sorted(charge.paid_for for charge in certificate.charges) == sorted(names)
     for charge in certificate.charges:
         events = names[charge.paid_for]
         if isinstance(events[0], SampledGaussianDpEvent):
-            passes = hops if charge.paid_for == gap_plan.PAID_FOR["attention"] else 1
+            passes = hops if charge.paid_for == gap._PAID_FOR["attention"] else 1
             assert len(events) == 3 * passes
             assert len(set(events)) == 1
             events = [repeated(events[0], 3)] * passes
@@ -152,7 +152,7 @@ def test_no_more_is_spent_than_was_asked_for(unit, asked):
     plan = made(unit=unit, epsilon=asked, messages="encoding").plan(FACTS)
     assert 0.99 * asked < plan.epsilon <= asked
     together = composed(*(charge.event for charge in plan.charges))
-    assert plan.epsilon == pytest.approx(epsilon(together, plan.delta), rel=1e-9)
+    assert plan.epsilon == pytest.approx(epsilon_of(together, plan.delta), rel=1e-9)
 
 
 @pytest.mark.parametrize(
@@ -191,7 +191,7 @@ def test_a_fixed_stream_repeats_the_run_and_voids_its_certificate():
 def strengths(method, facts=FACTS):
     """The squared Gaussian mu of each part, sampled steps by the central limit."""
     found = {}
-    names = {paid_for: part for part, paid_for in gap_plan.PAID_FOR.items()}
+    names = {paid_for: part for part, paid_for in gap._PAID_FOR.items()}
     for charge in method.plan(facts).charges:
         parts = getattr(charge.event, "events", [charge.event])
         total = 0.0
@@ -255,9 +255,7 @@ def test_the_shares_given_are_the_shares_used(settings):
 )
 def test_every_part_that_reads_private_data_is_a_charge(settings, parts):
     plan = made(**settings).plan(FACTS)
-    assert [charge.paid_for for charge in plan.charges] == [
-        gap_plan.PAID_FOR[part] for part in parts
-    ]
+    assert [charge.paid_for for charge in plan.charges] == [gap._PAID_FOR[part] for part in parts]
 
 
 @pytest.mark.parametrize(
@@ -321,15 +319,16 @@ def watched(monkeypatch, method, plan):
             found[seen.own] = 7.0  # nothing is promised about a node's own row
         return found
 
-    def trained(self, part, network, terms, place=""):
-        seen.terms.append((part, network, terms))
-        self.spent.setdefault(part, []).append(dpa.NoOpDpEvent())
+    def trained(self, execution, name, network, terms):
+        seen.terms.append((name.rstrip("123"), network, terms))
+        execution.spent[name] = dpa.NoOpDpEvent()
 
     monkeypatch.setattr(Sent, "noisy_sums", noisy)
-    monkeypatch.setattr(gap._Parts, "trained", trained)
-    monkeypatch.setattr(GAP, "_fit_open", lambda self, module, *_, **__: module.eval() and 0.0)
-    monkeypatch.setattr(GAP, "plan", lambda self, facts: plan)
-    monkeypatch.setattr(GAP, "_fitted", lambda *_: None)
+    monkeypatch.setattr(GAP, "_step", trained)
+    monkeypatch.setattr(GAP, "_fit_openly", lambda self, module, *_, **__: module.eval() and 0.0)
+    monkeypatch.setattr(Method, "plan", lambda self, facts: plan)
+    monkeypatch.setattr(Method, "_check_plan", lambda *_: None)  # one plan for both of two worlds
+    monkeypatch.setattr(Method, "restore", lambda *_: None)
 
     def fit(data, own=None):
         seen.own, seen.sums, seen.terms = own, [], []
@@ -351,12 +350,12 @@ VARIANTS = [
     for name, more in [
         (f"{messages}-{weighting}", {}),
         (f"{messages}-{weighting}-half", {"similarity": "half"}),
-        (f"{messages}-{weighting}-hard", {"cap": "hard", "sender_cap": 2}),
-        (f"{messages}-{weighting}-soft", {"cap": "soft", "sender_cap": 4}),
+        (f"{messages}-{weighting}-hard", {"capping": "hard", "sender_cap": 2}),
+        (f"{messages}-{weighting}-soft", {"capping": "soft", "sender_cap": 4}),
     ]
     if (not more)
     or ("similarity" in more and weighting == "similarity")
-    or ("cap" in more and unit == "node" and weighting == "none")
+    or ("capping" in more and unit == "node" and weighting == "none")
 ]
 
 
@@ -407,15 +406,13 @@ def assert_no_other_term_changes(data, own, terms, fewer):
 def test_no_unit_alters_more_terms_of_the_attention_than_are_charged(
     unit, altered, messages, read, monkeypatch
 ):
-    monkeypatch.setattr(gap, "_READ_AT_ONCE", read)
+    monkeypatch.setattr(sending, "_READ_AT_ONCE", read)
     data = small_world(directed=unit == "edge-directed")
     data = changed(data, train_mask=~(data.val_mask & data.test_mask))  # everybody is a root
     data = changed(data, val_mask=~data.train_mask, test_mask=~data.train_mask)
     method = made(**settings_of(unit, messages, "attention"))
     plan = method.plan(Facts.of(data))
-    attention = plan.charges[
-        [c.paid_for for c in plan.charges].index(gap_plan.PAID_FOR["attention"])
-    ]
+    attention = plan.charges[[c.paid_for for c in plan.charges].index(gap._PAID_FOR["attention"])]
     charged = attention.event.events[0].event
     assert (charged.removed, charged.altered) == (int(unit == "node"), altered)
     fit = watched(monkeypatch, method, plan)
@@ -442,10 +439,11 @@ def attention_terms(found, networks=None):
 
 def outputs(network, terms):
     """The loss of each root's term; infinite where there is no such term."""
-    around = rooted(terms.x.double(), terms.messages, terms.roots, terms.num_layers)
+    around = gather_neighbourhoods(terms.x.double(), terms.messages, terms.roots, terms.num_layers)
     found = torch.full((len(terms.x),), torch.inf, dtype=torch.float64)
+    losses = node_losses(made().task(FACTS))
     with torch.no_grad():
-        found[terms.roots] = rooted_losses(network, (around, terms.y[terms.roots]))
+        found[terms.roots] = losses(network, (around, terms.y[terms.roots]))
     return found
 
 
@@ -466,7 +464,7 @@ def test_a_soft_cap_would_alter_the_term_of_every_receiver(monkeypatch):
         Facts.of(changed(data, val_mask=~data.train_mask, test_mask=~data.train_mask))
     )
     monkeypatch.setattr(Facts, "of", classmethod(lambda cls, data: plan.facts))
-    fit = watched(monkeypatch, method.set_params(cap="soft"), plan)
+    fit = watched(monkeypatch, method.set_params(capping="soft"), plan)
     before = attention_terms(fit(data))
     own, other = next(worlds(data, "node"))
     after = attention_terms(fit(other, own), [network for network, _ in before])
@@ -486,13 +484,13 @@ EDGE_LEVEL = [
 @pytest.mark.parametrize("settings", EDGE_LEVEL)
 def test_nobody_reads_an_edge_after_the_cache(settings, monkeypatch):
     method = made(unit="edge", **settings).fit(DATA, rng=secret(fixed_seed=1))
-    classified = GAP._classified
+    classify = GAP._classify
 
-    def swapped(self, network, inputs, data, run):
+    def swapped(self, network, inputs, data, execution):
         data.edge_index = other_edges(data).edge_index
-        return classified(self, network, inputs, data, run)
+        return classify(self, network, inputs, data, execution)
 
-    monkeypatch.setattr(GAP, "_classified", swapped)
+    monkeypatch.setattr(GAP, "_classify", swapped)
     again = made(unit="edge", **settings).fit(copy.copy(DATA), rng=secret(fixed_seed=1))
     assert torch.equal(weights(again), weights(method))
     assert torch.equal(again.cache_, method.cache_)
@@ -562,7 +560,7 @@ def test_cached_costs_nothing_and_belongs_to_the_graph_trained_on(unit, monkeypa
     lines = [line.split(":")[0] for line in method.certificate_.inference]
     assert lines == ["cached", "visible", "disjoint"]
     for mode in (None, "cached"):
-        with pytest.raises(InvalidInputError, match="takes no 'epsilon'"):
+        with pytest.raises(InvalidInputError, match=r"no other mode takes one.*leave it out"):
             method.predict(DATA, mode=mode, epsilon=1.0)
         with pytest.raises(InvalidInputError, match=r"60 nodes .* Got 50 nodes") as refusal:
             method.predict(graph(nodes=50), mode=mode)
@@ -588,7 +586,7 @@ def test_every_noisy_prediction_is_charged_for_every_hop(unit, weighting, hops, 
     noise = {mechanism.noise_multiplier for mechanism, *_ in seen.releases}
     one = repeated(dpa.GaussianDpEvent(noise.pop()), hops)
     assert not noise
-    assert 1.98 < epsilon(one, method.plan_.delta) <= 2.0
+    assert 1.98 < epsilon_of(one, method.plan_.delta) <= 2.0
     certificate = method.certificate_
     assert [charge.event for charge in certificate.charges[len(trained.charges) :]] == [one, one]
     assert certificate.guarantee.epsilon > trained.guarantee.epsilon
@@ -686,7 +684,7 @@ def test_the_paper_claims_what_was_asked_and_what_is_proven_stands_beside_it(
     assert plan.claim.why_it_differs == claim.flaw
     assert ("Shpilevskiy" in plan.claim.source) == (weighting != "none")
     # What the claims module calls proven is what the plan charges.
-    assert plan.epsilon == pytest.approx(epsilon(claim.proven, plan.delta), rel=1e-3)
+    assert plan.epsilon == pytest.approx(epsilon_of(claim.proven, plan.delta), rel=1e-3)
     if weighting == "none":
         assert (plan.epsilon > asked) == (unit == "edge")  # two messages charged as one
 
@@ -699,15 +697,15 @@ def test_a_run_of_the_paper_shows_both_figures():
     assert certificate.guarantee.epsilon > 8.5
     assert not certificate.void_because
     assert "claimed by Sajadmanesh" in str(certificate)
-    assert method._messages == "encoding"
+    assert method.messages_in_use == "encoding"
     assert made(unit="edge").plan(FACTS).claim is None
 
 
 def test_the_paper_caps_senders_hard():
     method = made(paper=True)
-    assert (method._cap, method._sender_cap) == ("hard", 50)
+    assert (method.capping_in_use, method.sender_cap_in_use) == ("hard", 50)
     assert method.plan(FACTS).details["sensitivity"] == pytest.approx(math.sqrt(50))
-    assert (made()._cap, made()._sender_cap) == ("soft", 1)
+    assert (made().capping_in_use, made().sender_cap_in_use) == ("soft", 1)
 
 
 # --- refusals -------------------------------------------------------------------------------------
@@ -716,7 +714,7 @@ def test_the_paper_caps_senders_hard():
 @pytest.mark.parametrize(
     "settings, error, said",
     [
-        ({"weighting": "attention", "cap": "soft"}, UnprovenError, "needs cap='hard'"),
+        ({"weighting": "attention", "capping": "soft"}, UnprovenError, "needs capping='hard'"),
         ({"paper": True, "messages": "label"}, UnprovenError, "send encodings"),
         ({"paper": True, "messages": "evidence", "unit": "edge"}, UnprovenError, "send encodings"),
         ({"unit": "x"}, InvalidInputError, "'unit'"),
@@ -724,7 +722,7 @@ def test_the_paper_caps_senders_hard():
         ({"weighting": "x"}, InvalidInputError, "'weighting'"),
         ({"similarity": "x"}, InvalidInputError, "'similarity'"),
         ({"combine": "x"}, InvalidInputError, "'combine'"),
-        ({"cap": "x"}, InvalidInputError, "'cap'"),
+        ({"capping": "x"}, InvalidInputError, "'capping'"),
         ({"hops": 0}, InvalidInputError, "'hops'"),
         ({"sender_cap": 0}, InvalidInputError, "'sender_cap'"),
         ({"delta": 1 / 60}, UnprovenError, "delta must be below"),
@@ -740,7 +738,7 @@ def test_what_is_unknown_or_unproven_is_refused_in_one_line(settings, error, sai
 
 
 def test_attention_with_a_soft_cap_is_fine_where_nothing_is_capped():
-    plan = made(unit="edge", weighting="attention", cap="soft").plan(FACTS)
+    plan = made(unit="edge", weighting="attention", capping="soft").plan(FACTS)
     assert plan.details["sensitivity"] == pytest.approx(math.sqrt(2))
 
 
@@ -785,12 +783,17 @@ def crash(*_, **__):
     raise Crash
 
 
-def killed(run, settings, monkeypatch, owner, name):
+def train(directory, method, **how):
+    runs.Run(directory).train(method, SOURCE, arranged=ARRANGED, **how)
+    return method
+
+
+def killed(run, settings, monkeypatch, owner, name, how=crash):
     """A run that ends where ``owner.name`` would have been called."""
     with monkeypatch.context() as patch:
-        patch.setattr(owner, name, crash)
+        patch.setattr(owner, name, how)
         with pytest.raises(Crash):
-            runs.train(made(**settings), ARRANGED, run, SOURCE)
+            train(run, made(**settings))
 
 
 @pytest.mark.parametrize("settings", KINDS)
@@ -798,76 +801,79 @@ def test_a_run_killed_after_the_cache_reads_it_back_and_draws_it_never_again(
     settings, tmp_path, monkeypatch
 ):
     run = tmp_path / "run"
-    killed(run, settings, monkeypatch, GAP, "_classified")
+    killed(run, settings, monkeypatch, GAP, "_classify")
     files = sorted((run / "checkpoint").glob("hop*.safetensors"))
     assert len(files) == settings.get("hops", 1)
     cached = torch.stack([safetensors.torch.load_file(file)["sums"] for file in files], 1)
     before = {path: path.read_bytes() for path in (run / "checkpoint").rglob("finished.*")}
     seen, steps = recorded(monkeypatch), steps_seen(monkeypatch)
-    method = made(**settings)
-    runs.train(method, ARRANGED, run, SOURCE, resume=True)
+    method = train(run, made(**settings), resume=True)
     assert torch.equal(method.cache_, cached)
     assert not [value for _, value, _ in seen.releases if value.dim() == 2]
     assert len(steps) == (3 if method.unit == "node" else 0)  # the classifier's
-    assert method.certificate_ == method.plan_.certificate(
-        released_to=method.certificate_.released_to
-    )
+    assert method.certificate_ == method.plan_.certificate()
     assert method.certificate_.guarantee.epsilon <= 8
-    if method.unit == "node" and method._encodes:  # the cache is of this encoder, and of no other
+    if method.unit == "node" and method.encodes:  # the cache is of this encoder, and of no other
         state = safetensors.torch.load(before[run / "checkpoint/encoder/finished.safetensors"])
         for name, value in method.network_.encoders[0].state_dict().items():
             assert torch.equal(value, state[name])
     assert not (run / "checkpoint").exists()
-    again = runs.read(run)
+    again = runs.Run(run).read()
     assert torch.equal(again.cache_, cached)
     assert again.certificate_ == method.certificate_
 
 
-@pytest.mark.parametrize("where", ["_sends", "_attended", "_inputs"])
-def test_a_run_killed_between_parts_takes_no_step_twice(where, tmp_path, monkeypatch):
+@pytest.mark.parametrize(
+    "where, name", [(sending, "prepare_to_send"), (GAP, "_train_attention"), (GAP, "inputs")]
+)
+def test_a_run_killed_between_parts_takes_no_step_twice(where, name, tmp_path, monkeypatch):
     run = tmp_path / "run"
     settings = {"messages": "encoding", "weighting": "attention", "hops": 2}
     seen, steps = recorded(monkeypatch), steps_seen(monkeypatch)
-    killed(run, settings, monkeypatch, GAP, where)
-    method = made(**settings)
-    runs.train(method, ARRANGED, run, SOURCE, resume=True)
+    killed(run, settings, monkeypatch, where, name)
+    method = train(run, made(**settings), resume=True)
     assert len(steps) == 3 + 3 * 2 + 3
     assert len([value for _, value, _ in seen.releases if value.dim() == 2]) == 2
     assert method.certificate_.charges == method.plan_.charges
 
 
 def test_a_cache_that_was_not_on_disk_is_drawn_anew_and_charged_once(tmp_path, monkeypatch):
-    run = tmp_path / "run"
-    killed(run, {"unit": "edge"}, monkeypatch, private, "write_file")
-    seen, method = recorded(monkeypatch), made(unit="edge")
-    runs.train(method, ARRANGED, run, SOURCE, resume=True)
+    run, seen, write = tmp_path / "run", recorded(monkeypatch), checkpoint.write_file
+
+    def crash_at_the_sums(path, content, **how):
+        if path.name == "hop1.safetensors":
+            raise Crash
+        write(path, content, **how)
+
+    killed(run, {"unit": "edge"}, monkeypatch, checkpoint, "write_file", crash_at_the_sums)
     assert len(seen.releases) == 1
+    method = train(run, made(unit="edge"), resume=True)
+    assert len(seen.releases) == 2
     assert method.certificate_.charges == method.plan_.charges
 
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory):
     method, directory = made(unit="edge", hops=2), tmp_path_factory.mktemp("gap") / "run"
-    runs.train(method, ARRANGED, directory, SOURCE)
-    return method, directory
+    return train(directory, method), directory
 
 
 def test_a_run_keeps_its_cache_and_predicts_from_it(finished):
     method, directory = finished
     found = method.predict_proba(DATA)
-    again = runs.read(directory)
+    again = runs.Run(directory).read()
     assert torch.equal(again.cache_, method.cache_)
     assert torch.equal(again.predict_proba(DATA), found)
-    assert torch.equal(runs.predict(directory, DATA)[1], found)
-    assert torch.equal(runs.predict(directory, other_edges(DATA))[1], found)
+    assert torch.equal(runs.Run(directory).predict(DATA)[1], found)
+    assert torch.equal(runs.Run(directory).predict(other_edges(DATA))[1], found)
     assert again.certificate_ == method.certificate_
 
 
 def test_a_noisy_prediction_of_a_run_stays_on_its_certificate(finished, tmp_path):
     run = shutil.copytree(finished[1], tmp_path / "run")
-    before = runs.read(run).certificate_
-    method, _ = runs.predict(run, DATA, mode="noisy", epsilon=1.0)
-    after = runs.read(run)
+    before = runs.Run(run).read().certificate_
+    method, _ = runs.Run(run).predict(DATA, mode="noisy", epsilon=1.0)
+    after = runs.Run(run).read()
     assert len(after.charges_) == len(before.charges) + 1
     assert after.certificate_ == method.certificate_
     assert torch.equal(after.cache_, finished[0].cache_)
@@ -891,7 +897,7 @@ def test_a_damaged_cache_is_one_clear_line(damage, finished, tmp_path):
             }[damage]
         )
     with pytest.raises(InvalidInputError, match=r"cache\.safetensors") as caught:
-        runs.read(run)
+        runs.Run(run).read()
     assert str(run) in str(caught.value)
     assert "\n" not in str(caught.value)
 
@@ -908,9 +914,13 @@ def test_a_damaged_cache_is_one_clear_line(damage, finished, tmp_path):
 )
 def test_a_cache_made_at_another_price_or_promise_is_not_sold_at_this_one(first, then, tmp_path):
     made(**first).fit(DATA, directory=tmp_path)
-    with pytest.raises(UnprovenError, match=r"hop1\.safetensors") as refusal:
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*.safetensors")}
+    paid = r"hop1'? was made|hop1\.safetensors was made|'classifier', which this plan does not pay"
+    with pytest.raises(UnprovenError, match=paid) as refusal:
         made(**then).fit(DATA, directory=tmp_path)
     assert "\n" not in str(refusal.value)
+    assert tmp_path / "hop1.safetensors" in before
+    assert {path: path.read_bytes() for path in tmp_path.rglob("*.safetensors")} == before
 
 
 # --- defects that were reported and wait for a repair ---------------------------------------------
@@ -958,9 +968,11 @@ def test_a_graph_with_more_edges_than_the_public_bound_is_refused():
     with pytest.raises(InvalidInputError, match="public_edges") as refusal:
         made(unit="edge", public_edges=edges - 1).fit(DATA)
     assert str(edges) not in str(refusal.value)
+    found, certificate = method.predict_proba(DATA), method.certificate_
     with pytest.raises(InvalidInputError, match="public_edges"):
         method.fit(graph(seed=9, edges=600))
-    method.predict(DATA)  # an earlier fit is left alone
+    assert torch.equal(method.predict_proba(DATA), found)  # an earlier fit is left alone
+    assert method.certificate_ == certificate
 
 
 # --- what attacks found -------------------------------------------------------------------------
@@ -972,7 +984,7 @@ def test_a_run_begun_with_fixed_noise_is_not_gone_on_with(settings, tmp_path, mo
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr(GAP, "_inputs", stop)
+        patched.setattr(GAP, "inputs", stop)
         with pytest.raises(KeyboardInterrupt):
             made(**settings).fit(DATA, directory=tmp_path, rng=secret(fixed_seed=1))
     with pytest.raises(GraphveilError, match=r"fixed|other noise"):

@@ -2,44 +2,53 @@
 
 import copy
 import math
+from typing import get_args
 
 import pytest
 import torch
-from methods_cases import recorded, weights
+from methods_cases import made, recorded, weights
 from torch import nn
 from torch_geometric.data import Data
 
 from graphveil._errors import InvalidInputError, RefusedError, UnprovenError
-from graphveil.data.graphs import collated, separated
 from graphveil.grads.clipped import ClippedSum
 from graphveil.grads.clipping import Flat
+from graphveil.graph.collate import collate, uncollate
 from graphveil.graph.splits import split
-from graphveil.methods import METHODS, Facts
-from graphveil.methods.graph_dpsgd import CONVS, GraphBaseline, GraphDPSGD, Graphs
-from graphveil.privacy.accounting import epsilon
-from graphveil.privacy.events import repeated
+from graphveil.methods import METHODS, Facts, GraphBaseline, GraphDPSGD, terms
+from graphveil.methods.checkpoint import INDEX
+from graphveil.methods.settings import setting_types
+from graphveil.methods.terms import Graphs
+from graphveil.nn.descriptions import GraphNetwork
+from graphveil.privacy.accounting import epsilon_of
+from graphveil.privacy.events import SampledGaussianDpEvent, repeated
 from graphveil.rng import secret, seeded
 
 QUICK = {"steps": 4, "hidden_channels": 4}
+CONVS = get_args(setting_types(GraphDPSGD)["conv"])
+
+
+def private(**settings):
+    return GraphDPSGD(**({"epsilon": 8.0} | settings))
 
 
 def graphs(count=24, classes=2, seed=0):
     """Small graphs of one to six nodes; the mean of their features says a little of the class."""
     rng = torch.Generator().manual_seed(seed)
-    made = []
+    listed = []
     for number in range(count):
         size = 1 + number % 6
         x = torch.randn(size, 3, generator=rng) + number % classes
         edges = torch.randint(size, (2, 2 * size), generator=rng)
         edges = edges[:, edges[0] != edges[1]]
-        made.append(
+        listed.append(
             Data(
                 x=x,
                 edge_index=torch.cat([edges, edges.flip(0)], 1),
                 y=torch.tensor([number % classes]),
             )
         )
-    return split(collated(made, num_classes=classes), (0.5, 0.25, 0.25), seed=1)
+    return split(collate(listed, num_classes=classes), (0.5, 0.25, 0.25), seed=1)
 
 
 DATA = graphs()
@@ -48,13 +57,13 @@ FACTS = Facts.of(DATA)
 
 def gradients(method, data):
     """The clipped gradient of every training graph, by graph."""
-    network = method._made(Facts.of(DATA))
-    terms = method._terms(data)
-    method.class_weights_ = None
-    clipped = ClippedSum(network, method._losses, Flat(1.0))
+    network = method.build(Facts.of(DATA))
+    training = method.terms(data)
+    losses = terms.graph_losses(method.task(FACTS), None)
+    clipped = ClippedSum(network, losses, Flat(1.0))
     found = {}
-    for place, graph in enumerate(terms.ids.tolist()):
-        total = clipped(terms.batches(torch.tensor([place])))
+    for place, graph in enumerate(training.ids.tolist()):
+        total = clipped(training.batches(torch.tensor([place])))
         found[graph] = torch.cat([value.flatten() for value in total.values()])
     return found
 
@@ -66,13 +75,13 @@ def gradients(method, data):
 @pytest.mark.parametrize("pool", ["mean", "max", "sum"])
 def test_withholding_one_graph_removes_one_term_and_alters_none(conv, pool):
     """Brute force over every training graph: the others' gradients stay bit-equal."""
-    method = GraphDPSGD(conv=conv, pool=pool, norm="instance", **QUICK)
+    method = private(conv=conv, pool=pool, norm="instance", **QUICK)
     whole = gradients(method, DATA)
     for graph in DATA.train_mask.nonzero().flatten().tolist():
         # Withheld: the public place is there, nothing in it, and nothing to train on.
-        parts = separated(DATA)
+        parts = uncollate(DATA)
         parts[graph] = Data(x=torch.zeros(0, 3), edge_index=torch.zeros(2, 0, dtype=torch.long))
-        left = collated(parts, num_classes=2)
+        left = collate(parts, num_classes=2)
         for name in ("train_mask", "val_mask", "test_mask"):
             left[name] = DATA[name].clone()
         left.train_mask[graph] = False
@@ -83,29 +92,29 @@ def test_withholding_one_graph_removes_one_term_and_alters_none(conv, pool):
 
 
 def test_a_graph_may_add_its_whole_bound():
-    method = GraphDPSGD(**QUICK)
+    method = private(**QUICK)
     norms = torch.stack([gradient.norm() for gradient in gradients(method, DATA).values()])
     assert norms.max() <= 1 + 1e-6
     assert norms.max() > 0.9
-    assert method._influence(FACTS) == (1, 0)
+    assert method.influence(FACTS) == (1, 0)
 
 
 @pytest.mark.parametrize("conv", CONVS)
 def test_batches_hold_every_graph_as_it_is(conv, monkeypatch):
-    monkeypatch.setattr("graphveil.methods.graph_dpsgd._NODES_AT_ONCE", 7)
-    method = GraphDPSGD(conv=conv, degree=False, **QUICK)
-    network = method._made(FACTS).eval()
+    monkeypatch.setattr("graphveil.methods.terms._NODES_AT_ONCE", 7)
+    method = private(conv=conv, degree=False, **QUICK)
+    network = method.build(FACTS).eval()
     shuffled = _with_nodes_shuffled(DATA)
     for data in (DATA, shuffled):
-        terms = Graphs(data)
-        order = torch.randperm(len(terms), generator=torch.Generator().manual_seed(3))
-        batches = list(terms.batches(order))
+        every = Graphs(data)
+        order = torch.randperm(len(every), generator=torch.Generator().manual_seed(3))
+        batches = list(every.batches(order))
         assert len(batches) > 5
-        assert sum(batch[3] for batch in batches) == len(terms)
+        assert sum(batch[3] for batch in batches) == len(every)
         assert all(len(batch[0]) <= 7 or batch[3] == 1 for batch in batches)
-        together = terms.logits(network, order)
+        together = every.logits(network, order)
         for place, graph in enumerate(order.tolist()):
-            one = separated(DATA)[graph]
+            one = uncollate(DATA)[graph]
             owner = torch.zeros(len(one.x), dtype=torch.long)
             alone = network(one.x, one.edge_index, owner, 1)
             torch.testing.assert_close(together[place], alone[0])
@@ -122,15 +131,17 @@ def _with_nodes_shuffled(data):
     return result
 
 
-def test_batch_normalisation_is_refused_by_name():
-    class Mixing(GraphDPSGD):
-        def _network(self, facts):
-            network = super()._network(facts)
-            network.head = nn.Sequential(nn.BatchNorm1d(4), network.head)
-            return network
+def test_batch_normalisation_is_refused_by_name(monkeypatch):
+    build = GraphNetwork.build
 
+    def mixing(self):
+        network = build(self)
+        network.head = nn.Sequential(nn.BatchNorm1d(4), network.head)
+        return network
+
+    monkeypatch.setattr(GraphNetwork, "build", mixing)
     with pytest.raises(UnprovenError, match="BatchNorm"):
-        Mixing(**QUICK).fit(DATA)
+        private(**QUICK).fit(DATA)
 
 
 # --- what runs is what is charged -----------------------------------------------------------------
@@ -150,9 +161,12 @@ def test_the_certificate_is_what_was_released(monkeypatch, settings):
     noise = {round(mechanism.noise_multiplier, 9) for mechanism, *_ in seen.releases[counts:]}
     assert noise == {round(method.plan_.details["noise_multiplier"], 9)}
     assert len(method.charges_) == 1 + counts
-    steps = repeated(method._step_event(FACTS, noise.pop()), method.steps)
+    step = SampledGaussianDpEvent(
+        rate=method.sample_rate, noise_multiplier=noise.pop(), removed=1, altered=0
+    )
+    steps = repeated(step, method.steps)
     if not counts:
-        assert epsilon(steps, method.plan_.delta) == pytest.approx(
+        assert epsilon_of(steps, method.plan_.delta) == pytest.approx(
             method.certificate_.guarantee.epsilon, rel=1e-6
         )
     assert method.certificate_.guarantee.epsilon <= 3.0 * (1 + 1e-6)
@@ -160,23 +174,34 @@ def test_the_certificate_is_what_was_released(monkeypatch, settings):
     assert method.certificate_.guarantee.unit == "graph"
 
 
-def test_noisy_counts_are_of_the_training_graphs_and_within_one(monkeypatch):
+@pytest.fixture
+def weighed(monkeypatch):
+    """What the losses of classes are multiplied by, in every fit from here on."""
+    found, losses = [], terms.graph_losses
+    monkeypatch.setattr(
+        terms, "graph_losses", lambda task, weights: found.append(weights) or losses(task, weights)
+    )
+    return found
+
+
+def test_noisy_counts_are_of_the_training_graphs_and_within_one(monkeypatch, weighed):
     seen = recorded(monkeypatch)
     method = GraphDPSGD(class_weights="noisy", epsilon=3.0, **QUICK).fit(DATA)
     mechanism, counts, _ = seen.releases[0]
     assert counts.tolist() == torch.bincount(DATA.y[DATA.train_mask], minlength=2).tolist()
     assert mechanism.sensitivity == 1.0
-    assert epsilon(mechanism.event(), method.plan_.delta) < 0.05 * 3.0
-    assert method.class_weights_.max() == 1.0
-    assert method.class_weights_.min() >= 0.1
+    assert epsilon_of(mechanism.event(), method.plan_.delta) < 0.05 * 3.0
+    (weights,) = weighed
+    assert weights.max() == 1.0
+    assert weights.min() >= 0.1
 
 
-def test_rare_classes_weigh_more_with_enough_budget():
+def test_rare_classes_weigh_more_with_enough_budget(weighed):
     rare = copy.copy(DATA)
     rare.y = torch.zeros_like(DATA.y)
     rare.y[DATA.train_mask.nonzero().flatten()[:2]] = 1
-    method = GraphDPSGD(class_weights="noisy", epsilon=1e4, weights_share=0.5, **QUICK).fit(rare)
-    assert method.class_weights_.tolist() == pytest.approx([2 / 10, 1.0], abs=0.1)
+    GraphDPSGD(class_weights="noisy", epsilon=1e4, weights_share=0.5, **QUICK).fit(rare)
+    assert weighed[0].tolist() == pytest.approx([2 / 10, 1.0], abs=0.1)
 
 
 def test_a_killed_run_keeps_its_counts_and_is_charged_once(tmp_path, monkeypatch):
@@ -203,8 +228,8 @@ def test_a_killed_run_keeps_its_counts_and_is_charged_once(tmp_path, monkeypatch
 @pytest.mark.parametrize(
     "then", [{"epsilon": 0.5}, {"class_weights": None, "epsilon": 1.0}, {"steps": 8}]
 )
-def test_counts_of_an_earlier_attempt_keep_their_price(tmp_path, then):
-    """What was released under other settings is charged as it was released."""
+def test_counts_of_an_earlier_attempt_keep_their_price(tmp_path, then, monkeypatch):
+    """What was released is not used under other settings; under its own it costs what it did."""
 
     class KilledError(Exception):
         pass
@@ -215,29 +240,37 @@ def test_counts_of_an_earlier_attempt_keep_their_price(tmp_path, then):
                 raise KilledError
             yield step
 
-    first = GraphDPSGD(**QUICK, class_weights="noisy", epsilon=6.0, weights_share=0.5)
+    settings = {**QUICK, "class_weights": "noisy", "epsilon": 6.0, "weights_share": 0.5}
+    first, place = GraphDPSGD(**settings), tmp_path / "new"
     with pytest.raises(KilledError):
-        first.fit(DATA, directory=tmp_path / "new", progress=stops)
-    settings = {**QUICK, "class_weights": "noisy", "epsilon": 6.0, "weights_share": 0.5, **then}
-    method = GraphDPSGD(**settings).fit(DATA, directory=tmp_path / "new")
-    counted = first._counter(first.plan_.delta).event()
+        first.fit(DATA, directory=place, progress=stops)
+    before = {path: path.read_bytes() for path in place.rglob("*") if path.is_file()}
+    seen = recorded(monkeypatch)
+    with pytest.raises(UnprovenError) as refusal:
+        GraphDPSGD(**settings | then).fit(DATA, directory=place)
+    assert "resume with the same" in str(refusal.value)
+    assert not seen.releases
+    assert before == {path: path.read_bytes() for path in place.rglob("*") if path.is_file()}
+    assert place / INDEX in before
+    method = GraphDPSGD(**settings).fit(DATA, directory=place)
+    assert len(seen.releases) == 2  # of four steps, and the counts were not drawn again
+    counted = first.plan_.part("counts").event
     assert method.charges_[0].event == counted
+    assert method.certificate_.charges == method.plan_.charges == first.plan_.charges
     found = method.certificate_.guarantee.epsilon
-    assert found >= epsilon(counted, method.plan_.delta)
-    if "steps" in then:
-        assert found <= 6.0 * (1 + 1e-6)
+    assert epsilon_of(counted, method.plan_.delta) <= found <= 6.0 * (1 + 1e-6)
 
 
 def test_a_seeded_stream_voids_the_certificate_and_repeats():
-    twins = [GraphDPSGD(**QUICK).fit(DATA, rng=secret(fixed_seed=3)) for _ in range(2)]
+    twins = [private(**QUICK).fit(DATA, rng=secret(fixed_seed=3)) for _ in range(2)]
     assert torch.equal(weights(twins[0]), weights(twins[1]))
     assert twins[0].certificate_.void_because
-    assert not GraphDPSGD(**QUICK).fit(DATA).certificate_.void_because
+    assert not private(**QUICK).fit(DATA).certificate_.void_because
 
 
 def test_seeded_noise_is_refused():
     with pytest.raises(RefusedError, match="secret stream"):
-        GraphDPSGD(**QUICK).fit(DATA, rng=seeded(1, "noise"))
+        private(**QUICK).fit(DATA, rng=seeded(1, "noise"))
 
 
 # --- the contract ---------------------------------------------------------------------------------
@@ -245,11 +278,11 @@ def test_seeded_noise_is_refused():
 
 @pytest.mark.parametrize("name", ["graph-dpsgd", "graph-gnn"])
 def test_lists_and_data_sets_are_taken(name):
-    method = METHODS[name](**QUICK).fit(DATA)
+    method = made(name, **QUICK).fit(DATA)
     chances = method.predict_proba(DATA)
     assert chances.shape == (24, 2)
     torch.testing.assert_close(chances.sum(1), torch.ones(24))
-    torch.testing.assert_close(method.predict_proba(separated(DATA)), chances)
+    torch.testing.assert_close(method.predict_proba(uncollate(DATA)), chances)
     torch.testing.assert_close(method.predict_proba(DATA, mode="disjoint"), chances)
     assert torch.equal(method.predict(DATA), chances.argmax(1))
     found = method.score(DATA)
@@ -260,8 +293,8 @@ def test_lists_and_data_sets_are_taken(name):
 
 @pytest.mark.parametrize("name", ["graph-dpsgd", "graph-gnn"])
 def test_a_list_that_nobody_has_split_is_refused_with_the_way_out(name):
-    with pytest.raises(InvalidInputError, match=r"split\(collated\(graphs\)\)"):
-        METHODS[name](**QUICK).fit(separated(DATA))
+    with pytest.raises(InvalidInputError, match=r"split\(collate\(graphs\)\)"):
+        made(name, **QUICK).fit(uncollate(DATA))
 
 
 @pytest.mark.parametrize("loss", ["softmax", "binary"])
@@ -282,7 +315,7 @@ def test_several_classes_and_every_form_of_the_network():
         {"degree": False, "normalisation": "symmetric"},
         {"optimizer": "sgd", "clipping": "automatic"},
     ):
-        method = GraphDPSGD(steps=2, **{"hidden_channels": 4, **settings}).fit(data)
+        method = private(steps=2, **{"hidden_channels": 4, **settings}).fit(data)
         assert method.predict_proba(data).shape == (30, 3)
 
 
@@ -309,7 +342,7 @@ def test_several_classes_and_every_form_of_the_network():
 )
 def test_bad_settings_are_refused_by_the_plan(settings, said):
     with pytest.raises(InvalidInputError, match=said):
-        GraphDPSGD(**settings).plan(FACTS)
+        private(**settings).plan(FACTS)
 
 
 @pytest.mark.parametrize(
@@ -317,15 +350,15 @@ def test_bad_settings_are_refused_by_the_plan(settings, said):
 )
 def test_what_would_read_other_graphs_is_refused_with_the_reason(settings, said):
     with pytest.raises(UnprovenError, match=said):
-        GraphDPSGD(**settings).plan(FACTS)
+        private(**settings).plan(FACTS)
 
 
 def test_binary_losses_need_two_classes_and_delta_stays_below_one_in_n():
     with pytest.raises(InvalidInputError, match="two classes"):
-        GraphDPSGD(loss="binary").plan(Facts.of(graphs(30, classes=3)))
+        private(loss="binary").plan(Facts.of(graphs(30, classes=3)))
     with pytest.raises(UnprovenError, match="1/n"):
-        GraphDPSGD(delta=1 / 24).plan(FACTS)
-    assert GraphDPSGD().plan(FACTS).delta == 0.01
+        private(delta=1 / 24).plan(FACTS)
+    assert private().plan(FACTS).delta == 0.01
 
 
 def test_nodes_and_graphs_are_not_mixed_up():
@@ -336,7 +369,7 @@ def test_nodes_and_graphs_are_not_mixed_up():
             y=torch.arange(20) % 2,
         )
     )
-    for method in (GraphDPSGD(**QUICK), GraphBaseline(**QUICK)):
+    for method in (private(**QUICK), GraphBaseline(**QUICK)):
         with pytest.raises(InvalidInputError, match="many graphs"):
             method.fit(one)
         fitted = copy.copy(method).fit(DATA)
@@ -344,13 +377,13 @@ def test_nodes_and_graphs_are_not_mixed_up():
             fitted.predict(one)
     for name in ("dp-mlp", "mlp", "gap", "dpar", "dp-gnn", "graph-split", "late-graph", "gnn"):
         with pytest.raises(InvalidInputError, match="one graph of nodes"):
-            METHODS[name]().plan(FACTS)
+            made(name).plan(FACTS)
 
 
 def test_predictions_are_refused_where_they_mean_nothing():
     with pytest.raises(InvalidInputError, match="not been fitted"):
-        GraphDPSGD().predict(DATA)
-    method = GraphDPSGD(**QUICK).fit(DATA)
+        private().predict(DATA)
+    method = private(**QUICK).fit(DATA)
     with pytest.raises(InvalidInputError, match="mode"):
         method.predict(DATA, mode="noisy")
     with pytest.raises(InvalidInputError, match="leave it out"):
@@ -360,12 +393,12 @@ def test_predictions_are_refused_where_they_mean_nothing():
     with pytest.raises(InvalidInputError, match="3 columns"):
         method.predict(wide)
     with pytest.raises(InvalidInputError, match="pos"):
-        GraphDPSGD(geometry="edges", **QUICK).fit(DATA)
+        private(geometry="edges", **QUICK).fit(DATA)
 
 
 def test_the_open_rate_goes_up_and_down():
     method = GraphBaseline(cycles=2)
-    rates = [method._rate(done) for done in (0.0, 0.25, 0.5, 0.75)]
+    rates = [method.rate(done) for done in (0.0, 0.25, 0.5, 0.75)]
     assert rates == pytest.approx([0.1, 1.0, 0.1, 1.0])
-    assert GraphBaseline()._rate(0.3) == 1.0
+    assert GraphBaseline().rate(0.3) == 1.0
     assert math.isinf(GraphBaseline(**QUICK, cycles=1).fit(DATA).certificate_.guarantee.epsilon)

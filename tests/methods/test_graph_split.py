@@ -15,24 +15,25 @@ from graphveil.grads.clipping import Flat
 from graphveil.grads.step import PrivateStep
 from graphveil.graph.groups import random_groups, within
 from graphveil.methods import METHODS, Facts
-from graphveil.methods.graph_split import GraphSplit, GroupTerms, group_losses
+from graphveil.methods.terms import GroupTerms, group_losses, node_losses
 from graphveil.privacy import claims
-from graphveil.privacy.accounting import epsilon
+from graphveil.privacy.accounting import epsilon_of
 from graphveil.privacy.events import SampledGaussianDpEvent, repeated
 from graphveil.rng import secret, seeded
 
 DATA = graph()
 FACTS = Facts.of(DATA)
+LOSSES = group_losses(made("graph-split").task(FACTS))
 
 
 def terms_of(data, splits=3, **settings):
-    method = GraphSplit(splits=splits, dropout=0.0, hidden_channels=4, **settings)
-    return method, method._terms(data)
+    method = made("graph-split", splits=splits, dropout=0.0, hidden_channels=4, **settings)
+    return method, method.terms(data)
 
 
 def gradients(network, terms, bound=0.5):
     """Every term's clipped gradient, as one vector each."""
-    clipped = ClippedSum(network, group_losses, Flat(bound))
+    clipped = ClippedSum(network, LOSSES, Flat(bound))
     found = []
     for place in range(len(terms)):
         total = clipped(terms.batches(torch.tensor([place])))
@@ -78,11 +79,11 @@ def test_a_withheld_node_changes_its_groups_gradient_and_no_other_bit(conv, num_
     """Brute force over every node of a small graph."""
     data = graph(seed=3, nodes=12, edges=30)
     method, terms = terms_of(data, conv=conv, num_layers=num_layers)
-    network = method._made(Facts.of(data)).eval()
+    network = method.build(Facts.of(data)).eval()
     before = gradients(network, terms)
     changed_terms = set()
     for v in range(12):
-        after = gradients(network, method._terms(without(data, v)))
+        after = gradients(network, method.terms(without(data, v)))
         differ = [g for g in range(3) if not torch.equal(before[g], after[g])]
         assert set(differ) <= {int(terms.groups[v])}
         moved = float((before.sum(0) - after.sum(0)).norm())
@@ -94,7 +95,7 @@ def test_a_withheld_node_changes_its_groups_gradient_and_no_other_bit(conv, num_
 def test_an_edge_between_groups_changes_nothing_and_one_within_changes_one_group():
     data = graph(seed=3, nodes=12, edges=30)
     method, terms = terms_of(data)
-    network = method._made(Facts.of(data)).eval()
+    network = method.build(Facts.of(data)).eval()
     before, seen = gradients(network, terms), {0: 0, 1: 0}
     for u, v in itertools.combinations(range(12), 2):
         both = torch.tensor([[u, v], [v, u]])
@@ -102,7 +103,7 @@ def test_an_edge_between_groups_changes_nothing_and_one_within_changes_one_group
         if present:
             continue
         other = changed(data, edge_index=torch.cat([data.edge_index, both], 1))
-        after = gradients(network, method._terms(other))
+        after = gradients(network, method.terms(other))
         differ = sum(not torch.equal(before[g], after[g]) for g in range(3))
         assert differ == int(terms.groups[u] == terms.groups[v])
         seen[differ] += 1
@@ -116,13 +117,15 @@ def test_the_bound_of_two_is_reached():
     data = Data(
         x=x, edge_index=torch.empty(2, 0, dtype=torch.long), y=torch.tensor([0, 1]), **masks
     )
-    method = GraphSplit(splits=1, dropout=0.0, num_layers=1, weights="none", features="raw")
-    network = method._made(Facts(num_nodes=2, num_features=1, num_classes=2, num_train=2))
+    method = made(
+        "graph-split", splits=1, dropout=0.0, num_layers=1, normalisation="none", features="raw"
+    )
+    network = method.build(Facts(num_nodes=2, num_features=1, num_classes=2, num_train=2))
     one = changed(data, train_mask=torch.tensor([True, False]))
     two = changed(data, train_mask=torch.tensor([False, True]))
     bound = 1e-3
-    moved = gradients(network, method._terms(one), bound) - gradients(
-        network, method._terms(two), bound
+    moved = gradients(network, method.terms(one), bound) - gradients(
+        network, method.terms(two), bound
     )
     assert float(moved.norm()) == pytest.approx(2 * bound, rel=1e-4)
 
@@ -134,13 +137,14 @@ def test_few_documents_in_large_groups_are_charged_for_all(train, charged):
     first = torch.arange(12) < train
     nobody = torch.zeros(12, dtype=torch.bool)
     data = changed(data, train_mask=first, val_mask=nobody, test_mask=~first)
-    method = GraphSplit(splits=1, clip="document", hidden_channels=4, dropout=0.0)
-    assert method._influence(Facts.of(data)) == charged
-    network = method._made(Facts.of(data)).eval()
+    method = made("graph-split", splits=1, clip_by="document", hidden_channels=4, dropout=0.0)
+    facts = Facts.of(data)
+    assert method.influence(facts) == charged
+    network = method.build(facts).eval()
 
     def each(data):
-        clipped = ClippedSum(network, method._losses, Flat(0.5))
-        terms = method._terms(data)
+        clipped = ClippedSum(network, node_losses(method.task(facts)), Flat(0.5))
+        terms = method.terms(data)
         return {
             int(root): torch.cat(
                 [v.flatten() for v in clipped(terms.batches(torch.tensor([place]))).values()]
@@ -157,17 +161,19 @@ def test_few_documents_in_large_groups_are_charged_for_all(train, charged):
 
 
 def test_a_document_reaches_the_terms_of_its_group_and_no_other():
-    """clip="document": r = 1, a = members - 1, however deep the network is."""
+    """clip_by="document": r = 1, a = members - 1, however deep the network is."""
     data = graph(seed=3, nodes=12, edges=30)
     facts = Facts.of(data)
-    method = GraphSplit(splits=4, clip="document", num_layers=4, hidden_channels=4, dropout=0.0)
-    assert method._influence(facts) == (1, 2)
+    method = made(
+        "graph-split", splits=4, clip_by="document", num_layers=4, hidden_channels=4, dropout=0.0
+    )
+    assert method.influence(facts) == (1, 2)
     groups = random_groups(12, 4, seeded(0, "groups"))
-    network = method._made(facts).eval()
+    network = method.build(facts).eval()
 
     def each(data):
-        terms = method._terms(data)
-        clipped = ClippedSum(network, method._losses, Flat(0.5))
+        terms = method.terms(data)
+        clipped = ClippedSum(network, node_losses(method.task(facts)), Flat(0.5))
         return {
             int(root): torch.cat(
                 [v.flatten() for v in clipped(terms.batches(torch.tensor([place]))).values()]
@@ -186,13 +192,12 @@ def test_a_document_reaches_the_terms_of_its_group_and_no_other():
 
 
 def test_groups_in_pieces_add_up_to_groups_together(monkeypatch):
-    from graphveil.methods import graph_split
-
     method, terms = terms_of(DATA, splits=6)
-    network = method._made(FACTS).eval()
-    whole = ClippedSum(network, group_losses, Flat(0.5))(terms.batches(torch.arange(6)))
-    monkeypatch.setattr(graph_split, "_NODES_AT_ONCE", 12)
-    pieces = ClippedSum(network, group_losses, Flat(0.5))(terms.batches(torch.arange(6)))
+    network = method.build(FACTS).eval()
+    whole = ClippedSum(network, LOSSES, Flat(0.5))(terms.batches(torch.arange(6)))
+    monkeypatch.setattr("graphveil.methods.terms._NODES_AT_ONCE", 12)
+    assert len(list(terms.batches(torch.arange(6)))) == 6
+    pieces = ClippedSum(network, LOSSES, Flat(0.5))(terms.batches(torch.arange(6)))
     for name, value in whole.items():
         torch.testing.assert_close(pieces[name], value, rtol=1e-5, atol=1e-7)
 
@@ -268,12 +273,12 @@ def test_the_papers_figures_stand_beside_proven_ones(noise, claimed):
     """Table 3: the whole graph as one term, 2000 steps, delta 1e-5; and ten splits by coins."""
     whole = claims.igamberdiev(noise_multiplier=noise, steps=2000, splits=1, delta=1e-5)
     assert whole.claimed_epsilon == pytest.approx(claimed, abs=0.005)
-    full = epsilon(whole.proven, 1e-5)
+    full = epsilon_of(whole.proven, 1e-5)
     by_hand = SampledGaussianDpEvent(rate=1.0, noise_multiplier=noise, removed=0, altered=1)
-    assert full == pytest.approx(epsilon(repeated(by_hand, 2000), 1e-5), rel=1e-6)
+    assert full == pytest.approx(epsilon_of(repeated(by_hand, 2000), 1e-5), rel=1e-6)
     assert full > claimed
     ten = claims.igamberdiev(noise_multiplier=noise, steps=2000, splits=10, delta=1e-5)
-    assert epsilon(ten.proven, 1e-5) < full
+    assert epsilon_of(ten.proven, 1e-5) < full
 
 
 def test_paper_mode_shows_claimed_and_proven():
@@ -289,9 +294,9 @@ def test_paper_mode_shows_claimed_and_proven():
 @pytest.mark.parametrize(
     "settings, error, said",
     [
-        ({"clip": "document", "unit": "edge"}, UnprovenError, "edge"),
-        ({"clip": "document", "fresh_groups": 3}, InvalidInputError, "fresh_groups=3"),
-        ({"paper": True, "clip": "document"}, UnprovenError, "paper=True"),
+        ({"clip_by": "document", "unit": "edge"}, UnprovenError, "edge"),
+        ({"clip_by": "document", "fresh_groups": 3}, InvalidInputError, "fresh_groups=3"),
+        ({"paper": True, "clip_by": "document"}, UnprovenError, "paper=True"),
         ({"paper": True, "epsilon": 1e-9}, BudgetError, "1e-09"),
     ],
 )
@@ -316,32 +321,50 @@ def test_with_a_huge_budget_it_learns_and_with_dropout_it_repeats():
 
 
 def test_by_default_ten_groups_with_dropout_or_pairs_without():
-    groups, pairs = made("graph-split"), made("graph-split", clip="document")
+    groups, pairs = made("graph-split"), made("graph-split", clip_by="document")
     assert groups.plan(FACTS).details["splits"] == 10
-    assert groups._network(FACTS).after[1].dropout.p == 0.5
+    assert groups.build(FACTS).after[1].dropout.p == 0.5
     assert pairs.plan(FACTS).details["splits"] == FACTS.num_nodes // 2
-    assert pairs._influence(FACTS) == (1, 1)
-    assert pairs._network(FACTS).after[1].dropout.p == 0.0
+    assert pairs.influence(FACTS) == (1, 1)
+    assert pairs.build(FACTS).after[1].dropout.p == 0.0
     odd = replace(FACTS, num_nodes=FACTS.num_nodes + 1)
-    assert pairs._influence(odd) == (1, 1)
+    assert pairs.influence(odd) == (1, 1)
     assert made("graph-split").plan(replace(FACTS, num_nodes=4, num_train=4)).details["splits"] == 4
 
 
-@pytest.mark.parametrize("clip", ["group", "document"])
-def test_sgd_takes_shorter_steps_where_there_is_more_noise(clip):
+@pytest.mark.parametrize("clip_by", ["group", "document"])
+def test_sgd_takes_shorter_steps_where_there_is_more_noise(clip_by):
     rates = []
     for budget in (1.0, 8.0):
-        method = made("graph-split", clip=clip, optimizer="sgd", epsilon=budget).fit(DATA)
-        rates.append(method._learning_rate * method.plan_.details["noise_multiplier"])
+        settings = {"clip_by": clip_by, "optimizer": "sgd", "epsilon": budget}
+        plan = made("graph-split", **settings).fit(DATA).plan_
+        rates.append(plan.part("weights").learning_rate * plan.details["noise_multiplier"])
     assert rates[0] == pytest.approx(rates[1])
-    assert made("graph-split", clip=clip, epsilon=1.0).fit(DATA)._learning_rate in (0.02, 0.03)
+    adam = made("graph-split", clip_by=clip_by, epsilon=1.0).fit(DATA).plan_.part("weights")
+    assert adam.learning_rate in (0.02, 0.03)
 
 
-def test_the_rate_falls_as_told():
-    method = GraphSplit(learning_rate=0.1, decay=0.01)
-    optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=1.0)
-    rates = []
-    for done in (0.0, 0.5, 1.0):
-        method._pace(optimizer, done)
-        rates.append(optimizer.param_groups[0]["lr"])
-    assert np.allclose(rates, [0.1, 0.01, 0.001])
+def rates_of(monkeypatch, **settings):
+    """The learning rate of every step of a fit."""
+    rates, take = [], PrivateStep.__call__
+
+    def note(self):
+        rates.extend(group["lr"] for group in self.optimizer.param_groups)
+        return take(self)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(PrivateStep, "__call__", note)
+        method = made("graph-split", **settings).fit(DATA)
+    return rates, method.plan_.part("weights").learning_rate
+
+
+def test_the_rate_falls_as_told(monkeypatch):
+    told = {"learning_rate": 0.1, "steps": 4}
+    rates, first = rates_of(monkeypatch, decay=0.01, **told)
+    assert first == 0.1
+    assert np.allclose(rates, [0.1 * 0.01 ** (taken / 4) for taken in range(4)])
+    assert rates[2] == pytest.approx(0.01)
+    assert rates_of(monkeypatch, **told) == ([0.1] * 4, 0.1)
+    # A rate that was not told is the plan's, and falls as well.
+    rates, first = rates_of(monkeypatch, decay=0.01, optimizer="sgd", steps=2)
+    assert rates == pytest.approx([first, 0.1 * first])

@@ -16,10 +16,10 @@ from torch_geometric.data import Data
 
 from graphveil._errors import InvalidInputError, UnprovenError
 from graphveil.graph.caps import cap_receivers
-from graphveil.graph.messages import normalised
-from graphveil.graph.neighbourhoods import rooted
+from graphveil.graph.messages import weigh_messages
+from graphveil.graph.neighbourhoods import gather_neighbourhoods
 from graphveil.mechanisms import Gaussian
-from graphveil.methods import Facts, dp_gnn, node
+from graphveil.methods import Facts, Method
 
 CONVS = ("gcn", "gin", "gat", "sage")
 SETTINGS = [
@@ -122,15 +122,19 @@ FAMILIES = [
 
 def logits(method, network, data):
     """Every root's, as a training step computes them."""
-    messages, hops = method._read_in_training(data)
-    x = method._prepared(data.x).double()
+    nodes = len(data.x)
+    every = torch.ones(nodes, dtype=torch.bool)
+    terms = method.terms(changed(data, y=torch.zeros(nodes, dtype=torch.long), train_mask=every))
+    assert torch.equal(terms.roots, torch.arange(nodes))
     with torch.no_grad():
-        return network(rooted(x, messages, torch.arange(len(x)), hops))
+        return network(
+            gather_neighbourhoods(terms.x.double(), terms.messages, terms.roots, terms.num_layers)
+        )
 
 
 def altered(method, parts, neighbours):
     """For each part, the most roots besides the unit's own that one unit alters."""
-    network = method._made(parts.facts()).double().eval()
+    network = method.build(parts.facts()).double().eval()
     with torch.no_grad():  # biases of zero would hide a change of weights on equal rows
         for number, parameter in enumerate(network.parameters()):
             parameter += 0.1 * torch.cos(torch.arange(parameter.numel()) + number).view_as(
@@ -163,9 +167,11 @@ def test_withholding_a_node_changes_no_more_terms_than_are_charged(conv, layers,
     for receiver_cap, parts in itertools.product((None, 2), FAMILIES):
         if receiver_cap == 2 and parts.size < 30:
             continue
-        method = model(conv, layers, sender_cap=cap, receiver_cap=receiver_cap, weights=weights)
+        method = model(
+            conv, layers, sender_cap=cap, receiver_cap=receiver_cap, normalisation=weights
+        )
         most = altered(method, parts, parts.withheld())
-        charged = method._influence(parts.facts())
+        charged = method.influence(parts.facts())
         assert covered(1, most.max(), charged)
         if layers == 1 and receiver_cap is None and parts.size == 30:
             assert most.max() == charged[1] == cap  # attained: the count is not blind
@@ -178,7 +184,7 @@ def test_deleting_an_edge_changes_no_more_terms_than_are_charged(conv, layers):
         for parts in FAMILIES:
             method = model(conv, layers, sender_cap=cap, receiver_cap=receiver_cap, unit="edge")
             most = altered(method, parts, parts.without_edge())
-            charged = method._influence(parts.facts())
+            charged = method.influence(parts.facts())
             assert charged[0] == 0
             assert most.max() <= charged[1]
             if layers == 1 and receiver_cap is None and parts.size == 30:
@@ -200,21 +206,21 @@ def test_removing_a_node_changes_no_more_terms_than_are_charged(conv, layers):
             receiver_cap=None if cap else 2,
         )
         most = altered(method, parts, parts.removed())
-        assert covered(1, most.max(), method._influence(parts.facts()))
+        assert covered(1, most.max(), method.influence(parts.facts()))
 
 
 def test_dot_product_attention_stays_within_what_is_charged_too():
     for parts in FAMILIES[:2]:
         method = model("gat", 2, sender_cap=2, attention="dot")
         most = altered(method, parts, parts.withheld())
-        assert covered(1, most.max(), method._influence(parts.facts()))
+        assert covered(1, most.max(), method.influence(parts.facts()))
 
 
 @pytest.mark.parametrize("name", ["dp-mlp", "late-graph"])
 def test_methods_trained_without_edges_alter_nobodys_term(name):
     for parts in FAMILIES:
         method = made(name)
-        assert method._influence(parts.facts()) == (1, 0)
+        assert method.influence(parts.facts()) == (1, 0)
         assert altered(method, parts, parts.withheld()).max() == 0
         assert altered(method, parts, parts.removed()).max() == 0
 
@@ -225,16 +231,17 @@ def test_methods_trained_without_edges_alter_nobodys_term(name):
 def test_capping_receivers_in_place_of_senders_is_noticed(monkeypatch):
     method = model("gcn", 1, sender_cap=2, receiver_cap=None)
     right = max(altered(method, parts, parts.withheld()).max() for parts in FAMILIES[:2])
-    monkeypatch.setattr(dp_gnn, "cap_senders", cap_receivers)
+    monkeypatch.setattr("graphveil.graph.caps.cap_senders", cap_receivers)
     wrong = max(altered(method, parts, parts.withheld()).max() for parts in FAMILIES[:2])
     assert right <= 2 < wrong
 
 
 def test_counting_a_senders_list_after_the_receivers_cap_is_noticed(monkeypatch):
-    method = model("gcn", 1, sender_cap=2, receiver_cap=1, weights="symmetric")
+    method = model("gcn", 1, sender_cap=2, receiver_cap=1, normalisation="symmetric")
     right = max(altered(method, parts, parts.withheld()).max() for parts in FAMILIES[:2])
     monkeypatch.setattr(
-        dp_gnn, "normalised", lambda read, nodes, how, sender_lists: normalised(read, nodes, how)
+        "graphveil.graph.messages.weigh_messages",
+        lambda read, nodes, how, sender_lists: weigh_messages(read, nodes, how),
     )
     wrong = max(altered(method, parts, parts.withheld()).max() for parts in FAMILIES[:2])
     assert right <= 2 < wrong
@@ -272,8 +279,8 @@ def handed_over(monkeypatch):
         return value
 
     monkeypatch.setattr(Gaussian, "release", release)
-    monkeypatch.setattr(node, "calibrate", lambda *_, **__: 1.0)
-    monkeypatch.setattr(node.PrivateNodeMethod, "_certify", lambda self: None)
+    monkeypatch.setattr("graphveil.methods.inference.calibrate", lambda *_, **__: 1.0)
+    monkeypatch.setattr(Method, "certify", lambda self: None)
     return found
 
 
@@ -281,8 +288,8 @@ def certain(name, facts, **settings):
     """A fitted method that is sure of every answer, so that messages are as long as they get."""
     # Several graphs stand side by side in one; delta is below one in all their pairs.
     method = made(name, hidden_channels=8, delta=1e-6, **settings)
-    method.plan_, method.network_ = method.plan(facts), method._made(facts).eval()
-    method.charges_, method.inference_, method.void_because_ = [], [], ()
+    plan = method.plan(facts)
+    method.restore(plan, method.build(facts), [], certificate=plan.certificate())
     with torch.no_grad():
         for parameter in method.network_.parameters():
             parameter *= 60
@@ -365,21 +372,21 @@ def test_repeated_edges_do_not_make_an_undirected_graph_a_directed_one():
     data = graph()
     repeated = changed(data, edge_index=torch.cat([data.edge_index, data.edge_index[:, :1]], 1))
     method, facts = made("dp-gnn", unit="edge"), Facts.of(repeated)
-    assert method._unit(facts) == "edge-undirected"
-    assert method._influence(facts) == (0, 2)
+    assert method.unit_for(facts) == "edge-undirected"
+    assert method.influence(facts) == (0, 2)
 
 
 def test_delta_is_counted_in_ordered_pairs_where_edges_have_a_direction():
     # 16 million ordered pairs, half as many others.
     facts = Facts(num_nodes=4000, num_features=2, num_classes=2, num_train=3000, directed=True)
-    assert made("dp-gnn", unit="edge")._delta(facts) == 1e-8
-    assert made("dp-gnn", unit="edge")._delta(replace(facts, directed=False)) == 1e-7
+    assert made("dp-gnn", unit="edge").plan(facts).delta == 1e-8
+    assert made("dp-gnn", unit="edge").plan(replace(facts, directed=False)).delta == 1e-7
 
 
 def test_delta_is_counted_in_pairs_under_the_unit_edge():
     facts = Facts.of(graph())
     pairs = facts.num_nodes * (facts.num_nodes - 1) / 2
-    assert made("dp-gnn", unit="edge")._delta(facts) < 1 / pairs
-    assert 1 / pairs < made("dp-gnn")._delta(facts) < 1 / facts.num_nodes
+    assert made("dp-gnn", unit="edge").plan(facts).delta < 1 / pairs
+    assert 1 / pairs < made("dp-gnn").plan(facts).delta < 1 / facts.num_nodes
     with pytest.raises(UnprovenError, match="delta"):
-        made("dp-gnn", unit="edge", delta=0.01)._delta(facts)
+        made("dp-gnn", unit="edge", delta=0.01).plan(facts)

@@ -16,15 +16,14 @@ from methods_cases import changed, data_for, graph, made
 
 from graphveil.grads.step import PrivateStep
 from graphveil.methods import METHODS, Facts
-from graphveil.methods.private import PrivateMethod
 from graphveil.rng import secret
 
 # Every setting by which a method draws, or reads, more: one value, or several together.
 VARIED = [
     {},
     {"dropout": 0.5},
-    {"clip": "document", "dropout": 0.5},
-    {"clip": "document", "dropout": 0.5, "splits": 3, "num_layers": 3},
+    {"clip_by": "document", "dropout": 0.5},
+    {"clip_by": "document", "dropout": 0.5, "splits": 3, "num_layers": 3},
     {"fresh_groups": 1},
     {"unit": "node", "dropout": 0.5},
     {"unit": "edge", "weighting": "attention"},
@@ -91,8 +90,8 @@ def first_sum(monkeypatch, method, data, coins=everybody, fixed_seed=3):
         raise TakenError
 
     with monkeypatch.context() as patch:
-        for module in ("private", "gap_plan"):  # to find the noise takes longer than a step
-            patch.setattr(f"graphveil.methods.{module}.calibrate", lambda *_, **__: 1.0)
+        # To find the noise takes longer than a step.
+        patch.setattr("graphveil.methods.budget.calibrate", lambda *_, **__: 1.0)
         patch.setattr("graphveil.grads.rules._BLOCK_ROWS", 0)  # a block's rounding has its own test
         patch.setattr(PrivateStep, "_release", note)
         patch.setattr(
@@ -115,7 +114,7 @@ def halves(count):
 @pytest.mark.parametrize(("name", "settings"), CASES, ids=str)
 def test_what_a_term_adds_does_not_depend_on_who_else_was_drawn(name, settings, monkeypatch):
     data = data_for(name)
-    if not issubclass(METHODS[name], PrivateMethod):
+    if not METHODS[name].private:
         certificate = made(name, **settings).plan(Facts.of(data)).certificate()
         assert math.isinf(certificate.guarantee.epsilon)  # no private step, and no promise
         return
@@ -140,9 +139,9 @@ def test_what_a_term_adds_does_not_depend_on_who_else_was_drawn(name, settings, 
 @pytest.mark.parametrize(
     ("settings", "moves"),
     [
-        ({"clip": "document", "dropout": 0.5}, 3),
-        ({"clip": "document", "dropout": 0.5, "splits": 20}, 5),
-        ({"clip": "group"}, 2),
+        ({"clip_by": "document", "dropout": 0.5}, 3),
+        ({"clip_by": "document", "dropout": 0.5, "splits": 20}, 5),
+        ({"clip_by": "group"}, 2),
     ],
     ids=str,
 )

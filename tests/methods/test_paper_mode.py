@@ -8,8 +8,11 @@ from methods_cases import graph, made, recorded, weights
 from torch.nn import functional as F
 
 from graphveil._errors import BudgetError, GraphveilError, UnprovenError
-from graphveil.methods import DPGNN, Facts, node, private
-from graphveil.privacy.accounting import epsilon
+from graphveil.grads.clipping import PerLayer
+from graphveil.grads.step import PrivateStep
+from graphveil.graph.neighbourhoods import RootedTerms
+from graphveil.methods import DPGNN, Facts, execution, terms
+from graphveil.privacy.accounting import epsilon_of
 from graphveil.privacy.claims import daigavane_epsilon
 from graphveil.privacy.events import RevealedCountGaussianDpEvent, repeated
 
@@ -24,7 +27,7 @@ def paper(**settings):
 def layers(method, facts=FACTS):
     """The names of a network's layers, and how many parameters each has."""
     found = {}
-    for name, parameter in method._made(facts).named_parameters():
+    for name, parameter in method.build(facts).named_parameters():
         found.setdefault(name.rpartition(".")[0], []).append(parameter.numel())
     return found
 
@@ -96,17 +99,15 @@ def test_with_capped_senders_and_given_thresholds_there_is_a_proven_epsilon(conv
     )
     assert not certificate.void_because
     assert certificate.event == repeated(step, method.steps)
-    proven = epsilon(repeated(step, method.steps), certificate.guarantee.delta)
+    proven = epsilon_of(repeated(step, method.steps), certificate.guarantee.delta)
     assert certificate.guarantee.epsilon == pytest.approx(proven, rel=1e-9)
     assert certificate.guarantee.epsilon == method.plan_.epsilon
     assert certificate.claim.epsilon == pytest.approx(8, abs=1e-3)
 
 
 def test_batches_have_a_fixed_size_and_are_drawn_anew(monkeypatch):
-    drawn, draw = [], private.PrivateStep._draw
-    monkeypatch.setattr(
-        private.PrivateStep, "_draw", lambda self: drawn.append(draw(self)) or drawn[-1]
-    )
+    drawn, draw = [], PrivateStep._draw
+    monkeypatch.setattr(PrivateStep, "_draw", lambda self: drawn.append(draw(self)) or drawn[-1])
     seen = recorded(monkeypatch)
     paper(steps=20).fit(DATA)
     assert {len(batch) for batch in drawn} == {9}
@@ -128,11 +129,11 @@ def test_the_noise_on_each_layer_is_the_papers(monkeypatch):
     shape = {"steps": 1, "optimizer": "sgd", "learning_rate": 0.5, "hidden_channels": 64}
     method = paper(sampler="senders", decoder_layers=2, **shape)
     bounds = thresholds(method, facts)
-    monkeypatch.setattr(node, "rooted_losses", silent)
+    monkeypatch.setattr(terms, "node_losses", lambda task: silent)
     method.set_params(max_grad_norm=bounds).fit(data)
     sigma = method._paper_noise(facts, method.plan_.delta)
     batch = round(0.2 * facts.num_train)
-    first = dict(method._made(facts).named_parameters())
+    first = dict(method.build(facts).named_parameters())
     moved = {}
     for name, parameter in method.network_.named_parameters():
         change = (parameter - first[name]).detach().flatten() * batch / 0.5
@@ -146,40 +147,44 @@ def test_the_noise_on_each_layer_is_the_papers(monkeypatch):
 
 def test_thresholds_are_quantiles_of_the_first_gradients(monkeypatch):
     found = []
-    make = private.make_private
-    monkeypatch.setattr(
-        private, "make_private", lambda *args, **named: found.append(named) or make(*args, **named)
-    )
+
+    class Noted(PrivateStep):
+        def __init__(self, clipped, *args, sampling, **named):
+            found.append((clipped.clipping, sampling))
+            super().__init__(clipped, *args, sampling=sampling, **named)
+
+    monkeypatch.setattr(execution, "PrivateStep", Noted)
     method = paper(steps=1).fit(DATA)
-    (settings,) = found
-    assert settings["fixed_size"]
-    assert settings["clipping"] == "per_layer"
-    assert settings["max_grad_norm"].keys() == layers(method).keys()
+    ((clipping, sampling),) = found
+    assert sampling.fixed_batch == round(0.2 * FACTS.num_train)
+    assert isinstance(clipping, PerLayer)
+    assert clipping.max_grad_norm.keys() == layers(method).keys()
     # By hand: a gradient for each term alone.
-    network = method._made(FACTS)
-    terms = node.RootedTerms(
-        method._prepared(DATA.x),
+    network = method.build(FACTS)
+    by_hand = RootedTerms(
+        method.prepare(DATA),
         DATA.y,
-        *method._read_in_training(DATA)[:1],
+        method.read_in_training(DATA),
         DATA.train_mask.nonzero().flatten(),
         1,
     )
+    losses = terms.node_losses(method.task(FACTS))
     norms = {name: [] for name in layers(method)}
-    for term in range(len(terms)):
+    for term in range(len(by_hand)):
         network.zero_grad()
-        for batch in terms.batches(torch.tensor([term])):
-            node.rooted_losses(network, batch).sum().backward()
+        for batch in by_hand.batches(torch.tensor([term])):
+            losses(network, batch).sum().backward()
         for name in norms:
             squares = [p.grad.square().sum() for p in network.get_submodule(name).parameters()]
             norms[name].append(sum(squares).sqrt())
     for name, values in norms.items():
         expected = torch.stack(values).quantile(0.75).item()
-        assert settings["max_grad_norm"][name] == pytest.approx(expected, rel=1e-4)
+        assert clipping.max_grad_norm[name] == pytest.approx(expected, rel=1e-4)
 
 
 def test_the_first_weights_are_not_touched_by_looking_for_thresholds():
     method = paper(steps=1, learning_rate=1e-12).fit(DATA)
-    first = torch.cat([p.detach().flatten() for p in method._made(FACTS).parameters()])
+    first = torch.cat([p.detach().flatten() for p in method.build(FACTS).parameters()])
     torch.testing.assert_close(weights(method), first, rtol=0, atol=1e-6)
 
 
@@ -205,9 +210,9 @@ def test_what_the_theorem_does_not_cover_is_refused(settings, error):
 
 
 def test_a_paper_mode_is_no_default():
-    assert DPGNN().plan(FACTS).claim is None
-    assert DPGNN()._sampler == "senders"
-    assert DPGNN(paper=True)._sampler == "paper"
+    assert DPGNN(epsilon=8.0).plan(FACTS).claim is None
+    assert DPGNN(epsilon=8.0)._sampler == "senders"
+    assert DPGNN(epsilon=8.0, paper=True)._sampler == "paper"
 
 
 def test_the_certificate_names_the_flaw_of_what_ran():
@@ -216,4 +221,4 @@ def test_the_certificate_names_the_flaw_of_what_ran():
     assert "sqrt(L)" in ours.claim.why_it_differs
     assert "Algorithm 2" in paper().plan(FACTS).claim.why_it_differs
     assert ours.details["batch_size"] == paper()._batch(FACTS)
-    assert "batch_size" not in DPGNN().plan(FACTS).details
+    assert "batch_size" not in DPGNN(epsilon=8.0).plan(FACTS).details

@@ -35,7 +35,7 @@ def trained(tmp_path_factory):
     data.class_names = NAMES
     arranged = source.arrange(data)
     for name, make in METHODS.items():
-        runs.train(make(), arranged, folder / name, source)
+        runs.Run(folder / name).train(make(), source, arranged=arranged)
     return folder
 
 

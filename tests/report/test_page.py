@@ -1,5 +1,6 @@
 """The page says what the run's own files say, rounds against us, and runs nobody else's script."""
 
+import hashlib
 import json
 import math
 import os
@@ -363,6 +364,23 @@ def test_runs_of_one_account_are_counted_together_whatever_their_encoding(read):
 def test_settings_that_plan_other_steps_than_were_charged_are_refused(copied, steps):
     directory, change = copied()
     change("settings.json", lambda content: content["settings"].update(steps=steps))
+    with pytest.raises(InvalidInputError, match=r"another steps than settings.json has"):
+        evidence.read(str(directory))
+
+
+@pytest.mark.parametrize("steps", [2, 10**9])
+def test_a_plan_of_other_steps_than_were_charged_is_refused(copied, steps):
+    directory, change = copied()
+    change("settings.json", lambda content: content["settings"].update(steps=steps))
+
+    def edit(content):
+        content["plan"]["settings"]["steps"] = content["plan"]["parts"][0]["count"] = steps
+
+    change("plan.json", edit)
+    with pytest.raises(InvalidInputError, match=r"another plan than the one"):
+        evidence.read(str(directory))
+    named = hashlib.sha256((directory / "plan.json").read_bytes()).hexdigest()
+    change("settings.json", lambda content: content.update(plan_sha256=named))
     with pytest.raises(InvalidInputError, match=r"releases, and events.json charges for 3"):
         evidence.read(str(directory))
 

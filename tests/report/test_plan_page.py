@@ -136,7 +136,9 @@ def test_a_slider_that_changes_nothing_is_left_out():
 def test_a_cap_left_to_the_method_is_its_own():
     caps = {axis.name: axis.values[axis.asked] for axis in plan_page._axes(GAP(epsilon=4.0))}
     assert caps["sender_cap"] == 1
-    paper = {axis.name: axis.values[axis.asked] for axis in plan_page._axes(GAP(paper=True))}
+    paper = {
+        axis.name: axis.values[axis.asked] for axis in plan_page._axes(GAP(epsilon=4.0, paper=True))
+    }
     assert paper["sender_cap"] == 50
 
 

@@ -5,15 +5,15 @@ from tuning_cases import QUICK, VARY, drawn_graph
 
 import prices
 from graphveil.graph.splits import split
-from graphveil.methods import Facts, dpar_plan, gap_plan, private
+from graphveil.methods import Facts, budget, graph_dpsgd, inference
 from graphveil.tuning import Tuning, plan, values_of
 
 
 @pytest.fixture(autouse=True, scope="session")
 def prices_are_remembered():
     """Many runs here cost the same."""
-    with prices.remembered(private, gap_plan, dpar_plan, plan) as patch:
-        patch.setattr(plan, "price", lambda event, delta: prices.price(event, delta).epsilon)
+    with prices.remembered(budget, inference, graph_dpsgd, plan) as patch:
+        patch.setattr(plan, "epsilon_of", lambda event, delta: prices.price(event, delta).epsilon)
         yield
 
 

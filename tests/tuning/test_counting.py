@@ -34,7 +34,7 @@ def test_chances_are_those_of_the_papers_definition(law, mean):
 @pytest.mark.parametrize("mean", [4.0, 10.0])
 def test_draws_follow_it(law, mean):
     rng = secret()
-    found = np.array([counting.drawn_count(law, mean, rng) for _ in range(40_000)])
+    found = np.array([counting.draw_count(law, mean, rng) for _ in range(40_000)])
     assert found.min() == 1
     chances = np.array(list(itertools.islice(counting.chances(law, mean), 200)))
     beyond = 1 - chances.cumsum()
@@ -57,7 +57,7 @@ def test_a_draw_does_not_run_away():
             return np.full(shape, -9.2)
 
     for law, mean in CASES:
-        assert counting.drawn_count(law, mean, Lowest()) < 300 * mean + 1000
+        assert counting.draw_count(law, mean, Lowest()) < 300 * mean + 1000
 
 
 @pytest.mark.parametrize("mean", [1.0, 0.0, -3, math.nan, math.inf, 1e9, "4", True])

@@ -1,5 +1,6 @@
 """What a tuning run costs: an independent sum, the target, and refusals."""
 
+import json
 import math
 
 import dp_accounting as dpa
@@ -8,7 +9,7 @@ import pytest
 from dp_accounting import dp_event
 
 from graphveil._errors import BudgetError, InvalidInputError, RefusedError, UnprovenError
-from graphveil.methods import Facts
+from graphveil.methods import Facts, Plan
 from graphveil.privacy import accounting
 from graphveil.privacy.events import OneOfDpEvent, SampledGaussianDpEvent, composed
 from graphveil.tuning import Between, Listed, plan, values_of
@@ -55,7 +56,7 @@ def test_the_whole_budget_is_spent_and_no_more(tuning, facts, method, changed):
     for epsilon in (0.5, 3.0):
         planned = tuning(method, epsilon=epsilon, **changed).plan(facts)
         event = composed(*(charge.event for charge in planned.charges))
-        found = accounting.account(event, planned.plan.delta).epsilon
+        found = accounting.price(event, planned.plan.delta).epsilon
         assert (1 - 2e-3) * epsilon <= found <= epsilon
         assert found == planned.plan.certificate().guarantee.epsilon
         assert 0 < planned.trial_epsilon < epsilon
@@ -76,13 +77,13 @@ def test_candidates_of_several_prices_cost_what_the_dearest_does(tuning):
     assert len(planned.events) == 2
     for rate in (0.5, 1.0):
         candidate = {"sample_rate": rate, "learning_rate": 0.05}
-        method = made.made(candidate, planned.trial_epsilon)
+        method = made.make(candidate, planned.trial_epsilon)
         scorer = planned.scorer(method, facts)
         assert planned.trial_event(method.plan(facts).charges, scorer) in planned.events
     # One alone would cost less than all of them do, and none may cost more.
     delta = planned.plan.delta
     alone = [
-        accounting.epsilon(dp_event.RepeatAndSelectDpEvent(event, 5.0, 0.0), delta)
+        accounting.epsilon_of(dp_event.RepeatAndSelectDpEvent(event, 5.0, 0.0), delta)
         for event in planned.events
     ]
     assert max(alone) <= planned.plan.certificate().guarantee.epsilon <= 2.0
@@ -128,6 +129,41 @@ def test_no_data_is_needed_and_the_certificate_says_which_way(tuning, facts):
     text = str(tuning(fixed=True).plan(facts).plan.certificate())
     assert "4 trainings" in text
     assert "the time the trials took" not in text
+
+
+@pytest.mark.parametrize("scores", ["private", "public-validation", "public-data"])
+def test_what_a_choice_rests_on_is_said_in_fields(tuning, facts, scores):
+    """settings.json has them, and every plan of the run."""
+    named = {"public_data": "elsewhere"} if scores == "public-data" else {}
+    made = tuning(scores=scores, **named)
+    rests = json.loads(json.dumps(made.describe()))["rests_on"]
+    assert set(rests) == {"tuned", "public", "unprotected", "also_released", "voided_by"}
+    assert rests["tuned"] is True
+    assert rests["public"][0].startswith("TUNED")
+    assert bool(rests["unprotected"]) == (scores == "public-validation")
+    assert bool(rests["also_released"]) == (scores != "public-data")
+    assert rests["voided_by"]
+    base = made.make(made.first).plan(facts)
+    plan = made.apply_to(base)
+    assert plan == base.resting_on(**rests)
+    assert plan.tuned
+    assert not base.tuned
+    certificate = plan.certificate()
+    assert {*rests["public"], *rests["unprotected"]} <= {*certificate.public}
+    assert certificate.unprotected == tuple(rests["unprotected"])
+    assert {*rests["voided_by"]} <= {*certificate.voided_by}
+    assert certificate.released == ", ".join([base.released, *rests["also_released"]])
+
+
+def test_a_search_is_one_part_of_a_plan_and_is_read_back(tuning, facts):
+    planned = tuning().plan(facts)
+    (part,) = planned.plan.parts
+    assert part.kind == "search"
+    assert [part.event] == [charge.event for charge in planned.charges]
+    again = Plan.from_json(json.loads(json.dumps(planned.plan.to_json())))
+    assert again == planned.plan
+    assert again.charges == planned.charges
+    assert tuning().priced().num_units(facts) == facts.num_nodes
 
 
 @pytest.mark.parametrize("changed, error, why", [

@@ -9,14 +9,13 @@ import pytest
 import torch
 from dp_accounting import dp_event
 
-from graphveil import runs
 from graphveil._errors import InvalidInputError, UnprovenError
 from graphveil.mechanisms import Gaussian
 from graphveil.methods.late_graph import DPMLP
 from graphveil.privacy.events import SampledGaussianDpEvent, composed, one_of, repeated
 from graphveil.rng import secret
-from graphveil.runs import Arranged, Source
-from graphveil.tuning import needed, search, search_openly
+from graphveil.runs import FILES, Arranged, Run, Source, check_search, search_into
+from graphveil.tuning import require_optuna, search, search_openly
 
 
 @pytest.fixture
@@ -36,7 +35,7 @@ def counted(monkeypatch):
         return fit(self, *args, **kwargs)
 
     def call(count):
-        monkeypatch.setattr("graphveil.tuning.trials.drawn_count", lambda *asked: count)
+        monkeypatch.setattr("graphveil.tuning.trials.draw_count", lambda *asked: count)
         monkeypatch.setattr(Gaussian, "release", note_release)
         monkeypatch.setattr(DPMLP, "fit", note_fit)
         return seen
@@ -156,15 +155,16 @@ def tuned(tuning, data, facts, directory, **how):
         winner = search(priced.planned(facts), arranged.training)
         return winner.method, {"validation_accuracy": winner.score}
 
-    source, said = Source(data="files", split="given"), tuning.described()
-    return runs.tune(find, priced, directory, source, said, arranged=arranged(data), **how)
+    source, said = Source(data="files", split="given"), tuning.describe()
+    return search_into(Run(directory), find, priced, source, said, arranged=arranged(data), **how)
 
 
 def test_a_run_is_read_back_with_its_certificate(tuning, data, facts, tmp_path):
     method, metrics = tuned(tuning(), data, facts, tmp_path / "run")
-    assert runs.state(tmp_path / "run") == "finished"
-    back = runs.read(tmp_path / "run")
+    assert Run(tmp_path / "run").state == "finished"
+    back = Run(tmp_path / "run").read()
     assert back.certificate_ == method.certificate_
+    assert back.plan_ == method.plan_
     assert torch.equal(back.predict(data), method.predict(data))
     # How long it took would tell how many trials there were: one date, that of the beginning.
     assert "seconds" not in metrics
@@ -173,7 +173,7 @@ def test_a_run_is_read_back_with_its_certificate(tuning, data, facts, tmp_path):
     released = "model weights, the chosen settings and their noisy validation score"
     assert back.certificate_.released == released
     # Were certificate.json written anew, it would say the same.
-    back._certify()
+    back.certify()
     assert back.certificate_ == method.certificate_
 
 
@@ -181,13 +181,13 @@ def test_a_noisy_prediction_later_is_charged_beside_it(tuning, data, facts, tmp_
     made = tuning("late-graph")
     method, _ = tuned(made, data, facts, tmp_path / "run")
     before = method.certificate_
-    after, _ = runs.predict(tmp_path / "run", data, mode="noisy", epsilon=1.0)
+    after, _ = Run(tmp_path / "run").predict(data, mode="noisy", epsilon=1.0)
     text = str(after.certificate_)
     assert "TUNED" in text
     assert "the time the trials took" in text
     assert len(after.certificate_.charges) == 2
     assert after.certificate_.guarantee.epsilon > before.guarantee.epsilon
-    assert runs.read(tmp_path / "run").certificate_ == after.certificate_
+    assert Run(tmp_path / "run").read().certificate_ == after.certificate_
 
 
 def test_nothing_of_losers_or_their_number_is_written(tuning, data, facts, tmp_path, counted):
@@ -197,7 +197,7 @@ def test_nothing_of_losers_or_their_number_is_written(tuning, data, facts, tmp_p
     losers = [method for method in seen["fits"] if method.learning_rate not in _rates(with_seven)]
     assert len(losers) == 6
     names = {path.name for path in with_seven.rglob("*")}
-    assert names <= {*runs.FILES, "log.txt"}
+    assert names <= {*FILES, "log.txt"}
     for path in with_seven.rglob("*"):
         content = path.read_bytes().decode(errors="replace")
         for method in losers:
@@ -210,6 +210,12 @@ def test_nothing_of_losers_or_their_number_is_written(tuning, data, facts, tmp_p
         one, seven = ((tmp_path / run / name).read_text() for run in ("one", "seven"))
         assert _without_hashes(one) == _without_hashes(seven)
     assert set(_json(tmp_path / "one" / "metrics.json")) == set(_json(with_seven / "metrics.json"))
+    plans = [_json(tmp_path / run / "plan.json")["plan"] for run in ("one", "seven")]
+    for plan in plans:  # of the winner: its own settings, and what all trials share
+        settings = {key: plan["settings"].pop(key) for key in ("learning_rate", "max_grad_norm")}
+        (part,) = plan["parts"]
+        assert settings == {key: part.pop(key) for key in settings}
+    assert plans[0] == plans[1]
     assert names == {path.name for path in (tmp_path / "one").rglob("*")}
 
 
@@ -238,7 +244,7 @@ def test_a_killed_search_leaves_no_trace_and_is_not_gone_on_with(
             raise KeyboardInterrupt
         return fit(self, *args, **kwargs)
 
-    monkeypatch.setattr("graphveil.tuning.trials.drawn_count", lambda *asked: 5)
+    monkeypatch.setattr("graphveil.tuning.trials.draw_count", lambda *asked: 5)
     monkeypatch.setattr(DPMLP, "fit", dying)
     source = Source(data="files", split="given")
 
@@ -247,19 +253,21 @@ def test_a_killed_search_leaves_no_trace_and_is_not_gone_on_with(
 
     with pytest.raises(KeyboardInterrupt):
         run()
-    assert runs.state(directory) == "unfinished"
+    assert Run(directory).state == "unfinished"
     assert {path.name for path in directory.rglob("*")} <= {"settings.json", "log.txt"}
     content = (directory / "settings.json").read_text()
     assert not any(repr(method.learning_rate) in content for method in fits)
     with pytest.raises(InvalidInputError, match="--force"):
         run()
-    for refused in (runs.check, runs.read):
+    for refused in (Run(directory).check, Run(directory).read, Run(directory).record):
         with pytest.raises(InvalidInputError, match="cannot go on: start anew with --force"):
-            refused(directory)
+            refused()
+    with pytest.raises(InvalidInputError, match="was begun and not finished"):
+        check_search(Run(directory))
     with pytest.raises(InvalidInputError, match="cannot go on"):
-        runs.train(made.made({}), arranged(data), directory, source, resume=True)
+        Run(directory).train(made.make({}), source, arranged=arranged(data), resume=True)
     run(force=True)
-    assert runs.read(directory).certificate_ == planned.plan.certificate()
+    assert Run(directory).read().certificate_ == planned.plan.certificate()
 
 
 def test_a_run_that_is_there_is_kept_until_the_new_one_is_finished(tuning, data, facts, tmp_path):
@@ -275,10 +283,11 @@ def test_a_run_that_is_there_is_kept_until_the_new_one_is_finished(tuning, data,
 
 def test_a_run_chosen_on_public_data_says_so_and_costs_one_training(tuning, data, tmp_path):
     made = tuning(scores="public-data", public_data="somewhere")
-    method = made.made({"learning_rate": 0.03, "max_grad_norm": 0.5})
+    method = made.make({"learning_rate": 0.03, "max_grad_norm": 0.5})
     source = Source(data="files", split="given")
-    runs.train(method, arranged(data), tmp_path / "run", source, tuning=made.described())
-    back = runs.read(tmp_path / "run")
+    run = Run(tmp_path / "run")
+    run.train(method, source, arranged=arranged(data), tuning=made.describe())
+    back = run.read()
     text = str(back.certificate_)
     assert "TUNED on somewhere, declared public" in text
     assert "somewhere was not public" in text
@@ -292,11 +301,25 @@ def test_a_garbled_account_of_the_choice_is_refused_in_one_line(tuning, data, fa
     tuned(tuning(), data, facts, tmp_path / "run")
     file = tmp_path / "run" / "settings.json"
     written = _json(file)
-    for block in (7, "x", {"scores": "private"}, {"public": 3, "voided_by": []}):
+    for block in (7, "x", ["private"]):
         file.write_text(json.dumps(written | {"tuning": block}))
-        with pytest.raises(InvalidInputError, match=r"settings\.json") as refusal:
-            runs.read(tmp_path / "run")
-        assert "\n" not in str(refusal.value)
+        _refused(tmp_path / "run", r"settings\.json")
+    file.write_text(json.dumps(written))
+    # What the certificate says of it is said in the plan.
+    file = tmp_path / "run" / "plan.json"
+    written = _json(file)
+    for said in (
+        *({"public": 3}, {"public": "x"}, {"public": [7]}, {"unprotected": None}),
+        *({"voided_by": None}, {"voided_by": [[]]}, {"released": []}, {"released": None}),
+    ):
+        file.write_text(json.dumps(written | {"plan": written["plan"] | said}))
+        _refused(tmp_path / "run", r"plan\.json")
+
+
+def _refused(directory, match):
+    with pytest.raises(InvalidInputError, match=match) as refusal:
+        Run(directory).read()
+    assert "\n" not in str(refusal.value)
 
 
 # --- optuna ---------------------------------------------------------------------------------------
@@ -319,4 +342,4 @@ def test_optuna_searches_where_every_trial_is_charged(tuning, data, facts, count
 def test_without_optuna_one_line_says_how_to_get_it(monkeypatch):
     monkeypatch.setitem(sys.modules, "optuna", None)
     with pytest.raises(InvalidInputError, match=r"graphveil\[tune\]"):
-        needed("optuna")
+        require_optuna("optuna")

@@ -14,17 +14,19 @@ import json
 import math
 import statistics
 import time
-from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequence
+from collections.abc import Iterable, Mapping, MutableMapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from graphveil import _validate
 from graphveil._errors import InvalidInputError, RefusedError
+from graphveil._progress import Progress
+from graphveil.methods import METHODS, Method
+from graphveil.methods.task import METRICS
 
 if TYPE_CHECKING:
     from torch_geometric.data import Data
 
-    from graphveil.methods import Method
     from graphveil.runs import Arranged, Source
 
 CAUTION = (
@@ -32,8 +34,6 @@ CAUTION = (
     "or choosing by it on private data is itself a release, which no certificate covers; choose "
     "settings in advance, or on public data."
 )
-
-Progress = Callable[[Iterable[Any]], Iterable[Any]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,7 +90,7 @@ class Row:
 
     def score(self, metric: str) -> tuple[float | None, float | None]:
         """Mean and standard deviation of one of :data:`METRICS` over the seeds."""
-        values = self.scores.get(_validate.choice("metric", metric, metrics()), ())
+        values = self.scores.get(_validate.choice("metric", metric, METRICS), ())
         return (
             statistics.fmean(values) if values else None,
             statistics.stdev(values) if len(values) > 1 else None,
@@ -174,17 +174,11 @@ def rank(rows: Iterable[Row]) -> list[Row]:
     """
     rows = list(rows)
     best: dict[tuple[str, float | None], float] = {}
-    for row in rows:
-        if row.mean is not None and _holds(row):
-            place = row.unit, row.target_epsilon
-            best[place] = max(best.get(place, 0.0), row.mean)
+    for row in filter(_holds, rows):
+        place = row.unit, row.target_epsilon
+        best[place] = max(best.get(place, 0.0), row.mean or 0.0)
     return [
-        replace(
-            row,
-            best=_holds(row)
-            and row.mean is not None
-            and row.mean == best[row.unit, row.target_epsilon],
-        )
+        replace(row, best=_holds(row) and row.mean == best[row.unit, row.target_epsilon])
         for row in rows
     ]
 
@@ -201,14 +195,9 @@ def remarks(rows: Iterable[Row]) -> list[str]:
 
 def _baseline(row: Row) -> tuple[str, float | None]:
     """The row that never reads an edge: its label, and what it may spend."""
-    from graphveil.methods import METHODS
-
-    name = getattr(METHODS[row.method], "baseline", _BASELINES.get(row.method)) or ""
+    name = METHODS[row.method].baseline or ""
     # Under an edge unit features are public: what never reads an edge needs no privacy there.
     return ("mlp", None) if name and row.unit != "node" else (name, row.target_epsilon)
-
-
-_BASELINES = dict.fromkeys(("dp-gnn", "gap", "dpar", "graph-split"), "dp-mlp")
 
 
 def _verdict(row: Row, baseline: Row | None) -> str | None:
@@ -235,29 +224,15 @@ def _verdict(row: Row, baseline: Row | None) -> str | None:
 
 
 def _holds(row: Row) -> bool:
-    """Whether a row holds what was asked of it; a paper's claim alone does not count."""
+    """Whether a row was measured and holds what was asked of it; a paper's claim alone does not."""
     target = row.target_epsilon
     within = target is None or row.epsilon <= target * (1 + 1e-6)
-    return row.private and within and not row.void_because and not row.refused
+    return row.private and within and not row.void_because and row.mean is not None
 
 
 def is_private(name: str) -> bool:
     """Whether the method of that name has a budget."""
-    from graphveil.methods import METHODS
-
-    if name not in METHODS:
-        raise InvalidInputError(
-            f"The method must be one of {', '.join(METHODS)}. Got {name!r} instead."
-        )
-    kind = METHODS[name]
-    return getattr(kind, "private", "epsilon" in kind.__dataclass_fields__)
-
-
-def metrics() -> tuple[str, ...]:
-    """What a run is measured by."""
-    from graphveil.runs import METRICS
-
-    return METRICS
+    return METHODS[_validate.choice("method", name, tuple(METHODS))].private
 
 
 # --- running --------------------------------------------------------------------------------------
@@ -277,26 +252,14 @@ class Request:
 
     def make(self, seed: int) -> Method:
         """The method, not yet fitted."""
-        from graphveil.methods import METHODS
-
-        budget: dict[str, Any] = (
-            {"epsilon": self.epsilon, "delta": self.delta} if is_private(self.method) else {}
-        )
+        budget = {"epsilon": self.epsilon, "delta": self.delta} if is_private(self.method) else {}
         return METHODS[self.method](**self.settings, **budget, seed=seed)
 
     def key(self, source: Source) -> str:
         """All that decides one run's outcome, chance apart, in one line of JSON."""
-        run = {
-            "data": source.data,
-            "split": source.split,
-            "train_share": source.train_share,
-            "seed": source.seed,
-            "method": self.method,
-            "epsilon": self.epsilon,
-            "delta": self.delta,
-            "settings": dict(sorted(self.settings.items())),
-        }
-        return json.dumps(run)
+        run = {name: getattr(source, name) for name in ("data", "split", "train_share", "seed")}
+        run |= {name: getattr(self, name) for name in ("method", "epsilon", "delta")}
+        return json.dumps(run | {"settings": dict(sorted(self.settings.items()))})
 
 
 Outcome = dict[str, Any]  # of one run; plain values, so that it can be written down
@@ -339,7 +302,7 @@ def _measure(method: Method, arranged: Arranged) -> Outcome:
         method.fit(arranged.training)
     except RefusedError as error:
         return {"refused": str(error)}
-    scores = measure(method, arranged.testing, arranged.mode)
+    scores = measure(method, arranged)
     if scores["test_accuracy"] is None:
         raise InvalidInputError("The 'test_mask' must hold a labelled record. Got none instead.")
     certificate = method.certificate_
@@ -352,7 +315,7 @@ def _measure(method: Method, arranged: Arranged) -> Outcome:
         "claimed_epsilon": None if certificate.claim is None else certificate.claim.epsilon,
         "noise_multiplier": method.plan_.details.get("noise_multiplier"),
         "void_because": list(certificate.void_because),
-        "scores": {metric: scores[f"test_{metric}"] for metric in metrics()},
+        "scores": {metric: scores[f"test_{metric}"] for metric in METRICS},
         "class_accuracy": scores["class_accuracy"],
         "class_share": [count / total for count in scores["class_count"]],
         "seconds": time.monotonic() - begun,
@@ -383,7 +346,7 @@ def _row(request: Request, source: Source, outcomes: Sequence[Outcome]) -> Row:
         void_because=tuple(last["void_because"]),
         scores={
             metric: tuple(one["scores"][metric] for one in ran)
-            for metric in metrics()
+            for metric in METRICS
             if all(one["scores"].get(metric) is not None for one in ran)
         },
         class_accuracy=_means([one["class_accuracy"] for one in ran]),
@@ -398,7 +361,5 @@ def _epsilon(outcome: Outcome) -> float:
 
 def _means(lists: Sequence[Sequence[float | None]]) -> tuple[Any, ...]:
     """Means by place, over the lists that have a value there."""
-    there = [
-        [value for value in values if value is not None] for values in zip(*lists, strict=True)
-    ]
+    there = ([value for value in at if value is not None] for at in zip(*lists, strict=True))
     return tuple(statistics.fmean(values) if values else None for values in there)

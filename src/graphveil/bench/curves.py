@@ -1,6 +1,6 @@
 """How a model learns: its loss on the test records after every few steps.
 
-    for curve in loss_curves(arranged, [GraphDPSGD(conv="gcn"), GraphDPSGD(conv="gat")]):
+    for curve in loss_curves(arranged, [GraphDPSGD(epsilon=5, conv="gcn"), baseline]):
         print(curve.label, curve.loss[-1])
 
 The weights after every step of a private run are released anyway, so looking at them costs the
@@ -11,17 +11,16 @@ training records nothing. Training losses would be a release; these are of test 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from graphveil import _validate
 from graphveil._errors import InvalidInputError
+from graphveil.methods import Facts, Method, Plan
 
 if TYPE_CHECKING:
-    from graphveil.methods import Facts, Method
-    from graphveil.methods.base import Progress
+    from graphveil._progress import Progress
     from graphveil.runs import Arranged
 
 
@@ -46,30 +45,31 @@ def loss_curves(
     """Train each method, and look at it before the first step and after every ``every`` steps.
 
     The curve is of the weights as they are then, before any average over steps. Methods are those
-    that train one network: a gap or dpar run has parts that cannot be looked at half-way.
+    that train one network: a gap run has parts that cannot be looked at half-way.
     """
     _validate.integer("every", every, "[1, 1e9]")
     names = [method.name for method in methods] if labels is None else list(labels)
-    for method in methods:
-        if not _trains_one_network(method):
+    facts = Facts.of(arranged.training)
+    plans = [method.plan(facts).on(arranged.training) for method in methods]
+    for method, plan in zip(methods, plans, strict=True):
+        if plan.parts[-1].name != "weights":
             raise InvalidInputError(
                 "A curve must be of a method that trains one network step by step. Got "
                 f"'{method.name}' instead; leave it out."
             )
     return [
-        _curve(arranged, method, label, every, progress)
-        for method, label in zip(methods, names, strict=True)
+        _curve(arranged, method, plan, label, every, progress)
+        for method, plan, label in zip(methods, plans, names, strict=True)
     ]
 
 
-def _trains_one_network(method: Method) -> bool:
-    from graphveil.methods.private import PrivateMethod, SteppedMethod
-
-    return isinstance(method, SteppedMethod) or not isinstance(method, PrivateMethod)
-
-
 def _curve(
-    arranged: Arranged, method: Method, label: str, every: int, progress: Progress | None
+    arranged: Arranged,
+    method: Method,
+    plan: Plan,
+    label: str,
+    every: int,
+    progress: Progress | None,
 ) -> Curve:
     from torch.nn import functional as F
 
@@ -80,37 +80,15 @@ def _curve(
     y = testing.y[tested]
     points: list[tuple[int, float, float]] = []
 
-    def look(step: int) -> None:
-        training = method.network_.training
+    def look(network: Any, step: int) -> None:
+        if step % every:
+            return
+        training, method.network_ = network.training, network
         chances = method.predict_proba(testing)[tested]
-        method.network_.train(training)
+        network.train(training)
         loss = float(F.nll_loss(chances.clamp_min(1e-12).log(), y))
         points.append((step, loss, float((chances.argmax(1) == y).float().mean())))
 
-    def watch(steps: Iterable[int]) -> Iterator[int]:
-        look(0)
-        for count, step in enumerate(steps if progress is None else progress(steps), 1):
-            yield step
-            if count % every == 0:
-                look(count)
-
-    with _keep_network(method):
-        method.fit(arranged.training, progress=watch)
+    method.run(plan, arranged.training, progress=progress, on_step=look)
     steps, losses, accuracies = zip(*points, strict=True)
     return Curve(label=label, steps=steps, loss=losses, accuracy=accuracies)
-
-
-@contextmanager
-def _keep_network(method: Method) -> Iterator[None]:
-    """Have ``fit`` keep ``network_`` from before its first step, as it does after its last."""
-    make = method._made
-
-    def keep(facts: Facts) -> Any:
-        method.network_ = make(facts)
-        return method.network_
-
-    method._made = keep  # type: ignore[method-assign]
-    try:
-        yield
-    finally:
-        del method._made

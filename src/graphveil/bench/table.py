@@ -31,7 +31,8 @@ from __future__ import annotations
 import itertools
 import json
 import os
-from collections.abc import Iterator, Mapping, MutableMapping, Sequence
+from collections import UserDict
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib import resources
 from pathlib import Path
@@ -41,39 +42,22 @@ from graphveil import _validate
 from graphveil._errors import InvalidInputError
 from graphveil._files import append_file
 from graphveil._inputs import json_of, read_toml, regular, toml_of
+from graphveil._progress import Progress
 from graphveil._schema import NUMBER, Schema, check_table
-from graphveil.bench.compare import (
-    Memory,
-    Outcome,
-    Progress,
-    Request,
-    Row,
-    is_private,
-    measure_rows,
-    metrics,
-)
+from graphveil.bench.compare import Memory, Outcome, Request, Row, is_private, measure_rows
+from graphveil.methods.task import METRICS
 
 _KEYS: Schema = {
-    "title": str,
-    "source": str,
-    "data": list,
-    "split": str,
-    "metric": str,
-    "across": str,
+    **dict.fromkeys(("title", "source", "split", "metric", "across"), str),
+    **dict.fromkeys(("data", "run"), list),
     "seeds": int,
     "delta": float,
-    "run": list,
 }
 _RUN_KEYS: Schema = {
-    "name": str,
-    "method": str,
-    "settings": dict,
-    "epsilon": NUMBER,
+    **dict.fromkeys(("name", "method"), str),
+    **dict.fromkeys(("epsilon", "train_share"), NUMBER),
+    **dict.fromkeys(("settings", "vary", "published", "at_least"), dict),
     "delta": float,
-    "train_share": NUMBER,
-    "vary": dict,
-    "published": dict,
-    "at_least": dict,
 }
 
 
@@ -177,7 +161,7 @@ def _table(content: dict[str, Any], path: str) -> Table:
         data=data,
         lines=tuple(lines),
         split=content.get("split"),
-        metric=_validate.choice("metric", content.get("metric", "accuracy"), metrics()),
+        metric=_validate.choice("metric", content.get("metric", "accuracy"), METRICS),
         across=content.get("across"),
         seeds=_validate.integer("seeds", content.get("seeds", 3), "[1, 1000]"),
     )
@@ -241,15 +225,15 @@ def _number(name: str, value: Any, interval: str) -> float | None:
     return None if value is None else _validate.number(name, value, interval)
 
 
-class Notes(MutableMapping[str, Outcome]):
+class Notes(UserDict[str, Outcome]):
     """Outcomes in a file, one line of JSON each, written down before the next run begins.
 
     A line cut short by a crash is dropped, and its run is done again.
     """
 
     def __init__(self, path: str | Path) -> None:
+        super().__init__()
         self.path = Path(path)
-        self.outcomes: dict[str, Outcome] = {}
         try:
             text = regular(self.path).read_bytes() if self.path.exists() else b""
             whole = text[: text.rfind(b"\n") + 1]
@@ -263,7 +247,7 @@ class Notes(MutableMapping[str, Outcome]):
     def _read(self, line: bytes, number: int) -> None:
         try:
             entry = json_of(line)
-            self.outcomes[json.dumps(entry["run"])] = entry["outcome"]
+            self.data[json.dumps(entry["run"])] = entry["outcome"]
         except (ValueError, KeyError, TypeError):
             raise InvalidInputError(
                 f"{self.path} must hold results, one line of JSON each. Got something else in line "
@@ -276,19 +260,10 @@ class Notes(MutableMapping[str, Outcome]):
             append_file(self.path, line.encode())
         except OSError as error:
             raise InvalidInputError(f"{self.path} cannot be written: {error.strerror}.") from None
-        self.outcomes[key] = outcome
-
-    def __getitem__(self, key: str) -> Outcome:
-        return self.outcomes[key]
+        self.data[key] = outcome
 
     def __delitem__(self, key: str) -> None:
         raise InvalidInputError(f"Results in {self.path} are added, never taken away.")
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self.outcomes)
-
-    def __len__(self) -> int:
-        return len(self.outcomes)
 
 
 def select(table: Table, *, data: Sequence[str] = (), only: Sequence[str] = ()) -> Table:

@@ -177,8 +177,10 @@ def _console(stderr: bool = False) -> Any:
 # --- files ----------------------------------------------------------------------------------------
 
 
-def check_file(path: str, force: bool) -> None:
-    """Refuse a file that is there, or cannot be; before anything is spent on it."""
+def check_file(path: str | None, force: bool) -> None:
+    """Refuse a file that is there, or cannot be; before anything is spent on it. None is none."""
+    if path is None:
+        return
     file = Path(path)
     if file.is_dir() or (file.exists() and not force):
         raise InvalidInputError(
@@ -189,28 +191,34 @@ def check_file(path: str, force: bool) -> None:
         raise InvalidInputError(f"{path} cannot be written: {parent} is no writable directory.")
 
 
-def check_page(path: str, force: bool) -> None:
+def check_page(path: str | None, force: bool) -> None:
     """Refuse a page that cannot be written; before anything is read or planned."""
-    if Path(path).suffix not in (".html", ".htm"):
+    if path is not None and Path(path).suffix not in (".html", ".htm"):
         raise InvalidInputError(f"A page must end in .html. Got {path!r} instead.")
     check_file(path, force)
 
 
-def check_picture(path: str, force: bool) -> None:
+def check_picture(path: str | None, force: bool) -> None:
     """Refuse a picture that cannot be drawn or written; before anything is loaded."""
-    require_plots()
-    from graphveil.report.plots import ENDINGS
+    if path is not None:
+        from graphveil.report import plots
 
-    if Path(path).suffix not in ENDINGS:
-        raise InvalidInputError(f"A plot must end in {', '.join(ENDINGS)}. Got {path!r} instead.")
+        plots.check_path(path)
     check_file(path, force)
 
 
-def require_plots() -> None:
-    """Refuse where nothing can be drawn."""
+def check_folder(path: str, names: Iterable[str], force: bool) -> list[Path]:
+    """The files of those ``names`` in a folder for plots, if they can be drawn and written."""
     from graphveil.report import plots
 
     plots.require_matplotlib()
+    folder = Path(path)
+    if folder.exists() and not folder.is_dir():
+        raise InvalidInputError(f"{path} cannot be a directory for plots; choose another.")
+    files = [folder / name for name in names]
+    for file in files if folder.exists() else [folder]:
+        check_file(str(file), force)
+    return files
 
 
 def write_text(path: str, text: str, *, private: bool = False) -> None:

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 from graphveil._errors import RefusedError
 from graphveil.cli._output import figure
-from graphveil.cli._settings import is_private
 
 if TYPE_CHECKING:
     from graphveil.bench import Row
@@ -26,7 +25,7 @@ def plan_first(methods: Sequence[Method], source: Source) -> None:
             method.plan(expected)
         except RefusedError as error:
             refusals.append(error)
-    if refusals and len(refusals) == sum(is_private(type(method)) for method in methods):
+    if refusals and len(refusals) == sum(method.private for method in methods):
         raise refusals[0]
 
 

@@ -12,7 +12,6 @@ import click
 from graphveil._errors import InvalidInputError
 from graphveil._inputs import at_home
 from graphveil.cli._output import Result, figure
-from graphveil.cli._settings import is_private
 
 if TYPE_CHECKING:
     from graphveil.methods import Method
@@ -64,7 +63,7 @@ def check_distinct(runs: Sequence[str]) -> None:
 
 def describe(method: Method) -> str:
     """A trained method as a person calls it, with what is proven for it."""
-    if not is_private(type(method)):
+    if not method.private:
         return method.name
     if method.certificate_.void_because:
         return f"{method.name} (void certificate)"

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import math
-import types
 import typing
 from collections.abc import Mapping, Sequence
-from dataclasses import MISSING, Field, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -23,19 +21,11 @@ if TYPE_CHECKING:
 # Settings with an option of their own, which --set leaves alone.
 OWN_OPTIONS = ("epsilon", "delta", "seed")
 CONFIG: Schema = {
-    "method": str,
-    "data": str,
-    "root": str,
-    "epsilon": NUMBER,
-    "delta": NUMBER,
+    **dict.fromkeys(("method", "data", "root", "split", "out", "ledger", "account"), str),
+    **dict.fromkeys(("epsilon", "delta"), NUMBER),
+    **dict.fromkeys(("private_losses", "directed"), bool),
     "seed": int,
-    "split": str,
-    "out": str,
-    "ledger": str,
-    "account": str,
-    "private_losses": bool,
     "classes": (int, str, list),
-    "directed": bool,
     "settings": dict,
 }
 
@@ -98,16 +88,7 @@ def method_named(name: str | None) -> type[Method]:
 
     if name is None:
         raise click.UsageError(f"Missing argument 'METHOD': one of {', '.join(METHODS)}.")
-    if name not in METHODS:
-        raise InvalidInputError(
-            f"The method must be one of {', '.join(METHODS)}. Got {name!r} instead."
-        )
-    return METHODS[name]
-
-
-def is_private(kind: type[Method]) -> bool:
-    """Whether a method has a budget."""
-    return getattr(kind, "private", "epsilon" in settings_of(kind))
+    return METHODS[_validate.choice("method", name, tuple(METHODS))]
 
 
 def compared_methods(record: str) -> list[str]:
@@ -115,12 +96,8 @@ def compared_methods(record: str) -> list[str]:
     from graphveil.methods import METHODS
 
     # Others are compared where they are asked for.
-    compared = {
-        name: kind
-        for name, kind in METHODS.items()
-        if kind.record == record and getattr(kind, "compared", name != "graph-split")
-    }
-    return sorted(compared, key=lambda name: not is_private(compared[name]))
+    compared = [kind for kind in METHODS.values() if kind.record == record and kind.compared]
+    return [kind.name for kind in sorted(compared, key=lambda kind: not kind.private)]
 
 
 def describe_methods() -> str:
@@ -128,11 +105,8 @@ def describe_methods() -> str:
     from graphveil.methods import METHODS
 
     def names(record: str, private: bool) -> str:
-        return ", ".join(
-            name
-            for name, kind in METHODS.items()
-            if kind.record == record and is_private(kind) == private
-        )
+        kinds = [kind for kind in METHODS.values() if kind.record == record]
+        return ", ".join(kind.name for kind in kinds if kind.private == private)
 
     nodes, graphs = (
         f"{names(record, True)} (private), {names(record, False)} (in the open)"
@@ -151,22 +125,17 @@ def make(
 ) -> Method:
     """A method with checked settings; ``epsilon`` exactly where there is something to spend."""
     values = check_settings(kind, settings)
-    if not is_private(kind):
-        if epsilon is not None or delta is not None:
-            name = "epsilon" if epsilon is not None else "delta"
-            raise InvalidInputError(
-                f"The method '{kind.name}' trains in the open and has no budget. Got --{name} "
-                "instead of none; leave it out, or train a private method."
-            )
-    else:
+    budget = {"epsilon": epsilon, "delta": delta}
+    if kind.private:
         if epsilon is None:
             raise click.UsageError(f"Missing option '--epsilon': what '{kind.name}' may spend.")
-        values |= {"epsilon": _validate.number("epsilon", epsilon, "(0, inf)"), "delta": delta}
-        if delta is not None:
-            _validate.number("delta", delta, "(0, 1)")
-    if seed is not None:
-        values["seed"] = seed
-    return kind(**values)
+        values |= budget | {"epsilon": _validate.number("epsilon", epsilon, "(0, inf)")}
+    elif name := next((name for name, value in budget.items() if value is not None), None):
+        raise InvalidInputError(
+            f"The method '{kind.name}' trains in the open and has no budget. Got --{name} "
+            "instead of none; leave it out, or train a private method."
+        )
+    return kind(**values, **({} if seed is None else {"seed": seed}))
 
 
 def make_asked(kind: type[Method], asked: Mapping[str, Any]) -> Method:
@@ -175,11 +144,6 @@ def make_asked(kind: type[Method], asked: Mapping[str, Any]) -> Method:
 
 
 # --- settings -------------------------------------------------------------------------------------
-
-
-def settings_of(kind: type[Method]) -> dict[str, Field[Any]]:
-    """The settings of a method, those with an option of their own among them."""
-    return {field.name: field for field in fields(kind) if field.init}
 
 
 def check_settings(kind: type[Method], settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -191,62 +155,33 @@ def check_setting(kind: type[Method], key: str, value: Any) -> Any:
     """The value of one setting, if there is such a setting and it takes such a value."""
     if key in OWN_OPTIONS:
         raise InvalidInputError(f"The setting {key!r} has an option of its own; write --{key}.")
-    if key not in settings_of(kind):
-        listed = ", ".join(name for name in settings_of(kind) if name not in OWN_OPTIONS)
+    from graphveil.methods.settings import check_value, setting_fields, setting_types
+
+    known = setting_fields(kind)
+    if key not in known:
+        listed = ", ".join(name for name in known if name not in OWN_OPTIONS)
         raise InvalidInputError(
             f"The method '{kind.name}' has no setting {key!r}; its settings are {listed}."
         )
-    hint = typing.get_type_hints(kind)[key]
-    members, optional = _members(hint)
-    if optional and (value is None or str(value).lower() == "none"):
+    hint = setting_types(kind)[key]
+    if str(value).lower() == "none" and type(None) in typing.get_args(hint):
         return None
-    if not any(_fits(value, member) for member in members):
+    if hint is Any and not _is_plain(value):
         raise InvalidInputError(
-            f"The setting '{key}' must be {_rule(hint)}. Got {_validate.shown(value)} instead."
+            f"The '{key}' parameter must be a number, a word, or a list or table of numbers. Got "
+            f"{_validate.shown(value)} instead."
         )
+    check_value(key, value, hint, known[key].metadata.get("within"))
     return value
 
 
-_KINDS: dict[Any, tuple[tuple[type, ...], str]] = {
-    int: ((int,), "a whole number"),
-    float: ((int, float), "a number"),
-    str: ((str,), "a word"),
-    bool: ((bool,), "true or false"),
-}
-_ANY = ((int, float, dict, list, str), "a number, a word, or a list or table of numbers")
-
-
-def _members(hint: Any) -> tuple[list[Any], bool]:
-    """What a type hint allows, one by one, and whether it allows none, too."""
-    union = typing.get_origin(hint) in (typing.Union, types.UnionType)
-    members = typing.get_args(hint) if union else (hint,)
-    return [member for member in members if member is not type(None)], type(None) in members
-
-
-def _fits(value: Any, member: Any) -> bool:
-    if typing.get_origin(member) is Literal:
-        return value in typing.get_args(member)
-    allowed, _ = _KINDS.get(member, _ANY)
-    if not isinstance(value, allowed) or isinstance(value, bool) != (member is bool):
-        return False
-    numbers = value if isinstance(value, list) else [value]
-    numbers = list(value.values()) if isinstance(value, dict) else numbers
+def _is_plain(value: Any) -> bool:
+    """Whether a value is a word, or one or several finite numbers."""
+    values = value.values() if isinstance(value, dict) else value
     return isinstance(value, str) or all(
-        isinstance(number, (int, float)) and math.isfinite(number) for number in numbers
+        type(number) in (int, float) and math.isfinite(number)
+        for number in (values if isinstance(value, (dict, list)) else [value])
     )
-
-
-def _rule(hint: Any, within: str | None = None) -> str:
-    """What a setting must be, in words."""
-    members, optional = _members(hint)
-    words = [
-        "one of " + ", ".join(map(repr, typing.get_args(member)))
-        if typing.get_origin(member) is Literal
-        else _KINDS.get(member, _ANY)[1]
-        for member in members
-    ]
-    interval = f" in {within}" if within else ""
-    return " or ".join(words) + interval + (", or none" if optional else "")
 
 
 # --- help -----------------------------------------------------------------------------------------
@@ -268,25 +203,19 @@ class MethodCommand(click.Command):
         name = next((word for word in ctx.meta.get("graphveil.words", ()) if word in METHODS), None)
         if name is not None:
             with formatter.section(f"Settings of {name}, by --set KEY=VALUE"):
-                formatter.write_dl(describe_settings(METHODS[name]))
+                formatter.write_dl(describe_own(METHODS[name]))
             return
         with formatter.section("Methods"):
             formatter.write_text(f"{describe_methods()}.")
             formatter.write_text("graphveil train NAME --help lists the settings of one.")
 
 
-def describe_settings(kind: type[Method]) -> list[tuple[str, str]]:
-    """Every setting of a method: what it is, what it may be, and its default."""
-    hints = typing.get_type_hints(kind)
+def describe_own(kind: type[Method]) -> list[tuple[str, str]]:
+    """Every setting that ``--set`` takes: what it is, what it may be, and its default."""
+    from graphveil.methods.settings import describe_settings
+
     return [
-        (name, _describe(field, hints[name]))
-        for name, field in settings_of(kind).items()
+        (name, f"{doc} {rule}.".strip())
+        for name, (doc, rule) in describe_settings(kind).items()
         if name not in OWN_OPTIONS
     ]
-
-
-def _describe(field: Field[Any], hint: Any) -> str:
-    rule = _rule(hint, field.metadata.get("within"))
-    default = field.default if field.default_factory is MISSING else field.default_factory()
-    end = "required" if default is MISSING else f"default {str(default).lower()}"
-    return f"{field.metadata.get('doc', '')} {rule[0].upper()}{rule[1:]}; {end}.".strip()

@@ -68,8 +68,12 @@ def bench(
     table = replace(
         table, seeds=table.seeds if seeds is None else seeds, lines=tuple(map(_check, table.lines))
     )
-    if plot is not None:
-        _check_plot(plot, table, force)
+    check_picture(plot, force)
+    if plot is not None and table.across is None:
+        raise InvalidInputError(
+            "A plot needs something to go over. The description must say across = 'epsilon', "
+            "'data', 'train_share' or a setting that it varies."
+        )
     if out is not None and not Path(out).is_file():
         check_file(out, force=False)
     columns = table.run(
@@ -99,25 +103,11 @@ def _check(line: Line) -> Line:
     return replace(line, request=replace(line.request, settings=settings))
 
 
-def _check_plot(plot: str, table: Table, force: bool) -> None:
-    check_picture(plot, force)
-    if table.across is None:
-        raise InvalidInputError(
-            "A plot needs something to go over. The description must say across = 'epsilon', "
-            "'data', 'train_share' or a setting that it varies."
-        )
-
-
 def _result(table: Table, columns: list[list[Row]]) -> Result:
     """A line for each run, a column for each graph; what was published, in brackets."""
     metric = table.metric.replace("_", " ")
-    result = Result(
-        f"{table.title}: {metric}, {plural(table.seeds, 'seed')}",
-        title=table.title,
-        source=table.source,
-        metric=table.metric,
-        seeds=table.seeds,
-    )
+    result = Result(f"{table.title}: {metric}, {plural(table.seeds, 'seed')}")
+    result.update({key: getattr(table, key) for key in ("title", "source", "metric", "seeds")})
     result.add(
         "rows",
         [

@@ -46,44 +46,39 @@ _HELP: dict[str, tuple[Any, str]] = {
     "delta": (float, "The delta of the guarantee."),
 }
 
-# Paper: what it is about, the options it needs, the options it takes.
+# Paper: what it is about, and its options; a ? marks those that may be left out.
 _PAPERS = {
     "daigavane": (
         "Node-level DP-GNN: Theorem 1 for one layer.",
         "nodes batch max-degree noise-ratio steps delta",
-        "",
     ),
     "igamberdiev": (
         "Graph splits for text: the moments accountant of Table 3.",
         "noise-multiplier steps splits delta",
-        "",
     ),
     "mueller": (
         "Graph classification: Opacus's RDP accountant.",
         "graphs batch noise-multiplier steps delta",
-        "",
     ),
     "gap": (
         "GAP: noisy aggregation over hops.",
-        "hops noise-multiplier delta",
-        "unit directed max-degree encoder-noise classifier-noise rate steps",
+        "hops noise-multiplier delta unit? directed? max-degree? encoder-noise? classifier-noise? "
+        "rate? steps?",
     ),
     "shpilevskiy": (
         "GAP with weighted messages.",
-        "weighting hops noise-multiplier delta",
-        "unit directed attention-noise attention-steps rate max-degree encoder-noise "
-        "classifier-noise steps",
+        "weighting hops noise-multiplier delta unit? directed? attention-noise? attention-steps? "
+        "rate? max-degree? encoder-noise? classifier-noise? steps?",
     ),
-    "dpar": ("DPAR: the sampling rate times epsilon.", "epsilon graph-rate", "delta"),
+    "dpar": ("DPAR: the sampling rate times epsilon.", "epsilon graph-rate delta?"),
     "dpar-rows": (
         "DPAR's private rows, before sampling: Theorems 1 and 3, Corollary 1.",
-        "mechanism noise-multiplier rows delta",
-        "neighbours value-noise",
+        "mechanism noise-multiplier rows delta neighbours? value-noise?",
     ),
 }
 
 
-def _claim_command(name: str, summary: str, needed: str, optional: str) -> click.Command:
+def _claim_command(name: str, summary: str, words: str) -> click.Command:
     def command(as_json: bool, **settings: Any) -> None:
         from graphveil.privacy.claims import CLAIMS
 
@@ -108,11 +103,11 @@ def _claim_command(name: str, summary: str, needed: str, optional: str) -> click
         result.show(as_json)
 
     options: list[click.Parameter] = []
-    for word in [*needed.split(), *optional.split()]:
-        kind, text = _HELP[word]
+    for word in words.split():
+        option_name, required = word.rstrip("?"), not word.endswith("?")
+        kind, text = _HELP[option_name]
         flag = {"is_flag": True, "default": None} if kind is bool else {"type": kind}
-        required = word in needed.split()
-        options.append(click.Option([f"--{word}"], required=required, help=text, **flag))
+        options.append(click.Option([f"--{option_name}"], required=required, help=text, **flag))
     return option.as_json(click.Command(name, callback=command, params=options, help=summary))
 
 

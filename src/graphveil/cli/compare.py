@@ -2,30 +2,16 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from graphveil._errors import InvalidInputError
 from graphveil.cli import _options as option
+from graphveil.cli import _runs, _settings
 from graphveil.cli._notices import notices
-from graphveil.cli._output import Result, bar, check_file, plural, require_plots, write_json
+from graphveil.cli._output import Result, bar, check_file, check_folder, plural, write_json
 from graphveil.cli._rows import check_ran, cost_cells, percent, plan_first, seconds_of
-from graphveil.cli._runs import make_source
-from graphveil.cli._settings import (
-    OWN_OPTIONS,
-    MethodCommand,
-    check_setting,
-    check_settings,
-    compared_methods,
-    is_private,
-    make,
-    parse,
-    parse_methods,
-    settings_of,
-)
 
 if TYPE_CHECKING:
     from graphveil.bench import Row
@@ -35,7 +21,7 @@ if TYPE_CHECKING:
 PLOTS = ("privacy-utility.png", "class-accuracy.png")
 
 
-@click.command(cls=MethodCommand)
+@click.command(cls=_settings.MethodCommand)
 @option.data
 @click.option("--epsilon", "epsilons", type=float, multiple=True, required=True, help="Repeatable.")
 @option.delta
@@ -75,10 +61,11 @@ def compare(
     """
     from graphveil import bench
 
-    source = make_source(given)
-    names = ",".join(compared_methods(_record(source))) if methods is None else methods
-    chosen = _choose(names, parse(sets))
-    _check_outputs(out, plots, force)
+    source = _runs.make_source(given)
+    names = ",".join(_settings.compared_methods(_record(source))) if methods is None else methods
+    chosen = _choose(names, _settings.parse(sets))
+    check_file(out, force)
+    files = [] if plots is None else check_folder(plots, PLOTS, force)
     targets = sorted(set(epsilons))
     plan_first(_make_all(chosen, targets, delta, source.seed), source)
     graph = source.load()
@@ -99,10 +86,10 @@ def compare(
     result.table(*_table(rows))
     result.add("remarks", bench.remarks(rows), "note")
     written = []
-    if plots is not None:
+    if files:
         labels = getattr(graph, "class_names", None)
-        written = [str(path) for path in _draw(rows, Path(plots), source.data, labels)]
-        result.add("plots", list(written))
+        written = [str(path) for path in _draw(rows, files, source.data, labels)]
+        result.add("plots", written)
     if written or out is not None:
         result.note(f"Written to {', '.join([*written, *([] if out is None else [out])])}.")
     result.add("note", bench.CAUTION, "note")
@@ -116,18 +103,22 @@ Chosen = list[tuple[type["Method"], dict[str, Any]]]
 
 def _choose(methods: str, shared: dict[str, Any]) -> Chosen:
     """Methods with their settings; those that are shared go to every method that has them."""
-    parsed = [(kind, own) for _, kind, own in parse_methods(methods)]
+    from graphveil.methods.settings import setting_fields
+
+    parsed = [
+        (kind, own, setting_fields(kind)) for _, kind, own in _settings.parse_methods(methods)
+    ]
     for key, value in shared.items():
-        if key in OWN_OPTIONS or not any(key in settings_of(kind) for kind, _ in parsed):
-            check_setting(parsed[0][0], key, value)  # refuses, and lists what there is
+        if key in _settings.OWN_OPTIONS or not any(key in known for _, _, known in parsed):
+            _settings.check_setting(parsed[0][0], key, value)  # refuses, and lists what there is
     return [
         (
             kind,
-            check_settings(
-                kind, {key: shared[key] for key in shared if key in settings_of(kind)} | own
+            _settings.check_settings(
+                kind, {key: shared[key] for key in shared if key in known} | own
             ),
         )
-        for kind, own in parsed
+        for kind, own, known in parsed
     ]
 
 
@@ -136,9 +127,11 @@ def _make_all(
 ) -> list[Method]:
     """Every method that will be trained; of those in the open, one."""
     return [
-        make(kind, settings, seed=seed, epsilon=epsilon, delta=None if epsilon is None else delta)
+        _settings.make(
+            kind, settings, seed=seed, epsilon=epsilon, delta=None if epsilon is None else delta
+        )
         for kind, settings in chosen
-        for epsilon in (epsilons if is_private(kind) else [None])
+        for epsilon in (epsilons if kind.private else [None])
     ]
 
 
@@ -151,31 +144,18 @@ def _record(source: Source) -> str:
     return record_of(source.load()) if entry is None else entry.record
 
 
-def _check_outputs(out: str | None, plots: str | None, force: bool) -> None:
-    if out is not None:
-        check_file(out, force)
-    if plots is None:
-        return
-    require_plots()
-    folder = Path(plots)
-    if folder.is_dir():
-        for name in PLOTS:
-            check_file(str(folder / name), force)
-    elif folder.exists() or not os.access(folder.absolute().parent, os.W_OK | os.X_OK):
-        raise InvalidInputError(f"{plots} cannot be a directory for plots; choose another.")
-
-
-def _draw(rows: list[Row], folder: Path, data: str, names: list[str] | None) -> list[Path]:
+def _draw(rows: list[Row], files: list[Path], data: str, names: list[str] | None) -> list[Path]:
     from graphveil.report import plots
 
-    folder.mkdir(exist_ok=True)
-    drawn = [plots.privacy_utility(rows, folder / PLOTS[0], data)]
+    curve, bars = files
+    curve.parent.mkdir(exist_ok=True)
+    drawn = [plots.privacy_utility(rows, curve, data)]
     private = [row for row in rows if row.best]
     in_the_open = [row for row in rows if not row.private and row.mean is not None]
     if private and in_the_open:
         widest = max(private, key=lambda row: row.target_epsilon or 0.0)
         honest = max(in_the_open, key=lambda row: row.mean or 0.0)
-        drawn.append(plots.class_accuracy(widest, honest, folder / PLOTS[1], data, names))
+        drawn.append(plots.class_accuracy(widest, honest, bars, data, names))
     return drawn
 
 

@@ -10,7 +10,7 @@ import click
 from graphveil.cli import _options as option
 from graphveil.cli._output import Result, bar, check_picture
 from graphveil.cli._runs import make_source
-from graphveil.cli._settings import MethodCommand, is_private, make, parse_methods
+from graphveil.cli._settings import MethodCommand, make, parse_methods
 
 NOTE = (
     "The curves are read off the labels of test records: outside every certificate, and a release "
@@ -46,9 +46,9 @@ def curves(
         --methods graph-dpsgd:conv=gcn,graph-dpsgd:conv=gat,graph-dpsgd:conv=sage
     """
     check_picture(out, force)
-    chosen = parse_methods(methods)
+    chosen, budget = parse_methods(methods), {"epsilon": epsilon, "delta": delta}
     made = [
-        make(kind, own, seed=given["seed"], **_budget(is_private(kind), epsilon, delta))
+        make(kind, own, seed=given["seed"], **(budget if kind.private else {}))
         for _, kind, own in chosen
     ]
 
@@ -78,7 +78,3 @@ def curves(
     result.add("out", path, "note", "Written to {}.".format)
     result.add("note", NOTE, "note")
     result.show(as_json)
-
-
-def _budget(private: bool, epsilon: float | None, delta: float | None) -> dict[str, float | None]:
-    return {"epsilon": epsilon, "delta": delta} if private else {}

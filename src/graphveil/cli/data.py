@@ -203,34 +203,30 @@ def _count(
     source: str, root: str | None, classes: str | None, directed: bool | None
 ) -> dict[str, Any]:
     from graphveil.data import load
-    from graphveil.graph.checks import (
-        MASKS,
-        columns_of,
-        directed_of,
-        num_classes_of,
-        num_records,
-        public_of,
-        record_of,
-    )
+    from graphveil.graph import checks
 
     graph = load(source, root, classes=classes, directed=directed)
-    graphs = num_records(graph) if record_of(graph) == "graph" else None
-    names = columns_of(graph)
+    graphs = checks.num_records(graph) if checks.record_of(graph) == "graph" else None
+    names = checks.columns_of(graph)
     return {
         "path": str(Path(source)),
-        "record": record_of(graph),
+        "record": checks.record_of(graph),
         "num_graphs": graphs,
         "num_nodes": len(graph.x),
         "mean_nodes": _mean(len(graph.x), graphs),
         "num_features": graph.x.shape[1],
-        "num_classes": None if graph.y is None else num_classes_of(graph),
+        "num_classes": None if graph.y is None else checks.num_classes_of(graph),
         "class_names": getattr(graph, "class_names", None),
         "columns": None if names is None else list(names),
         "messages": graph.edge_index.shape[1],
-        "edges": _DIRECTION[directed_of(graph)],
+        "edges": _DIRECTION[checks.directed_of(graph)],
         "labelled": None if graph.y is None else int((graph.y >= 0).sum()),
-        "public": list(public_of(graph)),
-        **{name.removesuffix("_mask"): int(graph[name].sum()) for name in MASKS if name in graph},
+        "public": list(checks.public_of(graph)),
+        **{
+            name.removesuffix("_mask"): int(graph[name].sum())
+            for name in checks.MASKS
+            if name in graph
+        },
     }
 
 

@@ -10,7 +10,7 @@ import click
 
 from graphveil._errors import InvalidInputError
 from graphveil.cli import _options as option
-from graphveil.cli._output import Result, bar, check_file, require_plots, write_json
+from graphveil.cli._output import Result, bar, check_folder, write_json
 from graphveil.cli._runs import describe, has_same_tests, run_json
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ def explain(
     \b
     graphveil explain runs/eps5 --against runs/open --out explained
     """
-    picture, file = _check_out(out, force)
+    picture, file = check_folder(out, ("explanations.png", "explanations.json"), force)
 
     from graphveil import _validate
     from graphveil import explain as explaining
@@ -92,7 +92,8 @@ def explain(
         threshold=threshold,
         again=again,
     )
-    data, names = trained.trained_on(run), trained.class_names(run)
+    asked = trained.Run(run).record().asked
+    data, names = asked.source.data, asked.class_names
     explainer, sides = how["explainer"], (describe(private), describe(in_the_open))
     result = Result(f"IoU of the edges that matter in {len(numbers)} test graphs of {data}")
     epochs = explaining.ROUNDS[explainer] if how["epochs"] is None else how["epochs"]
@@ -103,15 +104,20 @@ def explain(
     result.add("mean", asdict(agreement.mean))
     result.add("mean_same_class", None if same_class is None else asdict(same_class))
     result.add("out", {"json": str(file), "picture": str(picture)})
+    differ = sum(not ious.same_class for ious in agreement.ious)
+    different = (
+        f"For {differ} of {len(numbers)} graphs the two predict different classes (open, private): "
+        "there the explanations answer different questions."
+    )
     result.table(_COLUMNS[: 7 if again is None else 8], _rows(agreement, names))
     result.note(
         f"Private: {sides[0]}. Open: {sides[1]}. An edge is kept if {explainer} gives it "
         f"{threshold:g} or more.",
-        *_warn_of_differences(agreement),
+        *([different] if differ else []),
         f"Written to {file} and {picture}.",
     )
     result.add("note", NOTE, "note")
-    _make_directory(out)
+    Path(out).mkdir(exist_ok=True)
     plots.explanations(
         agreement,
         picture,
@@ -131,30 +137,10 @@ def explain(
     result.show(as_json)
 
 
-def _check_out(out: str, force: bool) -> tuple[Path, Path]:
-    """The picture and the numbers, if they can be written; before anything is loaded."""
-    require_plots()
-    directory = Path(out)
-    files = directory / "explanations.png", directory / "explanations.json"
-    if directory.is_dir():
-        for file in files:
-            check_file(str(file), force)
-    else:
-        check_file(out, False)
-    return files
-
-
-def _make_directory(out: str) -> None:
-    try:
-        Path(out).mkdir(exist_ok=True)
-    except OSError as error:
-        raise InvalidInputError(f"{out} cannot be made: {error.strerror}.") from None
-
-
 def _read(run: str) -> Method:
     from graphveil import runs as trained
 
-    method = trained.read(run)
+    method = trained.Run(run).read()
     if method.record != "graph":
         raise InvalidInputError(
             f"A run must classify whole graphs to be explained. Got {run}, by {method.name}, "
@@ -167,7 +153,7 @@ def _testing(run: str, against: str, root: str | None) -> Any:
     """The graphs that both runs are tested on."""
     from graphveil import runs as trained
 
-    one, other = (trained.arranged(path, root).testing for path in (run, against))
+    one, other = (trained.Run(path).arrange(root).testing for path in (run, against))
     if not has_same_tests(one, other, "batch") or one.num_graphs != other.num_graphs:
         raise InvalidInputError(
             f"Both runs must be tested on the same graphs. Got others in {against} than in {run} "
@@ -204,7 +190,8 @@ def _rows(agreement: Agreement, names: list[str] | None) -> list[list[str]]:
         classes = dict.fromkeys((theirs.predicted, mine.predicted))
         labels = ", ".join(str(label) if names is None else names[label] for label in classes)
         rows.append([str(mine.graph), str(len(mine.edges)), *_cells(ious, labels)])
-    rows.append(["mean", "", *_cells(agreement.mean, f"{_count_alike(agreement)} of {len(rows)}")])
+    alike = sum(bool(ious.same_class) for ious in agreement.ious)
+    rows.append(["mean", "", *_cells(agreement.mean, f"{alike} of {len(rows)}")])
     if agreement.mean_same_class is not None and agreement.mean.same_class < 1:
         rows.append(["same class", "", *_cells(agreement.mean_same_class, "")])
     return rows
@@ -214,20 +201,6 @@ def _cells(ious: Ious, classes: str) -> list[str]:
     values = (ious.original_open, ious.original_private, ious.private_open, ious.by_chance)
     again = [] if ious.again is None else [f"{ious.again:.3f}"]
     return [*(f"{value:.3f}" for value in values), classes, *again]
-
-
-def _count_alike(agreement: Agreement) -> int:
-    return sum(bool(ious.same_class) for ious in agreement.ious)
-
-
-def _warn_of_differences(agreement: Agreement) -> list[str]:
-    differ = len(agreement.ious) - _count_alike(agreement)
-    if not differ:
-        return []
-    return [
-        f"For {differ} of {len(agreement.ious)} graphs the two predict different classes (open, "
-        "private): there the explanations answer different questions."
-    ]
 
 
 def _graph_json(agreement: Agreement, place: int) -> dict[str, Any]:

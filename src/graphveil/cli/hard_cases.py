@@ -10,7 +10,6 @@ from graphveil._errors import InvalidInputError
 from graphveil.cli import _options as option
 from graphveil.cli._output import Result, check_picture, plural, track
 from graphveil.cli._runs import check_distinct, describe, has_same_tests, run_json
-from graphveil.cli._settings import is_private
 
 if TYPE_CHECKING:
     from graphveil.bench import HardCases
@@ -54,23 +53,24 @@ def hard_cases(
     graphveil hard-cases runs/eps1 --against runs/open --out hard.png
     graphveil hard-cases runs/a runs/b --against runs/c --against runs/d --often 1
     """
-    if out is not None:
-        check_picture(out, force)
+    check_picture(out, force)
 
     from graphveil import _validate, bench
     from graphveil import runs as trained
+    from graphveil.methods.task import OUTSIDE
 
     _validate.number("often", often, "(0, 1]")
     both_sides = [*runs, *against]
     check_distinct(both_sides)
-    methods = {run: trained.read(run) for run in both_sides}
+    methods = {run: trained.Run(run).read() for run in both_sides}
     for run, method in methods.items():
-        if is_private(type(method)) != (run in runs):
+        if method.private != (run in runs):
             rule = "before --against must be private" if run in runs else "--against must be open"
             raise InvalidInputError(f"A run {rule}. Got {run}, by {method.name}, instead.")
     wrong, labels = _wrong(methods, root)
     cases = bench.hard_cases(wrong[: len(runs)], wrong[len(runs) :], often=often, classes=labels)
-    data, names = trained.trained_on(runs[0]), trained.class_names(runs[0])
+    asked = trained.Run(runs[0]).record().asked
+    data, names = asked.source.data, asked.class_names
     private, in_the_open = (
         " and ".join(dict.fromkeys(describe(methods[run]) for run in side))
         for side in (runs, against)
@@ -101,7 +101,7 @@ def hard_cases(
     sides += f" Open: {in_the_open}, {plural(len(against), 'run')}."
     result.note(sides + _rule(cases), *_sentences(cases))
     result.add("out", out, "note", "Written to {}.".format)
-    result.add("note", trained.OUTSIDE, "note", "The counts were {}.".format)
+    result.add("note", OUTSIDE, "note", "The counts were {}.".format)
     result.show(as_json)
 
 
@@ -111,7 +111,7 @@ def _wrong(methods: dict[str, Method], root: str | None) -> tuple[list[Any], Any
 
     wrong: list[Any] = []
     for run in track("predicting", methods):
-        arranged = trained.arranged(run, root)
+        arranged = trained.Run(run).arrange(root)
         testing = arranged.testing
         if not wrong:
             first, shared = run, testing

@@ -58,15 +58,8 @@ def open_(
 
     book = Ledger(path).open(name, epsilon, delta, unit, who)
     account = book.account(name)
-    result = Result(
-        f"Account {name!r} of {path}",
-        ledger=path,
-        account=name,
-        epsilon=account.epsilon,
-        delta=account.delta,
-        unit=account.unit,
-        who=account.who,
-    )
+    result = Result(f"Account {name!r} of {path}", ledger=path, account=name)
+    result.update({key: getattr(account, key) for key in ("epsilon", "delta", "unit", "who")})
     result.row("budget", f"epsilon {account.epsilon:g} at delta {account.delta:g}, for life")
     result.row("unit", account.unit or "that of the first run")
     result.row("who", _who(account))

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from graphveil.methods import Facts, Method, Plan
     from graphveil.privacy.guarantee import Certificate
 
-_SIZES = ("nodes", "features", "classes")
+_SIZES = {"nodes": "num_records", "features": "num_features", "classes": "num_classes"}
 
 
 @click.command(cls=MethodCommand)
@@ -56,8 +56,7 @@ def plan(
     graphveil plan dp-gnn --nodes 50000 --features 64 --classes 5 --epsilon 4 --set sender_cap=3
     graphveil plan dp-gnn --data pubmed --epsilon 8 --html plan.html
     """
-    if html is not None:
-        check_page(html, force)
+    check_page(html, force)
     sizes = {key: given.pop(key) for key in (*_SIZES, "train", "directed")}
     asked = merge(config, {"method": method, **given}, sets)
     made = make_asked(method_named(asked.get("method")), asked)
@@ -84,14 +83,11 @@ def _result(planned: Plan, certificate: Certificate) -> Result:
     elif planned.details:
         _add_steps(result, planned)
     facts = planned.facts
-    result.add(
-        "facts",
-        vars(facts),
+    result.update({"facts": vars(facts)})
+    result.row(
         "planned for",
-        lambda _: (
-            f"{facts.num_nodes:,} {facts.record}s, {facts.num_train:,} to train on, "
-            f"{facts.num_features:,} features, {facts.num_classes} classes"
-        ),
+        f"{facts.num_nodes:,} {facts.record}s, {facts.num_train:,} to train on, "
+        f"{facts.num_features:,} features, {facts.num_classes} classes",
     )
     return result
 
@@ -156,37 +152,31 @@ def _draw(details: Mapping[str, Any]) -> str:
 
 def _facts(data: str | None, sizes: dict[str, Any], record: str) -> Facts:
     """What is public of the data: from the catalog, where the sizes are not stated."""
-    from graphveil.data.catalog import CATALOG
+    from graphveil.data.catalog import CATALOG, sizes_of
+    from graphveil.graph.shares import part_ends
     from graphveil.methods import Facts
 
-    entry = None if data is None else CATALOG.get(data.partition(":")[0])
-    stated = all(sizes[key] is not None for key in _SIZES)
-    if entry is not None:
-        known = {
-            "nodes": entry.num_nodes if entry.record == "node" else entry.num_graphs,
-            "features": entry.num_features,
-            "classes": entry.num_classes or None,
-            "directed": entry.directed and entry.record == "node",
-        }
-        sizes = known | {key: value for key, value in sizes.items() if value is not None}
-        record = entry.record
-    elif data is not None and not stated:
+    known = None if data is None else sizes_of(data)
+    if known is not None:
+        listed = {option: getattr(known, name) for option, name in _SIZES.items()}
+        listed["directed"], record = known.directed, known.record
+        sizes = listed | {key: value for key, value in sizes.items() if value is not None}
+    missing = ", ".join(f"--{key}" for key in _SIZES if sizes[key] is None)
+    if missing and data is None:
+        raise click.UsageError(f"Give {missing}, or '--data' with a name.")
+    if missing and known is not None:
+        raise click.UsageError(f"The sizes of {data!r} vary; give {missing}.")
+    if missing:
         raise InvalidInputError(
             f"A plan touches no data, so '--data' must be one of {', '.join(CATALOG)}. Got "
             f"{data!r} instead; for other data give --{record}s, --features and --classes."
         )
-    missing = ", ".join(f"--{key}" for key in _SIZES if sizes[key] is None)
-    if missing and data is not None:
-        raise click.UsageError(f"The sizes of {data!r} vary; give {missing}.")
-    if missing:
-        raise click.UsageError(f"Give {missing}, or '--data' with a name.")
-    train = sizes.get("train")
-    count = _validate.integer("num_nodes", sizes["nodes"], "[1, 1e12]")
+    count, train = _validate.integer("num_nodes", sizes["nodes"], "[1, 1e12]"), sizes.get("train")
     return Facts(
         num_nodes=count,
         num_features=sizes["features"],
         num_classes=sizes["classes"],
-        num_train=max(1, round(0.75 * count)) if train is None else train,
+        num_train=max(1, part_ends(count)[0]) if train is None else train,
         directed=sizes["directed"],
         record=record,
     )

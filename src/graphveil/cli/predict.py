@@ -56,15 +56,14 @@ def predict(
     """
     from graphveil import runs
 
-    if out is not None:
-        check_file(out, force)
+    check_file(out, force)
     if mode == "noisy" and epsilon is None:
         raise click.UsageError("The mode 'noisy' spends a budget of its own: give --epsilon.")
     _check_graph(data, run, mode)
     charged: dict[str, str] = {}
-    method, probabilities = runs.predict(
-        run,
-        lambda: runs.load_for(run, data, root),
+    trained = runs.Run(run)
+    method, probabilities = trained.predict(
+        lambda: trained.load(data, root),
         mode=mode,
         epsilon=epsilon,
         on_charge=charged.update,
@@ -72,7 +71,8 @@ def predict(
         **where,
     )
     mode = mode or method.modes[0]
-    columns, table = _table(probabilities, runs.class_names(run), _ids(data, method.record))
+    names = trained.record().asked.class_names
+    columns, table = _table(probabilities, names, _ids(data, method.record))
     of, promise, private = _of_file(method, mode)
     result = Result(f"Predictions of {method.name}, {mode}", run=run, data=data, mode=mode)
     result.add(f"{method.record}s", len(table), f"{method.record}s", "{:,}".format)
@@ -100,27 +100,23 @@ def _check_graph(data: str, run: str, mode: str | None) -> None:
     """Refuse a mode that the graph is wrong for, where the name alone tells."""
     from graphveil import runs
 
-    if mode == "disjoint":
-        runs.state_of_run(run)
-        _check_another_graph(data, runs.trained_on(run))
-    elif mode is None and runs.state_of_run(run) == "finished" and runs.has_cache(run):
-        trained_on = runs.trained_on(run)
-        if not is_same_place(data, trained_on):
-            raise InvalidInputError(
-                f"The run {run} has noisy sums for the nodes of {trained_on!r}, in their order. "
-                f"Got {data!r} instead; for another graph name a --mode: noisy, visible or "
-                "disjoint (cached says that it is the same one under another name)."
-            )
-
-
-def _check_another_graph(data: str, trained_on: str) -> None:
-    if is_cataloged(data):
-        if data == trained_on:
-            raise InvalidInputError(
-                "The mode 'disjoint' must have another graph than the one trained on. Got "
-                f"{data!r} again; use the mode 'visible' or 'noisy'."
-            )
-    elif is_same_place(data, trained_on):
+    trained = runs.Run(run)
+    cached = mode is None and trained.has(runs.CACHE)
+    if trained.state_of_run != "finished" or not (cached or mode == "disjoint"):
+        return
+    trained_on = trained.record().asked.source.data
+    if cached and not is_same_place(data, trained_on):
+        raise InvalidInputError(
+            f"The run {run} has noisy sums for the nodes of {trained_on!r}, in their order. Got "
+            f"{data!r} instead; for another graph name a --mode: noisy, visible or disjoint "
+            "(cached says that it is the same one under another name)."
+        )
+    if not cached and is_cataloged(data) and data == trained_on:
+        raise InvalidInputError(
+            "The mode 'disjoint' must have another graph than the one trained on. Got "
+            f"{data!r} again; use the mode 'visible' or 'noisy'."
+        )
+    if not cached and not is_cataloged(data) and is_same_place(data, trained_on):
         say(
             f"the run was trained on {data}, too: 'disjoint' is true only if another graph is "
             "there now; otherwise use the mode 'visible' or 'noisy'."
@@ -129,10 +125,7 @@ def _check_another_graph(data: str, trained_on: str) -> None:
 
 def _seen_by(method: Method, mode: str) -> str:
     """Who may see a prediction."""
-    from graphveil.methods.private import INFERENCE
-
-    promised = method.plan_.inference
-    return promised[0] if mode == method.modes[0] and promised else INFERENCE[mode]
+    return method.inferences[method.modes.index(mode)].says(method, method.plan_.unit)
 
 
 def _of_file(method: Method, mode: str) -> tuple[str, str, bool]:

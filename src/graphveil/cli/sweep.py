@@ -8,24 +8,16 @@ import click
 
 from graphveil._inputs import toml_value
 from graphveil.cli import _options as option
+from graphveil.cli import _runs, _settings
 from graphveil.cli._notices import notices
 from graphveil.cli._output import Result, bar, check_file, check_picture, plural, write_json
 from graphveil.cli._rows import check_ran, cost_cells, percent, plan_first, seconds_of
-from graphveil.cli._runs import make_source
-from graphveil.cli._settings import (
-    MethodCommand,
-    check_setting,
-    check_settings,
-    make,
-    method_named,
-    parse,
-)
 
 if TYPE_CHECKING:
     from graphveil.bench import Row
 
 
-@click.command(cls=MethodCommand)
+@click.command(cls=_settings.MethodCommand)
 @click.argument("method")
 @option.data
 @click.option("--vary", required=True, metavar="KEY=V1,V2,...", help="A setting and its values.")
@@ -58,23 +50,24 @@ def sweep(
     graphveil sweep dp-gnn --data social --epsilon 8 --vary sender_cap=1,3,7
     graphveil sweep dp-gnn --data social --epsilon 8 --vary sample_rate=0.1,0.3,0.5
     """
-    kind = method_named(method)
+    kind = _settings.method_named(method)
     key, equals, listed = (part.strip() for part in vary.partition("="))
     words = [toml_value(text) for text in listed.split(",") if text.strip()]
     if not equals or not words:
         raise click.UsageError(f"Write '--vary' as KEY=V1,V2, e.g. sender_cap=1,3. Got {vary!r}.")
-    if out is not None:
-        check_file(out, force)
-    if plot is not None:
-        check_picture(plot, force)
+    check_file(out, force)
+    check_picture(plot, force)
 
     from graphveil import bench
 
-    settings = check_settings(kind, parse(sets))
-    values = [check_setting(kind, key, word) for word in words]
-    source, budget = make_source(given), {"epsilon": epsilon, "delta": delta}
+    settings = _settings.check_settings(kind, _settings.parse(sets))
+    values = [_settings.check_setting(kind, key, word) for word in words]
+    source, budget = _runs.make_source(given), {"epsilon": epsilon, "delta": delta}
     plan_first(
-        [make(kind, {**settings, key: value}, seed=source.seed, **budget) for value in values],
+        [
+            _settings.make(kind, {**settings, key: value}, seed=source.seed, **budget)
+            for value in values
+        ],
         source,
     )
     rows = bench.sweep(

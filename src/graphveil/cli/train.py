@@ -8,20 +8,12 @@ from typing import Any
 import click
 
 from graphveil.cli import _options as option
+from graphveil.cli import _runs, _settings
 from graphveil.cli._notices import notices
 from graphveil.cli._output import Result, bar, say
-from graphveil.cli._runs import (
-    add_accuracy,
-    add_cost,
-    add_ledger,
-    add_out,
-    check_account,
-    make_source,
-)
-from graphveil.cli._settings import MethodCommand, make_asked, merge, method_named, require
 
 
-@click.command(cls=MethodCommand)
+@click.command(cls=_settings.MethodCommand)
 @click.argument("method", required=False)
 @click.option("--epsilon", type=float, help="What may be spent.")
 @option.delta
@@ -50,7 +42,7 @@ def train(
     graphveil train dp-gnn --data social --epsilon 8 --out runs/social
     graphveil train --config run.toml --seed 1 --out runs/second
     """
-    asked = merge(config, {"method": method, **given}, sets)
+    asked = _settings.merge(config, {"method": method, **given}, sets)
     if sys.stderr.isatty() and not as_json and {"method", "data"} <= asked.keys():
         say(f"training {asked['method']} on {asked['data']}")  # loading torch takes seconds
     _train(asked, resume, force).show(as_json)
@@ -58,24 +50,20 @@ def train(
 
 @notices()
 def _train(asked: dict[str, Any], resume: bool, force: bool) -> Result:
-    kind = method_named(asked.get("method"))
-    require(asked, "data", "out")
-    method = make_asked(kind, asked)
+    kind = _settings.method_named(asked.get("method"))
+    _settings.require(asked, "data", "out")
+    method = _settings.make_asked(kind, asked)
 
     from graphveil import runs
-    from graphveil.data.classes import UNNAMED
+    from graphveil.graph.public_lines import class_source
 
-    source = make_source(asked)
-    runs.check(asked["out"], resume=resume, force=force)
+    source = _runs.make_source(asked)
+    run = runs.Run(asked["out"])
+    run.check(resume=resume, force=force)
     if not resume:
-        check_account(asked)
-    expected = source.expected()
-    if expected is not None and asked.get("ledger") is None:
-        method.plan(expected)  # a bad setting is refused before any data is touched
-    metrics = runs.train(
+        _runs.check_account(asked)
+    metrics = run.train(
         method,
-        None,
-        asked["out"],
         source,
         resume=resume,
         force=force,
@@ -89,24 +77,21 @@ def _train(asked: dict[str, Any], resume: bool, force: bool) -> Result:
     result = Result(
         f"{kind.name} on {source.data}", method=kind.name, data=source.data, seed=source.seed
     )
-    add_accuracy(result, metrics)
+    _runs.add_accuracy(result, metrics)
     # What is worth a line beside the accuracy: of two classes the ranking, of more the mean.
     ranked = metrics["test_sensitivity"] is not None
-    result.add("test_macro_f1", metrics["test_macro_f1"], None if ranked else "macro F1", _score)
+    label = None if ranked else "macro F1"
+    result.add("test_macro_f1", metrics["test_macro_f1"], label, "{:.3f}".format)
     if ranked and metrics["test_roc_auc"] is not None:
-        result.row("ROC AUC", _score(metrics["test_roc_auc"]))
-    add_cost(result, certificate)
-    add_ledger(result, runs.charged_to(asked["out"]))
+        result.row("ROC AUC", f"{metrics['test_roc_auc']:.3f}")
+    _runs.add_cost(result, certificate)
+    _runs.add_ledger(result, run.charged_to())
     result.add("seconds", metrics["seconds"], "seconds", "{:.1f}".format)
-    add_out(result, asked["out"])
-    if UNNAMED in certificate.public:
+    _runs.add_out(result, asked["out"])
+    if class_source(certificate.public) == "names":
         result.row("classes", "class numbers only; to publish names: --classes a,b,c")
     if metrics["test_accuracy"] is not None:
         result.row("note", f"The accuracy was {metrics['note']}.")
     if asked.get("private_losses"):
         result.row("for you only", f"{runs.LOSSES}: no certificate covers it; do not share it")
     return result
-
-
-def _score(value: float) -> str:
-    return f"{value:.3f}"

@@ -7,7 +7,6 @@ import click
 from graphveil.cli import _options as option
 from graphveil.cli._output import Result, check_picture, figure, track
 from graphveil.cli._runs import run_json
-from graphveil.cli._settings import is_private
 
 
 @click.command()
@@ -34,17 +33,18 @@ def tsne(
 
     from graphveil import _validate
     from graphveil import runs as trained
+    from graphveil.methods.task import OUTSIDE
     from graphveil.report import plots
 
     _validate.integer("nodes", nodes, "[10, 1e6]")
     result, panels, described = Result("t-SNE"), [], []
     for run in track("arranging nodes", runs):
-        method, arranged = trained.read(run), trained.arranged(run, root)
+        method, arranged = trained.Run(run).read(), trained.Run(run).arrange(root)
         testing = arranged.testing
         tested = (testing.test_mask & (testing.y >= 0)).nonzero().flatten()
         chances = method.predict_proba(testing, mode=arranged.mode)[tested]
         name = f"{method.name}, not private"
-        if is_private(type(method)):
+        if method.private:
             name = f"{method.name}, epsilon {figure(method.certificate_.guarantee.epsilon)}"
         panels.append((name, chances.clamp_min(1e-12).log(), testing.y[tested]))
         described.append(run_json(run, method))
@@ -52,5 +52,5 @@ def tsne(
     plots.neighbourhoods(panels, out, most=nodes)
     result.update({"runs": described})
     result.add("out", out, "written to")
-    result.add("note", trained.OUTSIDE, "note")
+    result.add("note", OUTSIDE, "note")
     result.show(as_json)

@@ -10,26 +10,9 @@ import click
 from graphveil._errors import InvalidInputError
 from graphveil._schema import NUMBER, Schema
 from graphveil.cli import _options as option
+from graphveil.cli import _runs, _settings
 from graphveil.cli._notices import notices
 from graphveil.cli._output import Result, bar, figure, say
-from graphveil.cli._runs import (
-    add_accuracy,
-    add_ledger,
-    add_out,
-    check_account,
-    is_cataloged,
-    is_same_place,
-    make_source,
-    price,
-)
-from graphveil.cli._settings import (
-    MethodCommand,
-    check_setting,
-    check_settings,
-    merge,
-    method_named,
-    require,
-)
 
 if TYPE_CHECKING:
     from graphveil.methods import Method
@@ -38,13 +21,9 @@ if TYPE_CHECKING:
 
 _CONFIG: Schema = {
     "vary": dict,
-    "trials": NUMBER,
-    "public_validation": bool,
-    "public_data": str,
-    "fixed": bool,
-    "sampler": str,
-    "law": str,
-    "score_share": NUMBER,
+    **dict.fromkeys(("trials", "score_share"), NUMBER),
+    **dict.fromkeys(("public_validation", "fixed"), bool),
+    **dict.fromkeys(("public_data", "sampler", "law"), str),
 }
 _SCORED = {
     "private": "on private validation records, through noise of {noise:.2%}; charged with the "
@@ -54,7 +33,7 @@ _SCORED = {
 }
 
 
-@click.command(cls=MethodCommand)
+@click.command(cls=_settings.MethodCommand)
 @click.argument("method", required=False)
 @click.option("--epsilon", type=float, help="What the whole may spend, all trials included.")
 @option.delta
@@ -107,17 +86,17 @@ def tune(
     graphveil tune dp-mlp --data pubmed --epsilon 2 --trials 20 --public-data social \\
         --vary learning_rate=0.002..0.2 --out runs/tuned
     """
-    asked = merge(config, {"method": method, **given}, sets, _CONFIG)
+    asked = _settings.merge(config, {"method": method, **given}, sets, _CONFIG)
     tuning = _tuning(asked, vary)
-    require(asked, "data", "out")
+    _settings.require(asked, "data", "out")
 
     from graphveil import runs
-    from graphveil.tuning import needed
+    from graphveil.tuning import require_optuna
 
-    needed(tuning.sampler)
-    runs.check_tuning(asked["out"], force=force)
-    source = make_source({**asked, "seed": tuning.seed})
-    check_account(asked)
+    require_optuna(tuning.sampler)
+    runs.check_search(runs.Run(asked["out"]), force=force)
+    source = _runs.make_source({**asked, "seed": tuning.seed})
+    _runs.check_account(asked)
     where = {key: asked.get(key) for key in ("ledger", "account")} | {"force": force}
     search = _search_public if tuning.scores == "public-data" else _search_charged
     tuned, metrics, winner, trial_epsilon = search(tuning, source, asked["out"], where)
@@ -134,16 +113,12 @@ def tune(
         void_because=list(certificate.void_because),
     )
     result.add("chosen", winner.candidate, "chosen", _settings_text)
-    add_accuracy(result, metrics)
+    _runs.add_accuracy(result, metrics)
     guarantee = certificate.guarantee
-    result.add("epsilon", guarantee.epsilon, "epsilon", lambda _: price(guarantee))
-    add_ledger(result, runs.charged_to(asked["out"]))
-    result.add(
-        "trial_epsilon",
-        trial_epsilon,
-        "each trial",
-        lambda value: f"trained at epsilon {figure(value)}",
-    )
+    result.add("epsilon", guarantee.epsilon, "epsilon", lambda _: _runs.price(guarantee))
+    _runs.add_ledger(result, runs.Run(asked["out"]).charged_to())
+    result.update({"trial_epsilon": trial_epsilon})
+    result.row("each trial", f"trained at epsilon {figure(trial_epsilon)}")
     # Noise as large as what settings differ by chooses at random.
     scored = _SCORED[tuning.scores]
     result.add(
@@ -152,7 +127,7 @@ def tune(
         "scored",
         lambda noise: scored.format(public_data=tuning.public_data, noise=noise),
     )
-    add_out(result, asked["out"])
+    _runs.add_out(result, asked["out"])
     result.row("note", f"The accuracy was {metrics['note']}.")
     result.show(as_json)
 
@@ -166,8 +141,8 @@ def _settings_text(settings: dict[str, Any]) -> str:
 
 def _tuning(asked: dict[str, Any], vary: tuple[str, ...]) -> Tuning:
     """What was asked for, checked as far as it can be without data."""
-    kind = method_named(asked.get("method"))
-    require(asked, "epsilon", "trials")
+    kind = _settings.method_named(asked.get("method"))
+    _settings.require(asked, "epsilon", "trials")
     from graphveil.tuning import Tuning, values_of
 
     tried = dict(asked.get("vary", {}))
@@ -191,19 +166,19 @@ def _tuning(asked: dict[str, Any], vary: tuple[str, ...]) -> Tuning:
         vary=varied,
         trials=asked["trials"],
         epsilon=asked["epsilon"],
-        settings=check_settings(kind, asked["settings"]),
+        settings=_settings.check_settings(kind, asked["settings"]),
         scores=scores,
         **{key: asked[key] for key in optional if asked.get(key) is not None},
     )
     for key, values in varied.items():
         for value in values.looked_at:
-            check_setting(kind, key, value)
+            _settings.check_setting(kind, key, value)
     return tuning
 
 
 def _check_another(public: str, private: str | None) -> None:
     """Refuse to declare public what is to be protected, where the name alone tells."""
-    if private is not None and is_same_place(public, private):
+    if private is not None and _runs.is_same_place(public, private):
         raise InvalidInputError(
             f"'--public-data' must be another data set than '--data'. Got {public!r} twice; what "
             "is public needs no epsilon."
@@ -230,7 +205,8 @@ def _search_charged(tuning: Tuning, source: Source, out: str, where: dict[str, A
         scored = {"validation_accuracy": winners[0].score, "validation_noise": winners[0].noise}
         return winners[0].method, scored
 
-    method, metrics = runs.tune(find, priced, out, source, tuning.described(), notify=say, **where)
+    run, described = runs.Run(out), tuning.describe()
+    method, metrics = runs.search_into(run, find, priced, source, described, notify=say, **where)
     return method, metrics, winners[0], float(method.get_params()["epsilon"])
 
 
@@ -242,8 +218,8 @@ def _search_public(tuning: Tuning, source: Source, out: str, where: dict[str, An
     assert tuning.public_data is not None
     expected = source.expected()
     if expected is not None:
-        tuning.made(tuning.first).plan(expected)
-    stated = (None, None) if is_cataloged(tuning.public_data) else ("public", source.directed)
+        tuning.make(tuning.first).plan(expected)
+    stated = (None, None) if _runs.is_cataloged(tuning.public_data) else ("public", source.directed)
     apart = replace(
         source, data=tuning.public_data, split=None, classes=stated[0], directed=stated[1]
     )
@@ -253,9 +229,9 @@ def _search_public(tuning: Tuning, source: Source, out: str, where: dict[str, An
         reason = str(error).replace("The 'data' parameter", "it")
         raise InvalidInputError(f"'--public-data': {reason}") from error
     winner = search_openly(tuning, public.training, track=bar(f"tuning {tuning.method}"))
-    method = tuning.made(winner.candidate)
+    method = tuning.make(winner.candidate)
     progress = bar(f"training {tuning.method}")
-    metrics = runs.train(
-        method, None, out, source, progress=progress, tuning=tuning.described(), notify=say, **where
+    metrics = runs.Run(out).train(
+        method, source, progress=progress, tuning=tuning.describe(), notify=say, **where
     )
     return method, metrics, winner, tuning.epsilon

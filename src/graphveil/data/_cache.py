@@ -110,12 +110,25 @@ def _workplace() -> Iterator[Path]:
         yield inner
 
 
-def refuse_files(name: str, place: Path, error: Exception) -> NoReturn:
-    """Say in one line why the files of the data set ``name`` cannot be read."""
+@contextlib.contextmanager
+def reading(name: str, place: Path, *, passing: tuple[type[Exception], ...] = ()) -> Iterator[None]:
+    """Say in one line why the files of a data set cannot be read, unless ``passing`` errors do."""
+    try:
+        yield
+    except passing:
+        raise
+    except Exception as error:  # pickle, zip, gzip, parser, key, index and value errors
+        raise InvalidInputError(
+            f"The files of {name!r} in {place} cannot be read ({reason(error)}); they may be cut "
+            "short or of another version: get them again."
+        ) from None
+
+
+def refuse_variant(data_set: str, rule: str, name: str, way_out: str = "") -> NoReturn:
+    """Refuse a ``name`` with what may not follow that of its ``data_set``."""
     raise InvalidInputError(
-        f"The files of {name!r} in {place} cannot be read ({reason(error)}); they may be cut "
-        "short or of another version: get them again."
-    ) from None
+        f"The data set {data_set!r} may be followed by {rule}. Got {name!r} instead{way_out}."
+    )
 
 
 def _refuse_absent(name: str, root: Path, file: str, error: Exception) -> NoReturn:

@@ -26,6 +26,7 @@ from graphveil import _validate
 from graphveil._errors import InvalidInputError
 from graphveil._inputs import TABLE, Unpacked, at_home, check_unpacked
 
+Names = tuple[str, ...]  # of columns
 TEXT = ("id", "label", "split", "source", "target")  # read as written: "01" is not "1"
 _NAMELESS = re.compile(r"__index_level_\d+__$")  # pandas' own numbers of rows
 _LARGEST = float(np.finfo(np.float32).max)
@@ -57,11 +58,11 @@ def table_path(folder: Path, stem: str) -> Path:
 
 def read_table(
     path: Path,
-    required: tuple[str, ...],
+    required: Names,
     *,
-    text: tuple[str, ...] | None = TEXT,
-    only: tuple[str, ...] | None = None,
-    filled: tuple[str, ...] | None = None,
+    text: Names | None = TEXT,
+    only: Names | None = None,
+    filled: Names | None = None,
 ) -> pd.DataFrame:
     """The table at ``path``: ``.csv``, ``.csv.gz`` or ``.parquet``.
 
@@ -69,28 +70,18 @@ def read_table(
     empty cell. ``text`` columns are read as written; None takes a csv, all columns as written. Of a
     csv, ``only`` these columns are kept.
     """
-    try:
+    with reading_file(path):
         if text is not None and path.suffix == ".parquet":
             table = _read_parquet(path, required, text)
         else:
             table = _read_csv(path, required, text, only)
-    except InvalidInputError:
-        raise
-    except ImportError:
-        raise InvalidInputError(
-            f"Reading {path} needs pyarrow; pip install 'graphveil[data]', or save it as csv."
-        ) from None
-    except Exception as error:  # the readers raise a dozen kinds
-        refuse_file(path, error)
     for name in required if filled is None else filled:
-        if name in table and (missing := table[name].isna()).any():
-            refuse_cell(path, table[name], missing, "filled in", "every row needs one")
+        if name in table:
+            check_cells(path, table[name], table[name].isna(), "filled in", "every row needs one")
     return table
 
 
-def read_texts(
-    path: str | Path, required: tuple[str, ...], filled: tuple[str, ...] = ()
-) -> pd.DataFrame:
+def read_texts(path: str | Path, required: Names, filled: Names = ()) -> pd.DataFrame:
     """A csv, perhaps ``.gz``, with every cell as text, and none empty in ``filled`` columns."""
     path = at_home(path)
     if not path.is_file():
@@ -116,12 +107,7 @@ def open_table(path: Path) -> io.BufferedReader:
     return io.BufferedReader(Unpacked(path, TABLE, "unpack it, and name the table"))
 
 
-def _read_csv(
-    path: Path,
-    required: tuple[str, ...],
-    text: tuple[str, ...] | None,
-    only: tuple[str, ...] | None,
-) -> pd.DataFrame:
+def _read_csv(path: Path, required: Names, text: Names | None, only: Names | None) -> pd.DataFrame:
     with open_table(path) as file:
         columns = _header(path, file)
     _check_columns(path, columns, required)
@@ -151,7 +137,7 @@ def _header(path: Path, file: io.BufferedReader) -> list[str]:
         return next(csv.reader(lines), [])
 
 
-def _check_columns(path: Path, columns: list[str], required: tuple[str, ...]) -> None:
+def _check_columns(path: Path, columns: list[str], required: Names) -> None:
     missing = [name for name in required if name not in columns]
     if missing:
         for mark, marks in ((";", "semicolons"), ("\t", "tabs"), ("|", "bars")):
@@ -165,16 +151,19 @@ def _check_columns(path: Path, columns: list[str], required: tuple[str, ...]) ->
             f"{path} must have the column(s) {', '.join(map(repr, missing))}. Got {got} instead; "
             "name them in the first line."
         )
-    twice = sorted({name for name in columns if columns.count(name) > 1})
-    if twice:
+    if twice := sorted({name for name in columns if columns.count(name) > 1}):
         raise InvalidInputError(f"{path} has the column {twice[0]!r} more than once; rename one.")
 
 
-def _read_parquet(path: Path, required: tuple[str, ...], text: tuple[str, ...]) -> pd.DataFrame:
+def _read_parquet(path: Path, required: Names, text: Names) -> pd.DataFrame:
     """All columns, an index of pandas that has a name among them."""
-    import pyarrow as pa
-    import pyarrow.parquet
-
+    try:
+        import pyarrow as pa
+        import pyarrow.parquet
+    except ImportError:
+        raise InvalidInputError(
+            f"Reading {path} needs pyarrow; pip install 'graphveil[data]', or save it as csv."
+        ) from None
     fixed = pa.types.is_primitive  # all values of such a type take the same room
     way_out = "write it without compression and dictionaries, or as csv"
     with pyarrow.parquet.ParquetFile(path) as file:
@@ -225,8 +214,7 @@ def unique_index(
 ) -> pd.Index:
     """The ``ids``, or what stands for them in ``keys``, to look others up in; refused if twice."""
     index = pd.Index(ids if keys is None else keys)
-    if (twice := pd.Series(index.duplicated())).any():
-        refuse_cell(path, ids, twice, rule, way_out)
+    check_cells(path, ids, pd.Series(index.duplicated()), rule, way_out)
     return index
 
 
@@ -241,9 +229,14 @@ def places(
 ) -> NDArray[np.int64]:
     """Where in ``index`` each cell of ``column``, or what stands for it in ``keys``, is."""
     positions = index.get_indexer(pd.Index(column if keys is None else keys))
-    if (absent := pd.Series(positions < 0)).any():
-        refuse_cell(path, column, absent, rule, way_out)
+    check_cells(path, column, pd.Series(positions < 0), rule, way_out)
     return positions.astype(np.int64)
+
+
+def ids_of(folder: str | Path, stem: str) -> list[str]:
+    """The ids in the table ``stem`` at ``folder``, as written there, in their order."""
+    table = read_table(table_path(at_home(folder), stem), ("id",))
+    return [str(name) for name in table["id"]]
 
 
 def edge_ends(
@@ -286,10 +279,10 @@ def numbers(path: Path, table: pd.DataFrame, columns: list[str]) -> NDArray[np.f
             wrong = ~np.isfinite(column.astype("float64"))
         if wrong.any():
             first = column[wrong.to_numpy(bool)].iloc[0]
-            refuse_cell(path, column, wrong, "a finite number", _way_to_number(first))
+            check_cells(path, column, wrong, "a finite number", _way_to_number(first))
         values = floats(column)
-        if (wrong := values.abs() > _LARGEST).any():
-            refuse_cell(path, column, wrong, "finite as float32", "numbers go up to 3.4e38")
+        large = values.abs() > _LARGEST
+        check_cells(path, column, large, "finite as float32", "numbers go up to 3.4e38")
         if not pd.api.types.is_numeric_dtype(column):
             table[name] = values
     return np.array(table[columns].to_numpy(np.float32), order="C")
@@ -306,10 +299,10 @@ def _way_to_number(cell: Any) -> str:
     return _FREE_WORDS
 
 
-def refuse_cell(
-    path: Path, column: pd.Series, wrong: pd.Series, rule: str, way_out: str
-) -> NoReturn:
-    """Name the first ``wrong`` cell of a ``column``."""
+def check_cells(path: Path, column: pd.Series, wrong: pd.Series, rule: str, way_out: str) -> None:
+    """Refuse a ``column`` with a ``wrong`` cell, and name the first."""
+    if not wrong.any():
+        return
     row = int(np.argmax(wrong.to_numpy(bool)))
     value = column.iloc[row]
     value = getattr(value, "item", lambda: value)()
@@ -318,6 +311,17 @@ def refuse_cell(
         f"{path}: column {column.name!r} must be {rule}. Got {got} in row {row + 1} instead; "
         f"{way_out}."
     )
+
+
+@contextlib.contextmanager
+def reading_file(path: Path) -> Iterator[None]:
+    """Say in one line why the file at ``path`` cannot be read; what is said already stays."""
+    try:
+        yield
+    except InvalidInputError:
+        raise
+    except Exception as error:  # zip, gzip, pickle, header and parser errors: a dozen kinds
+        refuse_file(path, error)
 
 
 def refuse_file(path: Path, error: Exception) -> NoReturn:

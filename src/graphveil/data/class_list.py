@@ -39,8 +39,7 @@ def parse_classes(classes: Any) -> Stated:
         names = tuple(name.strip() if isinstance(name, str) else name for name in classes)
         if len(names) < 2 or not all(isinstance(name, str) and name for name in names):
             _refuse(classes)
-        twice = sorted({name for name in names if names.count(name) > 1})
-        if twice:
+        if twice := sorted({name for name in names if names.count(name) > 1}):
             raise InvalidInputError(f"The 'classes' parameter names {twice[0]!r} more than once.")
         return names
     if isinstance(classes, bool) or not isinstance(classes, int):

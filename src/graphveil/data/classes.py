@@ -31,13 +31,12 @@ from torch_geometric.data import Data
 
 from graphveil import _validate
 from graphveil._errors import InvalidInputError
-from graphveil.data._tables import floats, refuse_cell
-from graphveil.data.class_list import PUBLIC, Notice, Stated, parse_classes
+from graphveil.data._tables import check_cells, floats
+from graphveil.data.class_list import PUBLIC, Notice, Stated
 from graphveil.graph.checks import class_names_of
 from graphveil.graph.public_lines import DECLARED, NUMBER_READ_OFF, UNNAMED
 
 MOST, LEAST = 1000, 10  # classes that may be read off labels, and labelled records for one
-stated = parse_classes  # the older name
 _WHOLE = re.compile(r"[+-]?[0-9]+")
 _WAY_OUT = "correct it, leave it empty, or state the public list of names with --classes a,b,c"
 
@@ -188,11 +187,9 @@ def _check_no_numbers(path: Path, labels: pd.Series) -> None:
     numbers = floats(labels)
     whole = numbers.notna() & np.isfinite(numbers) & (numbers % 1 == 0)
     if whole.any():
-        refuse_cell(
-            path, labels, labels.notna() & ~whole, "a class number, as others are", _WAY_OUT
-        )
-    if numbers.notna().any():
-        refuse_cell(path, labels, numbers.notna(), "a class number from 0, or a name", _WAY_OUT)
+        wrong = labels.notna() & ~whole
+        check_cells(path, labels, wrong, "a class number, as others are", _WAY_OUT)
+    check_cells(path, labels, numbers.notna(), "a class number from 0, or a name", _WAY_OUT)
 
 
 def _take_numbers(
@@ -202,13 +199,12 @@ def _take_numbers(
     known = labels.notna()
     numbers = floats(labels)
     large = known & ((numbers >= most) | (numbers < -(2.0**63)))
-    if large.any():
-        rule = f"a class number below {most}, as stated"
-        way_out = "correct it, leave it empty, or state another number with --classes"
-        if not stated:
-            rule = f"a class number below the number of {of}, {most}"
-            way_out = "number the classes from 0, or write names and state them with --classes"
-        refuse_cell(path, labels, large, rule, way_out)
+    rule = f"a class number below {most}, as stated"
+    way_out = "correct it, leave it empty, or state another number with --classes"
+    if not stated:
+        rule = f"a class number below the number of {of}, {most}"
+        way_out = "number the classes from 0, or write names and state them with --classes"
+    check_cells(path, labels, large, rule, way_out)
     return np.where(known, np.maximum(numbers.fillna(-1.0), -1.0), -1.0).astype(np.int64)
 
 
@@ -225,10 +221,9 @@ def _look_up(path: Path, labels: pd.Series, names: tuple[str, ...]) -> NDArray[n
         whole = (missing & (numbers % 1 == 0) & (numbers < len(names))).to_numpy(bool)
         y[whole] = np.maximum(numbers[whole], -1.0).astype(np.int64)
         missing = missing & ~whole
-    if missing.any():
-        listed = ", ".join(names[:8]) + (", ..." if len(names) > 8 else "")
-        way_out = "correct it, leave it empty, or state another public list"
-        refuse_cell(path, labels, missing, f"one of the stated classes, {listed}", way_out)
+    listed = ", ".join(names[:8]) + (", ..." if len(names) > 8 else "")
+    way_out = "correct it, leave it empty, or state another public list"
+    check_cells(path, labels, missing, f"one of the stated classes, {listed}", way_out)
     return y
 
 

@@ -30,8 +30,10 @@ the data itself.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import warnings
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -46,16 +48,8 @@ from torch_geometric.utils import to_undirected
 
 from graphveil._errors import InvalidInputError
 from graphveil._inputs import ARRAYS, at_home, check_unpacked, check_zip, read_text, regular
+from graphveil.data import _tables
 from graphveil.data import classes as _classes
-from graphveil.data._tables import (
-    edge_ends,
-    floats,
-    numbers,
-    read_table,
-    refuse_cell,
-    refuse_file,
-    table_path,
-)
 from graphveil.data.class_list import Stated, parse_classes
 from graphveil.graph.checks import LINES, MASKS, OF_ALL, check, check_layout, directed_of
 from graphveil.graph.collate import collate
@@ -106,15 +100,12 @@ def read(path: str | Path, *, classes: Any = None, directed: bool | None = None)
             f"The file {path} must be a .npz, a .pt, or a directory with nodes.csv and edges.csv. "
             f"Got {path.suffix or 'no ending'!r} instead; convert it to one of them."
         )
-    try:
+    with _naming(path):
         check(data, labels=False, masks=False)
         if not path.is_dir():
             _classes.settle(data, path, statement)
             _settle_direction(data, directed)
         return check(data, labels=False, masks=False)
-    except InvalidInputError as error:
-        start = "" if str(error).startswith(f"{path}: ") else f"{path}: "
-        raise InvalidInputError(f"{start}{error}") from None
 
 
 def _settle_direction(data: Data, directed: bool | None) -> None:
@@ -131,18 +122,20 @@ def _settle_direction(data: Data, directed: bool | None) -> None:
 
 def node_ids(folder: str | Path) -> list[str]:
     """The ids in the tables at ``folder``, as written there, in the order of the nodes."""
-    table = read_table(table_path(at_home(folder), "nodes"), ("id",))
-    return [str(name) for name in table["id"]]
+    return _tables.ids_of(folder, "nodes")
 
 
 def _read_tables(folder: Path, classes: Stated, directed: bool) -> Data:
-    nodes_path, edges_path = table_path(folder, "nodes"), table_path(folder, "edges")
-    nodes, ends = read_table(nodes_path, ("id",)), ("source", "target")
-    edges = read_table(edges_path, ends, only=ends)
+    nodes_path, edges_path = (
+        _tables.table_path(folder, "nodes"),
+        _tables.table_path(folder, "edges"),
+    )
+    nodes, ends = _tables.read_table(nodes_path, ("id",)), ("source", "target")
+    edges = _tables.read_table(edges_path, ends, only=ends)
     if len(nodes) == 0:
         raise InvalidInputError(f"{nodes_path} has no rows; give each node one.")
 
-    if "graph" in nodes and floats(nodes["graph"]).isna().any():
+    if "graph" in nodes and _tables.floats(nodes["graph"]).isna().any():
         raise InvalidInputError(
             f"{nodes_path} has a column 'graph' of names, so that {folder} must hold a table of "
             "graphs. Got none instead; add graphs.csv with a column 'id'."
@@ -154,9 +147,11 @@ def _read_tables(folder: Path, classes: Stated, directed: bool) -> Data:
             f"{', '.join(map(repr, nodes.columns))} instead; where there are no features, add a "
             "column of ones."
         )
-    data = Data(x=torch.from_numpy(numbers(nodes_path, nodes, columns)))
+    data = Data(x=torch.from_numpy(_tables.numbers(nodes_path, nodes, columns)))
     data.columns, data.directed = columns, directed
-    data.edge_index = torch.from_numpy(edge_ends(nodes_path, nodes["id"], edges_path, edges))
+    data.edge_index = torch.from_numpy(
+        _tables.edge_ends(nodes_path, nodes["id"], edges_path, edges)
+    )
     if not directed:
         data.edge_index = to_undirected(data.edge_index, num_nodes=len(nodes))
     put_public(data, folder)
@@ -170,34 +165,29 @@ def _read_tables(folder: Path, classes: Stated, directed: bool) -> Data:
 def put_public(data: Data, folder: Path) -> None:
     """Give ``data`` the lines of the ``public.txt`` in ``folder``, if there is one."""
     if (lines := folder / PUBLIC).is_file():
-        try:
+        with _tables.reading_file(lines):
             data.public = [line for line in read_text(lines).splitlines() if line.strip()]
-        except (OSError, UnicodeDecodeError) as error:
-            refuse_file(lines, error)
 
 
 def put_masks(data: Data, path: Path, parts: pd.Series) -> None:
     """Give ``data`` the masks that a column of ``parts`` says."""
-    wrong = parts.notna() & ~parts.isin(_PARTS)
-    if wrong.any():
-        way_out = "write train, val, test, or leave it empty"
-        refuse_cell(path, parts, wrong, "train, val or test", way_out)
+    wrong, way_out = (
+        parts.notna() & ~parts.isin(_PARTS),
+        "write train, val, test, or leave it empty",
+    )
+    _tables.check_cells(path, parts, wrong, "train, val or test", way_out)
     for part in _PARTS:
         data[f"{part}_mask"] = torch.tensor((parts == part).to_numpy(bool, na_value=False))
 
 
 def _read_npz(path: Path) -> Data:
-    try:
+    with _tables.reading_file(path):
         check_zip(path, ARRAYS, "write it with numpy.savez, which does not compress")
         with np.load(path, allow_pickle=False) as file:
             if not isinstance(file, np.lib.npyio.NpzFile):
                 raise ValueError("one array, not an archive of named ones")
             _check_names(path, file.files)
             arrays = {name: file[name] for name in file.files}
-    except InvalidInputError:
-        raise
-    except Exception as error:  # zip, zlib, header and pickle errors are of many kinds
-        refuse_file(path, error)
     data = Data()
     for name, array in arrays.items():
         if name in ("num_classes", "num_graphs", "directed"):
@@ -230,7 +220,7 @@ def _as_pyg_has_it(path: Path, name: str, array: NDArray[Any]) -> NDArray[Any]:
 
 def _read_pt(path: Path) -> Data:
     allowed = [Data, DataEdgeAttr, DataTensorAttr, GlobalStorage]
-    try:
+    with _tables.reading_file(path):
         check_zip(path, ARRAYS, "write it with torch.save, which does not compress")
         # Of what is deprecated, such as quantized tensors, torch warns; the checks refuse it.
         with warnings.catch_warnings(), torch.serialization.safe_globals(allowed):
@@ -238,16 +228,13 @@ def _read_pt(path: Path) -> Data:
             saved = torch.load(path, map_location="cpu", weights_only=True)
         _check_tensors(path, saved)
         if isinstance(saved, (list, tuple)) and all(type(graph) is Data for graph in saved):
-            return _join(path, list(saved))
+            with _naming(path):
+                return collate([Data.from_dict(graph.to_dict()) for graph in saved])
         if not isinstance(saved, Data):
             raise ValueError(
                 f"a {type(saved).__name__}, not a torch_geometric.data.Data or a list of them"
             )
         content = {name: saved[name] for name in saved.keys() if saved[name] is not None}  # noqa: SIM118
-    except InvalidInputError:
-        raise
-    except Exception as error:
-        refuse_file(path, error)
     _check_names(path, list(content))
     # A fresh Data: whatever else the file hung on its own is left behind.
     return Data.from_dict(content)
@@ -263,19 +250,20 @@ def _check_tensors(path: Path, saved: Any) -> None:
     for graph in graphs:
         for name, value in graph.to_dict().items() if type(graph) is Data else ():
             if isinstance(value, torch.Tensor):
-                try:
+                with _naming(path):
                     check_layout(name, value)
-                except InvalidInputError as error:
-                    raise InvalidInputError(f"{path}: {error}") from None
                 size += value.numel() * value.element_size()
     check_unpacked(path, size, ARRAYS, "save contiguous tensors, each graph once")
 
 
-def _join(path: Path, graphs: list[Data]) -> Data:
+@contextlib.contextmanager
+def _naming(path: Path) -> Iterator[None]:
+    """Put the ``path`` before a refusal that does not begin with it."""
     try:
-        return collate([Data.from_dict(graph.to_dict()) for graph in graphs])
+        yield
     except InvalidInputError as error:
-        raise InvalidInputError(f"{path}: {error}") from None
+        start = "" if str(error).startswith(f"{path}: ") else f"{path}: "
+        raise InvalidInputError(f"{start}{error}") from None
 
 
 def _check_names(path: Path, names: list[str]) -> None:

@@ -1,6 +1,6 @@
 """From the original files of sets of graphs to one ``Data``: TU data sets, Fingerprint, molbace.
 
-Each graph is a record; the layout is that of :mod:`graphveil.data.graphs`. Where files are looked
+Each graph is a record; the layout is that of :mod:`graphveil.graph.collate`. Where files are looked
 for, and that nothing is written below ``root``, is said in :mod:`graphveil.data._cache`.
 
 **TU files** are text, NAME_A.txt and so on, one line for each node, edge or graph. They are read
@@ -18,7 +18,7 @@ from torch_geometric.data import Data
 from torch_geometric.utils import coalesce, remove_self_loops
 
 from graphveil._errors import InvalidInputError
-from graphveil.data._cache import locate, refuse_files
+from graphveil.data._cache import locate, reading
 from graphveil.data._tables import read_numbers
 from graphveil.data.node_sets import put_split
 from graphveil.graph.checks import check
@@ -69,11 +69,10 @@ def tu(name: str, root: Path, variant: str) -> Data:
             f"The data set {name!r} must have classes. Got no {labels.name} in {place} instead; "
             "sets for regression are not for this."
         )
-    try:
+    with reading(name, place):
         table = {"graph_labels": read_numbers(labels, np.int64)}
         for part, dtype in _TU_PARTS.items():
-            path = place / f"{variant}_{part}.txt"
-            if path.is_file():
+            if (path := place / f"{variant}_{part}.txt").is_file():
                 table[part] = read_numbers(path, dtype)
         y, batch = table["graph_labels"][:, 0], table["graph_indicator"][:, 0] - 1
         ends = table["A"].T - 1
@@ -81,8 +80,6 @@ def tu(name: str, root: Path, variant: str) -> Data:
             raise ValueError(f"labels {table['graph_labels'].shape}, edges {table['A'].shape}")
         x = _columns(table, "node", len(batch))
         of_edges = _columns(table, "edge", ends.shape[1])
-    except Exception as error:  # parser, value and key errors
-        refuse_files(name, place, error)
 
     known, classes = np.unique(y, return_inverse=True)
     data = Data(x=torch.from_numpy(np.ones((len(batch), 1), np.float32) if x is None else x))
@@ -101,24 +98,18 @@ def tu(name: str, root: Path, variant: str) -> Data:
     return data
 
 
-_TU_PARTS = {
-    "A": np.int64,
-    "graph_indicator": np.int64,
-    "node_labels": np.int64,
-    "edge_labels": np.int64,
-    "node_attributes": np.float32,
-    "edge_attributes": np.float32,
+_TU_PARTS: dict[str, type] = {
+    **dict.fromkeys(("A", "graph_indicator", "node_labels", "edge_labels"), np.int64),
+    **dict.fromkeys(("node_attributes", "edge_attributes"), np.float32),
 }
 
 
 def _columns(table: dict[str, np.ndarray], of: str, rows: int) -> np.ndarray | None:
     """Attributes, then labels as columns of 0 and 1, for each node or each edge."""
-    columns = []
     for part in (f"{of}_attributes", f"{of}_labels"):
         if part in table and len(table[part]) != rows:
             raise ValueError(f"{len(table[part])} rows of {part} for {rows} {of}s")
-    if f"{of}_attributes" in table:
-        columns.append(table[f"{of}_attributes"])
+    columns = [table[part] for part in (f"{of}_attributes",) if part in table]
     for labels in table.get(f"{of}_labels", np.empty((rows, 0))).T:
         known, codes = np.unique(labels, return_inverse=True)
         if len(known) > _MOST_LABELS:
@@ -138,12 +129,10 @@ def fingerprint(name: str, root: Path, variant: str) -> Data:
     ``edge_attr`` has the sine of an edge's angle, and the angle, as in the file.
     """
     data = tu(name, root, "Fingerprint")
-    try:
+    with reading(name, root):
         check(data, labels=False, masks=False)
         if data.x.shape[1] != 2:
             raise ValueError(f"{data.x.shape[1]} attributes of nodes, not x and y")
-    except Exception as error:
-        refuse_files(name, root, error)
     merged = {label: c for c, labels in enumerate(FINGERPRINT.values()) for label in labels}
     data.y = torch.tensor([merged.get(int(data.class_names[c]), -1) for c in data.y.tolist()])
     data.pos, data.x = data.x, (data.x - _CENTRE) / _SPREAD
@@ -167,7 +156,7 @@ def molbace(name: str, root: Path, variant: str) -> Data:
     split = [f"split/scaffold/{part}.csv.gz" for part in ("train", "valid", "test")]
     wanted = [*files.values(), *split]
     base = locate(name, root, "ogbg_molbace", wanted, [_OGB.format("bace")])
-    try:
+    with reading(name, base):
         y = read_numbers(base / files.pop("graph-label"), np.float64)[:, 0]
         read = {part: read_numbers(base / file, np.int64) for part, file in files.items()}
         sizes, bonds = read["num-node-list"][:, 0], read["num-edge-list"][:, 0]
@@ -183,8 +172,6 @@ def molbace(name: str, root: Path, variant: str) -> Data:
         put_split(data, [base / file for file in split])
         for mask in MASKS:
             data[mask] &= data.y >= 0
-    except Exception as error:  # gzip, parser, index errors
-        refuse_files(name, base, error)
     edges = torch.from_numpy(np.ascontiguousarray((ends + starts[:, None]).T))
     data.edge_index = torch.cat([edges, edges.flip(0)], dim=1)
     data.edge_attr = torch.from_numpy(np.concatenate([attributes, attributes]))

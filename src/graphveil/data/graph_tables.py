@@ -26,22 +26,13 @@ from numpy.typing import NDArray
 from torch_geometric.data import Data
 
 from graphveil._errors import InvalidInputError
-from graphveil._inputs import at_home
+from graphveil.data import _tables
 from graphveil.data import classes as _classes
-from graphveil.data._tables import (
-    TEXT,
-    comparable,
-    numbers,
-    places,
-    read_table,
-    table_path,
-    unique_index,
-)
 from graphveil.data.class_list import Stated
 from graphveil.data.files import put_masks, put_public
 from graphveil.graph.collate import merge_edges
 
-_TEXT = (*TEXT, "graph")
+_TEXT = (*_tables.TEXT, "graph")
 
 
 def read_graphs(folder: Path, *, classes: Stated = None, directed: bool = False) -> Data:
@@ -54,31 +45,31 @@ def read_graphs(folder: Path, *, classes: Stated = None, directed: bool = False)
     of classes count as public.
     """
     graphs_path, nodes_path, edges_path = (
-        table_path(folder, stem) for stem in ("graphs", "nodes", "edges")
+        _tables.table_path(folder, stem) for stem in ("graphs", "nodes", "edges")
     )
-    graphs = read_table(graphs_path, ("id",), text=_TEXT)
-    nodes = read_table(nodes_path, ("graph", "id"), text=_TEXT)
-    edges = read_table(edges_path, ("graph", "source", "target"), text=_TEXT)
+    graphs = _tables.read_table(graphs_path, ("id",), text=_TEXT)
+    nodes = _tables.read_table(nodes_path, ("graph", "id"), text=_TEXT)
+    edges = _tables.read_table(edges_path, ("graph", "source", "target"), text=_TEXT)
     for path, table in ((graphs_path, graphs), (nodes_path, nodes)):
         if len(table) == 0:
             raise InvalidInputError(f"{path} has no rows; give each {path.stem[:-1]} one.")
 
-    known, of_nodes, of_edges = comparable([graphs["id"], nodes["graph"], edges["graph"]])
+    known, of_nodes, of_edges = _tables.comparable([graphs["id"], nodes["graph"], edges["graph"]])
     rule, way_out = "unlike all others", "keep one row for each"
-    index = unique_index(graphs_path, graphs["id"], rule, way_out, keys=known)
+    index = _tables.unique_index(graphs_path, graphs["id"], rule, way_out, keys=known)
     rule, way_out = f"an id in {graphs_path.name}", "add the graph"
-    batch = places(index, nodes_path, of_nodes, rule, way_out)
-    edge_batch = places(index, edges_path, of_edges, rule, way_out)
+    batch = _tables.places(index, nodes_path, of_nodes, rule, way_out)
+    edge_batch = _tables.places(index, edges_path, of_edges, rule, way_out)
     features = [name for name in nodes.columns if name not in ("graph", "id")]
     data = Data(x=torch.ones(len(nodes), 1))
     if features:
-        data.x = torch.from_numpy(numbers(nodes_path, nodes, features))
+        data.x = torch.from_numpy(_tables.numbers(nodes_path, nodes, features))
         data.columns = features
     paths, batches = [nodes_path, edges_path], [batch, edge_batch]
     data.edge_index = _edge_index(paths, nodes, edges, batches)
     columns = [name for name in edges.columns if name not in ("graph", "source", "target")]
     if columns:
-        data.edge_attr = torch.from_numpy(numbers(edges_path, edges, columns))
+        data.edge_attr = torch.from_numpy(_tables.numbers(edges_path, edges, columns))
     data.batch, data.num_graphs = torch.from_numpy(batch), len(graphs)
     data = merge_edges(data, mirror=not directed)
     data.directed = directed
@@ -92,9 +83,7 @@ def read_graphs(folder: Path, *, classes: Stated = None, directed: bool = False)
 
 def graph_ids(folder: str | Path) -> list[str]:
     """The ids of the graphs in the tables at ``folder``, as written there, in their order."""
-    path = table_path(at_home(folder), "graphs")
-    table = read_table(path, ("id",), text=_TEXT)
-    return [str(name) for name in table["id"]]
+    return _tables.ids_of(folder, "graphs")
 
 
 def _edge_index(
@@ -102,15 +91,15 @@ def _edge_index(
 ) -> torch.Tensor:
     """Ends as places in ``nodes``: a node is known by its graph and its id together."""
     (nodes_path, edges_path), (batch, edge_batch) = paths, batches
-    columns = comparable([nodes["id"], edges["source"], edges["target"]])
+    columns = _tables.comparable([nodes["id"], edges["source"], edges["target"]])
     codes, different = pd.factorize(pd.concat(columns, ignore_index=True))
     width = len(different)
     keys = pd.Series(batch * width + codes[: len(nodes)])
     rule, way_out = "unlike all others of its graph", "keep one row for each node"
-    index = unique_index(nodes_path, nodes["id"], rule, way_out, keys=keys)
+    index = _tables.unique_index(nodes_path, nodes["id"], rule, way_out, keys=keys)
     rule, way_out = f"an id of that graph in {nodes_path.name}", "add the node or drop the edge"
     ends = []
     for name, part in zip(("source", "target"), np.split(codes[len(nodes) :], 2), strict=True):
         keys = pd.Series(edge_batch * width + part)
-        ends.append(places(index, edges_path, edges[name], rule, way_out, keys=keys))
+        ends.append(_tables.places(index, edges_path, edges[name], rule, way_out, keys=keys))
     return torch.from_numpy(np.stack(ends))

@@ -21,7 +21,7 @@ import torch_geometric.datasets
 from torch_geometric.data import Data
 
 from graphveil._errors import InvalidInputError
-from graphveil.data._cache import PLANETOID, cache, locate, refuse_files
+from graphveil.data._cache import PLANETOID, cache, locate, reading, refuse_variant
 from graphveil.data._tables import read_numbers
 from graphveil.graph.shares import MASKS
 from graphveil.rng import seeded
@@ -29,7 +29,7 @@ from graphveil.rng import seeded
 _REDDIT = "https://data.dgl.ai/dataset/reddit.zip"
 _OGB = "https://snap.stanford.edu/ogb/data/nodeproppred/{}.zip"
 _FACEBOOK_FOLDERS = ("facebook100/raw", "facebook100")
-_FACEBOOK_COLUMNS = {0: 8, 1: 2, 2: 128, 3: 128, 4: 256}  # column of local_info: features
+_FACEBOOK_WIDTHS = (8, 2, 128, 128, 256)  # features for each of the first columns of local_info
 
 
 def pyg(
@@ -60,13 +60,10 @@ def pyg(
         links.mkdir(parents=True)
         for file in files:
             _link(links / file, (raw / file).resolve())
-        try:
-            with contextlib.redirect_stderr(io.StringIO()):
-                # A class of one data set takes the folder itself as its root.
-                dataset(work, member) if member else dataset(str(links.parent))
+        with reading(name, raw), contextlib.redirect_stderr(io.StringIO()):
+            # A class of one data set takes the folder itself as its root.
+            dataset(work, member) if member else dataset(str(links.parent))
             (data,) = built
-        except Exception as error:  # pickle, zip, value: PyG passes all of them on
-            refuse_files(name, raw, error)
     return data
 
 
@@ -92,10 +89,7 @@ def facebook100(name: str, root: Path, variant: str) -> Data:
     """
     school, _, how = variant.partition(":")
     if how not in ("", "gap"):
-        raise InvalidInputError(
-            "The data set 'facebook100:SCHOOL' may be followed by ':gap' and nothing else. Got "
-            f"{name!r} instead."
-        )
+        refuse_variant("facebook100:SCHOOL", "':gap' and nothing else", name)
     from scipy.io import loadmat
 
     folders = [place / part for place in (root, cache()) for part in _FACEBOOK_FOLDERS]
@@ -109,29 +103,22 @@ def facebook100(name: str, root: Path, variant: str) -> Data:
             f"{folders[0]}. Got {name!r} instead, and found there: {listed}; get the files from "
             "https://archive.org/details/oxford-2005-facebook-matrix."
         )
-    try:
+    with reading(name, schools[school]):
         file = loadmat(schools[school], variable_names=["A", "local_info"])
         info, friends = np.asarray(file["local_info"]).astype(np.int64), file["A"].tocoo()
         if info.ndim != 2 or info.shape[1] != 7 or friends.shape != (len(info), len(info)):
             raise ValueError(f"A is {friends.shape}, local_info {info.shape}, not (n, n), (n, 7)")
-    except Exception as error:  # loadmat and odd contents raise many kinds
-        refuse_files(name, schools[school], error)
 
-    blocks = []
-    for column, width in _FACEBOOK_COLUMNS.items():
-        codes = info[:, column]
-        block = np.zeros((len(info), width), dtype=np.float32)
-        given = np.flatnonzero(codes > 0)
-        block[given, (codes[given] - 1) % width] = 1
-        blocks.append(block)
+    # The code 0 gives column -1, which no column is.
+    columns = [
+        (np.where(codes > 0, (codes - 1) % width, -1)[:, None] == np.arange(width))
+        for codes, width in zip(info.T, _FACEBOOK_WIDTHS, strict=False)
+    ]
     year = info[:, 5]
     y = np.where((year >= 2004) & (year <= 2009), year - 2004, -1)
-    edge_index = torch.from_numpy(np.stack([friends.row, friends.col]).astype(np.int64))
-    data = Data(
-        x=torch.from_numpy(np.concatenate(blocks, axis=1)),
-        edge_index=edge_index,
-        y=torch.from_numpy(y),
-    )
+    data = Data(x=torch.from_numpy(np.concatenate(columns, axis=1).astype(np.float32)))
+    data.edge_index = torch.from_numpy(np.stack([friends.row, friends.col]).astype(np.int64))
+    data.y = torch.from_numpy(y)
     if how == "gap":
         data = data.subgraph(data.y >= 0)
         friendless = torch.bincount(data.edge_index.flatten(), minlength=len(data.y)) == 0
@@ -151,10 +138,7 @@ def planetoid(name: str, root: Path, variant: str, folder: str) -> Data:
     The test nodes are not drawn from the ids, so that the split counts as public by assumption.
     """
     if variant not in ("", "full"):
-        raise InvalidInputError(
-            f"The data set {folder.lower()!r} may be followed by ':full' and nothing else. Got "
-            f"{name!r} instead."
-        )
+        refuse_variant(folder.lower(), "':full' and nothing else", name)
     parts = ("x", "tx", "allx", "y", "ty", "ally", "graph", "test.index")
     urls = [f"{PLANETOID}/ind.{folder.lower()}.{part}" for part in parts]
     data = pyg(name, root, variant, "Planetoid", folder, *urls, member=folder)
@@ -176,10 +160,7 @@ def reddit_sample(name: str, root: Path, variant: str) -> Data:
     which reads labels; this does not.
     """
     if variant and not re.fullmatch(r"[0-9]{1,18}", variant):
-        raise InvalidInputError(
-            "The data set 'reddit-sample' may be followed by ':SEED', a whole number. Got "
-            f"{name!r} instead."
-        )
+        refuse_variant("reddit-sample", "':SEED', a whole number", name)
     data = reddit(name, root, "")
     size = data.num_nodes
     order = seeded(int(variant or 0), "reddit-sample").generator().permutation(size)
@@ -197,16 +178,16 @@ def ogb(
     edge's other direction, for the undirected sets. OGB's loader is not used: it keeps a pickle,
     reads it with a bare ``torch.load`` and asks the network for its own newest version.
     """
-    kind, relation = ("/paper", "relations/paper___cites___paper/") if papers else ("", "")
-    raw = [
-        f"raw/node-feat{kind}/node-feat.csv.gz" if papers else "raw/node-feat.csv.gz",
-        f"raw/node-label{kind}/node-label.csv.gz" if papers else "raw/node-label.csv.gz",
-        f"raw/{relation}edge.csv.gz",
-    ]
+    kind, folders = "", ("", "", "")
+    if papers:
+        kind = "/paper"
+        folders = ("node-feat/paper/", "node-label/paper/", "relations/paper___cites___paper/")
+    files = zip(folders, ("node-feat", "node-label", "edge"), strict=True)
+    raw = [f"raw/{folder}{file}.csv.gz" for folder, file in files]
     masks = [f"split/{split}{kind}/{part}.csv.gz" for part in ("train", "valid", "test")]
     url = _OGB.format(name.removeprefix("ogbn-"))
     base = locate(name, root, name.replace("-", "_"), [*raw, *masks], [url])
-    try:
+    with reading(name, base):
         x = read_numbers(base / raw[0], np.float32)
         y = read_numbers(base / raw[1], np.float64)[:, 0]
         edges = read_numbers(base / raw[2], np.int64)
@@ -214,8 +195,6 @@ def ogb(
             raise ValueError(f"features {x.shape}, labels {y.shape}, edges {edges.shape}")
         data = Data(x=torch.from_numpy(x), y=torch.from_numpy(np.nan_to_num(y, nan=-1.0)).long())
         put_split(data, [base / file for file in masks])
-    except Exception as error:  # gzip, parser, index errors
-        refuse_files(name, base, error)
     if mirror:
         edges = np.concatenate([edges, edges[:, ::-1]])
     data.edge_index = torch.from_numpy(np.ascontiguousarray(edges.T))

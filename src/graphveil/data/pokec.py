@@ -14,7 +14,7 @@ from torch_geometric.data import Data
 
 from graphveil._errors import InvalidInputError, UnprovenError
 from graphveil.data import text_features
-from graphveil.data._cache import find, refuse_files
+from graphveil.data._cache import find, reading, refuse_variant
 from graphveil.graph.public_lines import DECLARED_PUBLIC
 
 _VARIANTS = ("hash", "vectors", "sentence", "bow-public")
@@ -58,18 +58,11 @@ def pokec(name: str, root: Path, variant: str) -> Data:
             "pokec:sentence; pokec:bow-public declares those words public."
         )
     if variant not in ("", *_VARIANTS):
-        raise InvalidInputError(
-            f"The data set 'pokec' may be followed by one of {', '.join(_VARIANTS)}. Got {name!r} "
-            "instead; write 'pokec:hash'."
-        )
+        refuse_variant("pokec", f"one of {', '.join(_VARIANTS)}", name, "; write 'pokec:hash'")
     raw, profiles, friends = _raw_files(root)
-    try:
+    with reading(name, raw, passing=(InvalidInputError,)):
         people = _pet_owners(profiles)
         ends = _friendships(friends, people["id"].to_numpy())
-    except InvalidInputError:
-        raise
-    except Exception as error:  # gzip, unicode, parser errors
-        refuse_files(name, raw, error)
     data = Data(
         x=torch.from_numpy(_features(people["text"].tolist(), variant, raw)),
         edge_index=torch.from_numpy(ends),
@@ -142,9 +135,8 @@ def _features(texts: list[str], variant: str, raw: Path) -> np.ndarray:
     if variant == "bow-public":
         from sklearn.feature_extraction.text import CountVectorizer
 
-        counts = CountVectorizer(analyzer=text_features.words, dtype=np.float32).fit_transform(
-            texts
-        )
+        counter = CountVectorizer(analyzer=text_features.words, dtype=np.float32)
+        counts = counter.fit_transform(texts)
         total = np.asarray(counts.sum(axis=0, dtype=np.float64)).ravel()
         band = counts[:, (total >= 15) & (total <= 15_000)]
         return (band > 0).astype(np.float32).toarray()

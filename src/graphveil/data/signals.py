@@ -28,7 +28,7 @@ from torch_geometric.data import Data
 
 from graphveil._errors import InvalidInputError
 from graphveil._inputs import at_home
-from graphveil.data._cache import cache, find, reason, refuse_files
+from graphveil.data._cache import cache, find, reading, reason, refuse_variant
 
 LIMB = ("I", "II", "III", "aVR", "aVL", "aVF")
 CHEST = ("V1", "V2", "V3", "V4", "V5", "V6")
@@ -81,8 +81,7 @@ def as_graphs(signals: Tensor, y: Tensor) -> Data:
             f"The 'signals' parameter must be of shape ({len(y)}, 12, samples). Got shape "
             f"{tuple(signals.shape)} instead."
         )
-    count = len(signals)
-    wires = torch.from_numpy(lead_edges())
+    count, wires = len(signals), torch.from_numpy(lead_edges())
     starts = torch.arange(count).mul(len(LEADS)).repeat_interleave(wires.shape[1])
     data = Data(x=signals.float().reshape(count * len(LEADS), -1), y=y.long())
     data.edge_index = wires.repeat(1, count) + starts
@@ -103,10 +102,7 @@ def ecg(name: str, root: Path, variant: str) -> Data:
     if source == "spectrum" and not kind:
         source, kind = "", "spectrum"
     if source not in ("", "ptbxl", "cpsc") or kind not in ("", "spectrum"):
-        raise InvalidInputError(
-            "The data set 'ecg' may be followed by ':ptbxl' or ':cpsc', and that by ':spectrum'. "
-            f"Got {name!r} instead."
-        )
+        refuse_variant("ecg", "':ptbxl' or ':cpsc', and that by ':spectrum'", name)
     data = _cpsc(name, root) if source == "cpsc" else _ptbxl(name, root)
     if kind:
         data.x = spectra(data.x)
@@ -131,15 +127,13 @@ def _ptbxl(name: str, root: Path) -> Data:
     place = find(root, Path(folder), [file])
     if place is None:
         _refuse_absent(name, root, f"{folder}/{file}", "https://physionet.org/content/ptb-xl")
-    try:
+    with reading(name, place):
         with np.load(place / file, allow_pickle=False) as arrays:
             microvolts, y = arrays["signal_uV"], arrays["abnormal"]
         if microvolts.ndim != 3 or microvolts.shape[:2] != (len(y), len(LEADS)):
             raise ValueError(f"signal_uV {microvolts.shape}, abnormal {y.shape}")
         signals = torch.from_numpy(microvolts.astype(np.float32) / np.float32(1000))
         data = as_graphs(signals, torch.from_numpy(y.astype(np.int64)))
-    except Exception as error:  # zip, header, key and value errors
-        refuse_files(name, place, error)
     data.class_names = ["normal", "abnormal"]
     return data
 
@@ -151,9 +145,8 @@ def _cpsc(name: str, root: Path) -> Data:
     """
     headers = _headers(root) or _headers(cache())
     if not headers:
-        _refuse_absent(
-            name, root, "CPSC2018/raw/*.hea", "https://physionet.org/content/challenge-2020"
-        )
+        url = "https://physionet.org/content/challenge-2020"
+        _refuse_absent(name, root, "CPSC2018/raw/*.hea", url)
     signals, y = [], []
     for path in headers:
         header = _read_header(path)
@@ -275,8 +268,7 @@ def _read_signals(path: Path, header: Any) -> Record:
         missing = np.isnan(row) | (row == _MISSING[header.fmt[n]])
         millivolts = _MILLIVOLTS[header.units[n]] / header.adc_gain[n]
         row[:] = np.where(missing, 0.0, (row - header.baseline[n]) * millivolts)
-    leads = tuple(name or "" for name in header.sig_name)
-    signals = stored.astype(np.float32)
+    leads, signals = tuple(name or "" for name in header.sig_name), stored.astype(np.float32)
     return Record(path.stem, float(header.fs), leads, signals, _notes(header))
 
 

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from torch_geometric.data import Data
 
 from graphveil import _validate
-from graphveil._errors import InvalidInputError
+from graphveil.data._cache import refuse_variant
 from graphveil.graph.checks import MASKS
 from graphveil.rng import seeded
 
@@ -128,9 +128,9 @@ def synthetic_er(name: str, root: Path, variant: str) -> Data:
     if not re.fullmatch(r"[1-9][0-9]{1,2}", nodes) or not re.fullmatch(r"[0-9]{0,18}", seed):
         nodes = "0"
     if not 10 <= int(nodes) <= 500:
-        raise InvalidInputError(
-            "The data set 'synthetic-er' may be followed by ':NODES' from 10 to 500, and that by "
-            f"':SEED'. Got {name!r} instead; write 'synthetic-er:50' or 'synthetic-er:20:7'."
+        way_out = "; write 'synthetic-er:50' or 'synthetic-er:20:7'"
+        refuse_variant(
+            "synthetic-er", "':NODES' from 10 to 500, and that by ':SEED'", name, way_out
         )
     return erdos_renyi(int(nodes), seed=int(seed or 0))
 

@@ -36,13 +36,19 @@ from graphveil import _validate
 from graphveil._errors import InvalidInputError
 from graphveil._files import partial_name, write_file
 from graphveil._inputs import at_home
-from graphveil.data._tables import edge_ends, read_texts, refuse_cell, writing
+from graphveil._progress import Progress
+from graphveil.data._tables import edge_ends, read_texts, unique_index, writing
 from graphveil.data.class_list import parse_classes
 from graphveil.data.classes import put
 from graphveil.data.files import PUBLIC
-from graphveil.data.text_features import Features, Track, read_vocabulary, refuse_own_counts
+from graphveil.data.text_features import Features, read_vocabulary, refuse_own_counts
 from graphveil.graph.checks import check
 from graphveil.graph.public_lines import DECLARED_PUBLIC
+
+_LEFT_OUT = (  # what ``min_class`` takes as public: nothing protects it
+    "which classes have at least {} documents, and whose documents were left out with the others, "
+    f"read off the labels: {DECLARED_PUBLIC}"
+)
 
 
 def build(
@@ -56,7 +62,7 @@ def build(
     classes: Any = None,
     min_class: int = 0,
     directed: bool = False,
-    track: Track | None = None,
+    track: Progress | None = None,
 ) -> Data:
     """The graph of a table of documents and a table of links.
 
@@ -93,23 +99,13 @@ def build(
         edge_index = to_undirected(edge_index, num_nodes=len(table))
     x = how.rows(table["text"].tolist(), vocabulary, track)
     data = Data(x=torch.from_numpy(x), edge_index=edge_index, ids=table["id"].tolist())
-    data.directed, left_out = directed, _left_out(min_class)
+    data.directed, left_out = directed, [_LEFT_OUT.format(min_class)] if min_class else []
     data.public = ["the documents' ids, in their order", *left_out, *how.public]
     if left_out:
         data.unprotected = left_out
     if "label" in table and table["label"].notna().any():
         put(data, Path(documents), table["label"], statement, "documents", numbers=False)
     return check(data, labels=False, masks=False)
-
-
-def _left_out(min_class: int) -> list[str]:
-    """What ``min_class`` takes as public: nothing protects it."""
-    if not min_class:
-        return []
-    return [
-        f"which classes have at least {min_class} documents, and whose documents were left out "
-        f"with the others, read off the labels: {DECLARED_PUBLIC}"
-    ]
 
 
 def read_documents(
@@ -126,14 +122,11 @@ def read_documents(
             f"{', '.join(map(repr, named.values()))} instead; a label among the features predicts "
             "itself."
         )
-    table = read_texts(path, tuple(named.values()))
+    table = read_texts(path, tuple(named.values()), filled=(id,))
     if table.empty:
         raise InvalidInputError(f"{path} has no rows; give each document one.")
-    if (missing := table[id].isna()).any():
-        refuse_cell(Path(path), table[id], missing, "filled in", "every row needs one")
-    if (twice := table[id].duplicated()).any():
-        way_out = "keep one row for each document"
-        refuse_cell(Path(path), table[id], twice, "unlike all other ids", way_out)
+    rule, way_out = "unlike all other ids", "keep one row for each document"
+    unique_index(Path(path), table[id], rule, way_out)
     if "label" in table and "label" not in named.values():
         named.setdefault("label", "label")
     documents = pd.DataFrame({name: table[column] for name, column in named.items()})

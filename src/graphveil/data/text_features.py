@@ -13,7 +13,7 @@ import io
 import logging
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
@@ -26,21 +26,14 @@ from graphveil import _validate
 from graphveil._errors import InvalidInputError, UnprovenError
 from graphveil._files import write_file
 from graphveil._inputs import at_home
-from graphveil.data._tables import (
-    floats,
-    open_table,
-    read_texts,
-    refuse_cell,
-    refuse_file,
-    writing,
-)
+from graphveil._progress import Progress
+from graphveil.data import _tables
 
 _OPTIONS = {"hash": "dimension", "tfidf": "vocabulary", "vectors": "vectors", "sentence": "model"}
 FEATURES = tuple(_OPTIONS)
 DIMENSION = 1024  # columns of 'hash', words of a vocabulary, unless told
 
 Rows = NDArray[np.float32]
-Track = Callable[[Iterable[Any]], Iterable[Any]]  # wraps a loop to show how far it is
 
 _WORD = re.compile(r"\w+")
 _CHUNK = 64  # documents between two moves of the progress bar
@@ -85,7 +78,7 @@ class Features:
                 )
 
     def rows(
-        self, texts: Sequence[str], vocabulary: Vocabulary | None, track: Track | None = None
+        self, texts: Sequence[str], vocabulary: Vocabulary | None, track: Progress | None = None
     ) -> Rows:
         """A row for each text; ``vocabulary`` is the one named, read."""
         if self.kind == "tfidf":
@@ -100,12 +93,8 @@ class Features:
     def public(self) -> list[str]:
         """What a certificate takes as public about the file by which texts are read."""
         files = {"tfidf": "vocabulary", "vectors": "file of vectors", "sentence": "model"}
-        if self.kind not in files:
-            return []
-        return [
-            f"the {files[self.kind]} by which texts were read: it must not have been made from "
-            "these documents"
-        ]
+        rule = "by which texts were read: it must not have been made from these documents"
+        return [f"the {files[self.kind]} {rule}"] if self.kind in files else []
 
 
 class Vocabulary(NamedTuple):
@@ -173,7 +162,7 @@ def mean_vectors(texts: Sequence[str], path: str | Path) -> Rows:
     return np.asarray((counts @ vectors) / total, dtype=np.float32)
 
 
-def sentences(texts: Sequence[str], model: str | Path, *, track: Track | None = None) -> Rows:
+def sentences(texts: Sequence[str], model: str | Path, *, track: Progress | None = None) -> Rows:
     """Each text as a language model sees it: the mean of its tokens' last states.
 
     ``model`` is a folder on disk, an installed package that carries weights (such as
@@ -229,15 +218,15 @@ def write_vocabulary(path: str | Path, vocabulary: Vocabulary) -> None:
     """A csv: ``word,documents``; the row without a word has the number of documents."""
     words, counts = ["", *vocabulary.words], [vocabulary.documents, *vocabulary.counts]
     table = pd.DataFrame({"word": words, "documents": counts})
-    with writing(Path(path)):
+    with _tables.writing(Path(path)):
         write_file(Path(path), table.to_csv(index=False, lineterminator="\n").encode())
 
 
 def read_vocabulary(path: str | Path) -> Vocabulary:
     """Read what :func:`write_vocabulary` writes, from whatever public text it was counted."""
-    table = read_texts(path, ("word", "documents"))
+    table = _tables.read_texts(path, ("word", "documents"))
     path = Path(path)
-    numbers = floats(table["documents"])
+    numbers = _tables.floats(table["documents"])
     total = table["word"].isna()
     if total.sum() != 1 or len(table) == 1:
         raise InvalidInputError(
@@ -247,11 +236,12 @@ def read_vocabulary(path: str | Path) -> Vocabulary:
     most = numbers[total].iloc[0]
     most = min(most, 2**53) if most >= 1 else 2**53
     wrong = ~((numbers >= 1) & (numbers <= most) & (numbers % 1 == 0))
-    if wrong.any():
-        rule = "a whole number from 1 to the number of documents"
-        refuse_cell(path, table["documents"], wrong, rule, "count again")
-    if (twice := table["word"].duplicated()).any():
-        refuse_cell(path, table["word"], twice, "unlike all others", "keep one row for each word")
+    rule = "a whole number from 1 to the number of documents"
+    _tables.check_cells(path, table["documents"], wrong, rule, "count again")
+    twice = table["word"].duplicated()
+    _tables.check_cells(
+        path, table["word"], twice, "unlike all others", "keep one row for each word"
+    )
     counts = numbers[~total].to_numpy(np.int64)
     return Vocabulary(table["word"][~total].tolist(), counts, int(most))
 
@@ -269,14 +259,9 @@ def _read_vectors(path: Path, wanted: set[str]) -> tuple[list[str], NDArray[np.f
     if not path.is_file():
         raise InvalidInputError(f"There is no file {path}; check the path.")
     vectors: dict[str, NDArray[np.float64]] = {}
-    try:
-        with open_table(path) as file:
-            for word, vector in _vectors_of(path, file, {word.encode() for word in wanted}):
-                vectors[word.decode()] = vector
-    except InvalidInputError:
-        raise
-    except Exception as error:  # gzip and zlib errors
-        refuse_file(path, error)
+    with _tables.reading_file(path), _tables.open_table(path) as file:
+        for word, vector in _vectors_of(path, file, {word.encode() for word in wanted}):
+            vectors[word.decode()] = vector
     return list(vectors), np.array(list(vectors.values()))
 
 

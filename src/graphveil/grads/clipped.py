@@ -118,8 +118,7 @@ class ClippedSum:
             self._next_test *= 10
         self._sums += 1
         self.seen, self.loss = 0, 0.0
-        # In float64: leaving one term out must not shift the rounding of very many others.
-        total = {name: zeros.double() for name, zeros in self.zeros().items()}
+        total = self.zeros()
         for batch in batches:
             if rows_of_tensors(batch) != 0:  # not every layer of torch can see that there are none
                 self._add(batch, total)
@@ -163,14 +162,12 @@ class ClippedSum:
             if not rules:  # no examples, or losses without a gradient
                 return {}, [losses]
             if isinstance(self.clipping, Off):
-                ones = next(self.module.parameters()).new_ones(len(losses))
-                factors = dict.fromkeys(rules, ones)
+                factors = dict.fromkeys(rules, next(self.module.parameters()).new_ones(len(losses)))
             else:
                 pay = PAY_FOR_SUMS if numbered is None else PAY_FOR_BLOCKS
                 pay *= enlarge(len(rules), losses.dtype)  # norms of layers are added up
-                factors = self.clipping.factors(
-                    {name: rule.squared_norms() * pay for name, rule in rules.items()}
-                )
+                norms = {name: rule.squared_norms() * pay for name, rule in rules.items()}
+                factors = self.clipping.factors(norms)
             widths = {call.grad.shape[:-1] for uses in calls.values() for call in uses}
             if len(widths) > MOST_WIDTHS:
                 numbered = None  # more kinds of blocks than are paid for
@@ -209,17 +206,16 @@ class ClippedSum:
         size = sum(value.numel() for value in parameters.values())
         at_once = max(1, min(256, _VMAP_ELEMENTS // size))
         at_once = at_once // SMALL * SMALL or at_once
-        total = {name: zeros.double() for name, zeros in self.zeros().items()}
+        total = self.zeros()
         losses_of_parts = []
         for start in range(0, len(examples[0]), at_once):
             part = tuple(x[start : start + at_once] for x in examples)
             count = len(part[0])
             try:
                 run = vmap(grad_and_value(loss), in_dims=(None, 0), randomness="different")
+                rows = repeat_first_row(part) if at_once > 1 else part
                 with RowByRow(inside_vmap=True):
-                    gradients, losses = run(
-                        parameters, repeat_first_row(part) if at_once > 1 else part
-                    )
+                    gradients, losses = run(parameters, rows)
             except RuntimeError as error:
                 raise UnprovenError(
                     f"{self._unruled} has no gradient rule here and cannot be run one example at a "
@@ -231,9 +227,8 @@ class ClippedSum:
             for name, value in gradients.items():
                 own = name.removeprefix("module.")
                 blocks.setdefault(own.rpartition(".")[0], {})[own] = value[:count]
-            factors = clipping.factors(
-                {name: squares(block) * PAY_FOR_SUMS for name, block in blocks.items()}
-            )
+            norms = {name: squares(block) * PAY_FOR_SUMS for name, block in blocks.items()}
+            factors = clipping.factors(norms)
             for block, values in blocks.items():
                 for name, value in values.items():
                     total[name] += combine(value, factors[block])

@@ -171,9 +171,8 @@ class Quantile:
     def learn(self, noisy_count: float, expected_batch: float) -> None:
         """Geometric update: towards the bound that ``quantile`` of the norms do not exceed."""
         below = (noisy_count / math.sqrt(self.share) / expected_batch + 1) / 2
-        self.max_grad_norm *= math.exp(
-            -self.learning_rate * (min(max(below, 0), 1) - self.quantile)
-        )
+        excess = min(max(below, 0), 1) - self.quantile
+        self.max_grad_norm *= math.exp(-self.learning_rate * excess)
 
 
 @dataclass(frozen=True)

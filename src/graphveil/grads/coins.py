@@ -143,16 +143,15 @@ def _fresh_states(stream: SecretStream, like: GeneratorStates) -> GeneratorState
     def words() -> Any:
         return np.frombuffer(stream.bytes(4 * _WORDS), dtype="<u4")
 
+    def key(device: torch.device) -> Tensor:
+        seed = int.from_bytes(stream.bytes(8), "little") >> 1
+        return torch.Generator(device).manual_seed(seed).get_state()
+
     return GeneratorStates(
         _twister(words()),
         ("MT19937", words().astype(np.uint32), _WORDS, 0, 0.0),
         (3, (*words().tolist(), _WORDS), None),
-        {
-            device: torch.Generator(device)
-            .manual_seed(int.from_bytes(stream.bytes(8), "little") >> 1)
-            .get_state()
-            for device in like.devices
-        },
+        {device: key(device) for device in like.devices},
     )
 
 

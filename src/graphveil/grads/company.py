@@ -16,9 +16,9 @@ import torch
 from torch import Tensor, nn
 
 from graphveil._errors import UnprovenError
+from graphveil.grads.recording import Batch, as_tuple
 from graphveil.graph.neighbourhoods import Rooted
 
-Batch = Any
 _SAME = 1e-5  # of a loss: what passes of one shape may differ by
 _SMALLER = 1e-3  # passes of another shape, in which products round differently
 _IMPOSSIBLE = (RuntimeError, ValueError, IndexError, AssertionError)
@@ -26,10 +26,8 @@ _IMPOSSIBLE = (RuntimeError, ValueError, IndexError, AssertionError)
 
 def check_same(again: Tensor, losses: Tensor, who: str) -> None:
     """Refuse losses that differ for one batch, with everything random as it was."""
-    if (
-        again.shape != losses.shape
-        or _first_difference(again, losses, _slack(losses, _SAME)) is not None
-    ):
+    slack = _slack(losses, _SAME)
+    if again.shape != losses.shape or _first_difference(again, losses, slack) is not None:
         raise UnprovenError(
             f"The losses of one batch are others when it is seen again, with the same random "
             f"numbers: {who} or the loss keeps a memory of what it saw, or draws from a generator "
@@ -95,22 +93,16 @@ def check_parts(run: Callable[[Batch], Tensor], batch: Batch, losses: Tensor, wh
             )
 
 
-def _elements(batch: Batch) -> tuple[Any, ...]:
-    return tuple(batch) if isinstance(batch, (tuple, list)) else (batch,)
-
-
 def _rows_can_be_taken(batch: Batch, count: int) -> bool:
     return all(
-        x.dim() > 0 and len(x) == count
-        if isinstance(x, Tensor)
-        else hasattr(x, "take") and len(x) == count
-        for x in _elements(batch)
+        (x.dim() > 0 if isinstance(x, Tensor) else hasattr(x, "take")) and len(x) == count
+        for x in as_tuple(batch)
     )
 
 
 def _take(batch: Batch, rows: Tensor) -> Batch:
     taken = tuple(
-        x[rows.to(x.device)] if isinstance(x, Tensor) else x.take(rows) for x in _elements(batch)
+        x[rows.to(x.device)] if isinstance(x, Tensor) else x.take(rows) for x in as_tuple(batch)
     )
     return taken if isinstance(batch, (tuple, list)) else taken[0]
 
@@ -128,7 +120,7 @@ def _replace_rows(batch: Batch, rows: Tensor, others: Tensor, *, loud: bool) -> 
             return replace(x, table=_louder(x.table, unread))
         return _louder(x, others) if isinstance(x, Tensor) else x
 
-    louder = tuple(change(x) for x in _elements(taken))
+    louder = tuple(change(x) for x in as_tuple(taken))
     return louder if isinstance(batch, (tuple, list)) else louder[0]
 
 
@@ -152,10 +144,8 @@ def _slack(losses: Tensor, share: float) -> Tensor:
 
 def _first_difference(again: Tensor, losses: Tensor, most: Tensor) -> int | None:
     """The first loss that differs by more, if there is one; what is not finite must stay so."""
-    finite = again.isfinite() & losses.isfinite()
-    apart = torch.where(
-        finite, (again - losses).abs() > most, again.isfinite() != losses.isfinite()
-    )
+    one, other = again.isfinite(), losses.isfinite()
+    apart = torch.where(one & other, (again - losses).abs() > most, one != other)
     where = apart.nonzero().flatten()
     return int(where[0]) if len(where) else None
 

@@ -82,7 +82,7 @@ class LinearSum:
         self, batches: Iterable[tuple[sparse.csr_array, Tensor, Tensor]]
     ) -> dict[str, Tensor]:
         """The clipped sum over all examples of all ``batches``, by parameter name; float64."""
-        total = {name: zeros.double() for name, zeros in empty_sum(self.module).items()}
+        total = empty_sum(self.module)
         self.seen, self.loss = 0, 0.0
         weight, bias = self._layer.weight.double(), self._layer.bias.double()
         within = f"{self._block}." if self._block else ""

@@ -86,9 +86,8 @@ class Watch:
         """Refuse if a batch that was seen in between has changed anything."""
         after = self._held()
         for name in self.before | after:
-            if name not in after or name not in self.before:
-                raise _remembers(name)
-            if not _same(self.before[name], after[name]):
+            stayed = name in after and name in self.before
+            if not stayed or not _same(self.before[name], after[name]):
                 raise _remembers(name)
 
     def _held(self) -> dict[str, Any]:
@@ -136,10 +135,9 @@ def _same(one: Any, other: Any) -> bool:
     if type(one) is not type(other):
         return False
     if isinstance(one, _Entries):
-        return len(one) == len(other) and all(
-            a is b or (isinstance(a, _PLAIN) and _same(a, b))
-            for a, b in zip(one, other, strict=True)
-        )
+        pairs = zip(one, other, strict=False)
+        alike = all(a is b or (isinstance(a, _PLAIN) and _same(a, b)) for a, b in pairs)
+        return alike and len(one) == len(other)
     return bool(one == other) or (one != one and other != other)
 
 
@@ -248,12 +246,11 @@ def _globals(shared: dict[str, Any], names: tuple[str, ...]) -> Iterator[tuple[s
     """Values of globals, and functions and objects made in the same file."""
     for name in names:
         value = shared.get(name)
-        if isinstance(value, (*_PLAIN[:-1], *_HELD_IN_PLACE)):
-            yield f".global {name}", value
-        elif isinstance(value, types.FunctionType):
-            if value.__globals__ is shared:
-                yield f".global {name}", value
-        elif value is not None and type(value).__module__ == shared.get("__name__"):
+        if isinstance(value, types.FunctionType):
+            own = value.__globals__ is shared
+        else:
+            own = value is not None and type(value).__module__ == shared.get("__name__")
+        if own or isinstance(value, (*_PLAIN[:-1], *_HELD_IN_PLACE)):
             yield f".global {name}", value
 
 

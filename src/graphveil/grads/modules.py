@@ -37,23 +37,24 @@ def trained_blocks(module: nn.Module, clipping: Clipping) -> dict[str, nn.Module
     return blocks
 
 
+def trained_parameters(module: nn.Module) -> dict[str, nn.Parameter]:
+    """The parameters that require a gradient, by name."""
+    return {name: value for name, value in module.named_parameters() if value.requires_grad}
+
+
 def empty_sum(module: nn.Module) -> dict[str, Tensor]:
-    """A sum with no terms, by parameter name: what an empty batch gives."""
-    return {
-        name: torch.zeros_like(value)
-        for name, value in module.named_parameters()
-        if value.requires_grad
-    }
+    """A sum with no terms, by parameter name: what an empty batch gives.
+
+    In float64: leaving one term out must not shift the rounding of very many others.
+    """
+    trained = trained_parameters(module).items()
+    return {name: torch.zeros_like(value, dtype=torch.float64) for name, value in trained}
 
 
 def noise_units(module: nn.Module, clipping: Clipping, blocks: list[str]) -> dict[str, float]:
     """The noise unit of every parameter (see :mod:`graphveil.grads.clipping`)."""
     scales = clipping.scales(blocks)
-    return {
-        name: scales[name.rpartition(".")[0]]
-        for name, value in module.named_parameters()
-        if value.requires_grad
-    }
+    return {name: scales[name.rpartition(".")[0]] for name in trained_parameters(module)}
 
 
 def training_state(module: nn.Module) -> tuple[Any, ...]:
@@ -86,7 +87,7 @@ def refuse_mixing(module: nn.Module) -> None:
 
 def _check_dtypes(module: nn.Module) -> None:
     """Norms are good to the last digit that counts in float32 and float64 alone."""
-    trained = {name: p for name, p in module.named_parameters() if p.requires_grad}
+    trained = trained_parameters(module)
     for name, parameter in trained.items():
         if is_lazy(parameter):
             raise InvalidInputError(

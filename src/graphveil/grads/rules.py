@@ -34,6 +34,7 @@ from torch.nn import functional as F
 
 from graphveil._errors import UnprovenError
 from graphveil.grads.layers import Affine, HeadDot, SelfWeight
+from graphveil.grads.modules import empty_sum
 from graphveil.grads.rows import Rows
 from graphveil.graph.blocks import Numbered
 
@@ -174,11 +175,7 @@ class LinearRule:
         return (norms.sqrt() + hidden).square(), sizes
 
     def weighted_sum(self, weights: Tensor, numbered: Numbered | None = None) -> dict[str, Tensor]:
-        out = {}
-        if self.with_weight:
-            out["weight"] = torch.zeros_like(self.layer.weight, dtype=torch.float64)
-        if self.with_bias:
-            out["bias"] = torch.zeros_like(self.layer.bias, dtype=torch.float64)
+        out = empty_sum(self.layer)
         for call in self.calls:
             light = torch.zeros_like(weights)
             # Of a layer that is used once, or one term's rows would be in several blocks.
@@ -229,9 +226,8 @@ class LinearRule:
     def _rows(self, call: Call, weights: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """What went in, the gradient at what came out, and the weight, row by row."""
         if call.rows is None:
-            factors = (
-                weights.view(-1, 1).expand(-1, math.prod(call.grad.shape[1:-1])).reshape(-1, 1)
-            )
+            repeats = math.prod(call.grad.shape[1:-1])
+            factors = weights.view(-1, 1).expand(-1, repeats).reshape(-1, 1)
         else:
             factors = weights[_owner(call, self.count)].unsqueeze(1)
         return _flat(call.inputs[0]), _flat(call.grad), factors
@@ -432,10 +428,8 @@ def _join_owners(calls: Sequence[Call], count: int) -> Rows:
 
 def _owner(call: Call, count: int) -> Tensor:
     """The example of each row of a call, when all dimensions but the last are flattened."""
-    if call.rows is None:
-        leading = torch.arange(count, device=call.grad.device)
-    else:
-        leading = call.rows.owner
+    device = call.grad.device
+    leading = torch.arange(count, device=device) if call.rows is None else call.rows.owner
     return leading.repeat_interleave(math.prod(call.grad.shape[1:-1]))
 
 

@@ -16,6 +16,7 @@ from graphveil._errors import UnprovenError
 from graphveil.grads.coins import GeneratorStates, devices_of, generator_states, set_generators
 from graphveil.grads.company import check_others, check_parts, check_same, evaluation_mode
 from graphveil.grads.memory import Watch
+from graphveil.grads.modules import trained_parameters
 from graphveil.grads.products import RowByRow
 from graphveil.grads.recording import Batch, LayerUse, Recorder, rows_of_tensors, weighted_sums
 from graphveil.grads.rules import Call
@@ -134,14 +135,10 @@ class SelfTest:
         """A weighted sum by the book must be autograd's. Says nothing if it is not finite."""
         count, rules = len(losses), self.recorder.rules
         weights = 1 + 0.5 * torch.arange(count, device=losses.device).double().sin()
-        trained = {n: p for n, p in self.recorder.module.named_parameters() if p.requires_grad}
-        plain = torch.autograd.grad(
-            (weights.to(losses.dtype) * losses).sum(),
-            list(trained.values()),
-            allow_unused=True,
-            retain_graph=True,
-        )
-        weights = weights.to(next(iter(trained.values())).dtype)
+        trained = trained_parameters(self.recorder.module)
+        target, values = (weights.to(losses.dtype) * losses).sum(), list(trained.values())
+        plain = torch.autograd.grad(target, values, allow_unused=True, retain_graph=True)
+        weights = weights.to(values[0].dtype)
         # Of absolute values: what the terms of a sum add up to, where they cancel.
         sizes = {name: [call.absolute() for call in uses] for name, uses in calls.items()}
         with torch.no_grad():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 import dp_accounting as dpa
 
@@ -37,20 +38,12 @@ class Sampling:
 
         Batches of a fixed size have a looser law than Poisson ones.
         """
+        alike: dict[str, Any] = {
+            name: getattr(self, name) for name in ("noise_multiplier", "removed", "altered")
+        }
         if self.fixed_batch is None:
-            return SampledGaussianDpEvent(
-                rate=self.sample_rate,
-                noise_multiplier=self.noise_multiplier,
-                removed=self.removed,
-                altered=self.altered,
-            )
-        return RevealedCountGaussianDpEvent(
-            noise_multiplier=self.noise_multiplier,
-            removed=self.removed,
-            altered=self.altered,
-            population=count,
-            batch=self.fixed_batch,
-        )
+            return SampledGaussianDpEvent(rate=self.sample_rate, **alike)
+        return RevealedCountGaussianDpEvent(population=count, batch=self.fixed_batch, **alike)
 
 
 @dataclass(frozen=True, kw_only=True)

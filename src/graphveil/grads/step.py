@@ -20,7 +20,7 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import dp_accounting as dpa
 import torch
@@ -44,6 +44,7 @@ from graphveil.grads.examples import (
 )
 from graphveil.grads.journal import Witness
 from graphveil.grads.linear import LinearSum, SparseExamples
+from graphveil.grads.modules import trained_parameters
 from graphveil.grads.settings import CLIPPINGS, Sampling, Target
 from graphveil.mechanisms import Gaussian
 from graphveil.privacy.accounting import calibrate, epsilon
@@ -56,22 +57,6 @@ def cross_entropy(module: nn.Module, batch: Sequence[Tensor]) -> Tensor:
     """The usual losses of a classifier: all tensors but the last go in, the last holds labels."""
     *inputs, labels = batch
     return F.cross_entropy(module(*inputs), labels, reduction="none")
-
-
-class GradientSum(Protocol):
-    """The clipped sum of gradients that a step releases with noise."""
-
-    module: nn.Module
-    clipping: Clipping
-    seen: int  # examples in the last sum; private
-    loss: float  # what their losses add up to; private
-
-    @property
-    def scales(self) -> dict[str, float]:
-        """The noise unit of every parameter (see :mod:`graphveil.grads.clipping`)."""
-
-    def __call__(self, batches: Iterable[Any]) -> dict[str, Tensor]:
-        """The clipped sum over all examples of all ``batches``, by parameter name."""
 
 
 class PrivateStep:
@@ -90,7 +75,7 @@ class PrivateStep:
 
     def __init__(
         self,
-        clipped: GradientSum,
+        clipped: ClippedSum | LinearSum,
         optimizer: torch.optim.Optimizer,
         examples: Examples,
         *,
@@ -102,8 +87,8 @@ class PrivateStep:
         witness: Witness | None = None,
         on_loss: Callable[[float], None] | None = None,
     ) -> None:
-        self.module, self.optimizer, self.examples = clipped.module, optimizer, examples
-        self.clipped = clipped
+        self.clipped, self.module = clipped, clipped.module
+        self.optimizer, self.examples = optimizer, examples
         self.rng = secret() if rng is None else rng
         if not isinstance(self.rng, SecretStream):
             raise RefusedError(
@@ -136,11 +121,8 @@ class PrivateStep:
         """Refuse an optimizer of other parameters, and one that wants another kind of gradient."""
         held = {id(p) for group in self.optimizer.param_groups for p in group["params"]}
         every = {id(p) for p in self.module.parameters()}
-        missing = [
-            name
-            for name, p in self.module.named_parameters()
-            if p.requires_grad and id(p) not in held
-        ]
+        trained = trained_parameters(self.module).items()
+        missing = [name for name, parameter in trained if id(parameter) not in held]
         if missing or held - every:
             raise InvalidInputError(
                 "The optimizer must hold the module's trained parameters and no others. Missing: "
@@ -240,11 +222,9 @@ class PrivateStep:
 
     def _draw(self) -> Tensor:
         """Every example by a coin of its own, or a uniform choice of a fixed number of them."""
-        count = len(self.examples)
-        size = self._sampling.fixed_batch
+        count, size = len(self.examples), self._sampling.fixed_batch
         if size is None:
-            coins = self.rng.bernoulli(self.sample_rate, count)
-            return torch.from_numpy(coins).nonzero().flatten()
+            return torch.from_numpy(self.rng.bernoulli(self.sample_rate, count)).nonzero().flatten()
         keys = torch.from_numpy(self.rng.gumbel(count))  # those with the largest of equal laws
         return keys.topk(size, sorted=False).indices
 
@@ -315,7 +295,7 @@ class PrivateStep:
         self.max_steps = max(low, 0)
 
 
-def make_private(
+def make_private(  # noqa: PLR0913
     module: nn.Module,
     optimizer: torch.optim.Optimizer,
     examples: Examples | Sequence[Tensor],
@@ -383,11 +363,8 @@ def make_private(
         target = Target(epsilon=target_epsilon, delta=target_delta)
         sampling = _calibrate(sampling, target, len(terms), planned)
     bounds = _as_clipping(clipping, max_grad_norm)
-    clipped = (
-        LinearSum(module, bounds)
-        if isinstance(terms, SparseExamples)
-        else ClippedSum(module, losses, bounds)
-    )
+    sparse = isinstance(terms, SparseExamples)
+    clipped = LinearSum(module, bounds) if sparse else ClippedSum(module, losses, bounds)
     step = PrivateStep(
         clipped, optimizer, terms, sampling=sampling, max_steps=planned, target=target, rng=rng
     )
@@ -429,13 +406,11 @@ def _planned_steps(steps: int | None, epochs: float | None, sample_rate: float) 
 
 def _calibrate(sampling: Sampling, target: Target, count: int, steps: int) -> Sampling:
     """With the least noise that keeps all steps within the target."""
-    noise = calibrate(
-        lambda noise: repeated(replace(sampling, noise_multiplier=noise).event(count), steps),
-        epsilon=target.epsilon,
-        delta=target.delta,
-        safe=1e7,
-        risky=1e-2,
-    )
+
+    def event(noise: float) -> dpa.DpEvent:
+        return repeated(replace(sampling, noise_multiplier=noise).event(count), steps)
+
+    noise = calibrate(event, epsilon=target.epsilon, delta=target.delta, safe=1e7, risky=1e-2)
     return replace(sampling, noise_multiplier=noise)
 
 

@@ -231,10 +231,6 @@ def open_evidence(beliefs: Tensor, arrived: Tensor) -> Tensor:
     return beliefs * (arrived - (beliefs * arrived).sum(1, keepdim=True))
 
 
-# The names that methods still use.
-pairwise, similarity, evidence = weigh_pairs, similarity_weights, evidence_weights
-
-
 def _truncate(values: Tensor, step: float) -> Tensor:
     """Multiples of ``step``, a power of two, rounded towards zero: no size grows."""
     return torch.trunc(values.double() / step) * step

@@ -53,7 +53,6 @@ def cap_senders(edge_index: Tensor, num_nodes: int, cap: int | None, *, seed: in
     looking at the graph.
     """
     senders, receivers = check_edges(edge_index, num_nodes)
-    cap = None if cap is None else _validate.integer("cap", cap, "[1, inf)")
     source, target = _smallest(senders, receivers, cap, priority_keys(seed, "cap senders"))
     return as_edges(source, target, edge_index)
 
@@ -71,11 +70,9 @@ def cap_receivers(
     that uses the number of messages a node sends counts them *before* this cap.
     """
     senders, receivers = check_edges(edge_index, num_nodes)
-    cap = None if cap is None else _validate.integer("cap", cap, "[1, inf)")
     layer = _validate.integer("layer", layer, "[0, inf)")
-    target, source = _smallest(
-        receivers, senders, cap, priority_keys(seed, f"cap receivers {layer}")
-    )
+    keys = priority_keys(seed, f"cap receivers {layer}")
+    target, source = _smallest(receivers, senders, cap, keys)
     return as_edges(source, target, edge_index)
 
 
@@ -83,6 +80,8 @@ def _smallest(
     owners: NDArray[Any], others: NDArray[Any], cap: int | None, keys: tuple[int, ...]
 ) -> tuple[Ids, Ids]:
     """Each owner's ``cap`` smallest priorities: owners, others."""
+    if cap is not None:
+        cap = _validate.integer("cap", cap, "[1, inf)")
     words = _words(owners, others, keys)
     words.sort()
     words = words[_differ(words, 1, bits=64)]

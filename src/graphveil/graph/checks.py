@@ -22,12 +22,7 @@ from torch_geometric.data import Data
 
 from graphveil import _validate
 from graphveil._errors import InvalidInputError
-from graphveil.graph.public_lines import (
-    DECLARED_PUBLIC,
-    NUMBER_READ_OFF,
-    ClassSource,
-    class_source,
-)
+from graphveil.graph.public_lines import DECLARED_PUBLIC, NUMBER_READ_OFF, ClassSource, class_source
 from graphveil.graph.shares import MASKS
 
 # What is said of all records together, not of one: a part of the data keeps it.
@@ -87,8 +82,8 @@ def directed_of(data: Data) -> bool | None:
     """
     directed = data["directed"] if has(data, "directed") else None
     if directed is not None and not isinstance(directed, bool):
-        got = repr(directed)
-        raise refusal("directed", "True, False or None", got, "state it, or leave it out")
+        way_out = "state it, or leave it out"
+        raise refusal("directed", "True, False or None", repr(directed), way_out)
     return directed
 
 
@@ -138,16 +133,15 @@ def _names(data: Data, name: str) -> tuple[str, ...] | None:
 
 def _lines(data: Data, name: str) -> tuple[str, ...]:
     lines = getattr(data, name, ())
-    if not isinstance(lines, (list, tuple)) or not all(
-        isinstance(line, str)
-        and line.isprintable()
-        and 0 < len(line) <= 500
-        and not set(line) & set("<>|`")
-        for line in lines
-    ):
+    if not isinstance(lines, (list, tuple)) or not all(map(_is_plain, lines)):
         rule = "a list of plain lines of at most 500 characters"
         raise refusal(name, rule, repr(lines)[:80], "leave out tags, bars and backquotes")
     return tuple(lines)
+
+
+def _is_plain(line: Any) -> bool:
+    printable = isinstance(line, str) and line.isprintable() and 0 < len(line) <= 500
+    return printable and not set(line) & set("<>|`")
 
 
 def check(
@@ -188,9 +182,6 @@ def check(
     if labels or has(data, "y"):
         _labels(data, num_records(data), num_classes, kind, required=labels)
     return data
-
-
-checked = check  # the older name
 
 
 def record_of(data: Data) -> str:
@@ -234,9 +225,8 @@ def _place_of(data: Data, node: int) -> str:
 
 
 def _features(data: Data) -> int:
-    x = tensor_of(
-        data, "x", "a float tensor (nodes, features)", "give every node a row of features"
-    )
+    way_out = "give every node a row of features"
+    x = tensor_of(data, "x", "a float tensor (nodes, features)", way_out)
     if not x.is_floating_point():
         raise refusal("x", "a float tensor", str(x.dtype), "convert it with x.float()")
     if x.dim() != 2:
@@ -344,7 +334,7 @@ def _wrong_kind(kind: str) -> InvalidInputError:
 def _masks(data: Data, count: int, kind: str, *, required: bool) -> None:
     present = [name for name in MASKS if has(data, name)]
     for name in MASKS if required else present:
-        way_out = "graphveil.graph.splits.split(data) draws the three masks"
+        way_out = "graphveil.split(data) draws the three masks"
         mask = tensor_of(data, name, f"a bool tensor ({kind}s,)", way_out)
         if mask.dtype != torch.bool:
             way_out = "a 0/1 tensor converts with .bool(), a list of ids needs a mask"
@@ -359,7 +349,7 @@ def _masks(data: Data, count: int, kind: str, *, required: bool) -> None:
             way_out = f"put each {kind} into one of them"
             raise refusal(one, f"disjoint from '{other}'", got, way_out)
     if required and not data["train_mask"].any():
-        way_out = f"mark the {kind}s to train on, or draw them with graphveil.graph.splits.split"
+        way_out = f"mark the {kind}s to train on, or draw them with graphveil.split"
         raise refusal("train_mask", "true somewhere", "an empty training set", way_out)
 
 

@@ -28,15 +28,7 @@ from torch_geometric.utils import coalesce, to_undirected
 
 from graphveil import _validate
 from graphveil._errors import InvalidInputError
-from graphveil.graph.checks import (
-    OF_ALL,
-    check,
-    check_edge_index,
-    has,
-    record_of,
-    refusal,
-    tensor_of,
-)
+from graphveil.graph.checks import OF_ALL, check, check_edge_index, has, refusal, tensor_of
 from graphveil.graph.subsets import OF_EDGES, OF_NODES
 
 
@@ -78,9 +70,8 @@ def collate(
         data.y = torch.tensor([-1 if label is None else label for label in labels])
     if num_classes is not None:
         data.num_classes = _validate.integer("num_classes", num_classes, "[1, 1e6]")
-    return check(
-        merge_edges(data, mirror=undirected) if undirected else data, labels=False, masks=False
-    )
+    data = merge_edges(data, mirror=True) if undirected else data
+    return check(data, labels=False, masks=False)
 
 
 def merge_edges(data: Data, *, mirror: bool) -> Data:
@@ -90,14 +81,12 @@ def merge_edges(data: Data, *, mirror: bool) -> Data:
 
     *Guarantee*: none needed; an edge is doubled for itself.
     """
-    result, count = copy.copy(data), len(data.x)
-    merge = to_undirected if mirror else coalesce
+    result, merge = copy.copy(data), to_undirected if mirror else coalesce
+    how: dict[str, Any] = {"num_nodes": len(data.x), "reduce": "mean"}
     if "edge_attr" in data:
-        result.edge_index, result.edge_attr = merge(
-            data.edge_index, data.edge_attr, num_nodes=count, reduce="mean"
-        )
+        result.edge_index, result.edge_attr = merge(data.edge_index, data.edge_attr, **how)
     else:
-        result.edge_index = merge(data.edge_index, num_nodes=count)
+        result.edge_index = merge(data.edge_index, **how)
     return result
 
 
@@ -111,21 +100,17 @@ def uncollate(data: Data) -> list[Data]:
     check(data, labels=False, masks=False, record="graph")
     sizes = torch.bincount(data.batch, minlength=data.num_graphs)
     by_graph = torch.argsort(data.batch, stable=True)
+    starts = torch.repeat_interleave(torch.cumsum(sizes, dim=0) - sizes, sizes)
     place = torch.empty_like(by_graph)
-    place[by_graph] = torch.arange(len(by_graph)) - torch.repeat_interleave(
-        torch.cumsum(sizes, dim=0) - sizes, sizes
-    )
+    place[by_graph] = torch.arange(len(by_graph)) - starts
     graph_of = data.batch[data.edge_index[1]]
     edge_sizes = torch.bincount(graph_of, minlength=data.num_graphs)
-    edges_by_graph = torch.argsort(graph_of, stable=True)
+    edge_order = torch.argsort(graph_of, stable=True)
 
     columns: dict[str, tuple[Tensor, ...]] = {
-        "edge_index": place[data.edge_index[:, edges_by_graph]].split(edge_sizes.tolist(), dim=1)
+        "edge_index": place[data.edge_index[:, edge_order]].split(edge_sizes.tolist(), dim=1)
     }
-    for names, order, counts in (
-        (OF_NODES, by_graph, sizes),
-        (OF_EDGES, edges_by_graph, edge_sizes),
-    ):
+    for names, order, counts in ((OF_NODES, by_graph, sizes), (OF_EDGES, edge_order, edge_sizes)):
         for name in names:
             if name in data:
                 columns[name] = data[name][order].split(counts.tolist())
@@ -153,7 +138,7 @@ def _as_list(graphs: Any) -> list[Data]:
     if not listed:
         raise InvalidInputError("The 'graphs' parameter must have a graph. Got none instead.")
     for number, graph in enumerate(listed):
-        if not isinstance(graph, Data) or record_of(graph) == "graph":
+        if not isinstance(graph, Data) or has(graph, "batch"):
             got = "many graphs in one" if isinstance(graph, Data) else type(graph).__name__
             raise InvalidInputError(
                 "The 'graphs' parameter must be a list of torch_geometric.data.Data, each one "

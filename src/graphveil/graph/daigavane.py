@@ -19,16 +19,15 @@ Neither has a proven epsilon under the paper's own relation, and ``greedy`` has 
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
 from graphveil import _validate
-from graphveil.graph.caps import as_edges, cap_senders, check_edges, priorities, priority_keys
+from graphveil.graph.caps import Ids, as_edges, cap_senders, check_edges, priorities, priority_keys
 
 READINGS = ("greedy", "bernoulli")
+Kept = NDArray[np.bool_]
 
 
 def sample_paper(
@@ -52,9 +51,7 @@ def sample_paper(
     return as_edges(senders[kept], receivers[kept], edge_index)
 
 
-def _greedy(
-    senders: NDArray[Any], receivers: NDArray[Any], drawn: NDArray[Any], num_nodes: int, cap: int
-) -> NDArray[np.bool_]:
+def _greedy(senders: Ids, receivers: Ids, drawn: Ids, num_nodes: int, cap: int) -> Kept:
     order = np.lexsort((receivers, senders, drawn))
     sent, read = [0] * num_nodes, [0] * num_nodes
     kept = np.zeros(len(order), np.bool_)
@@ -67,9 +64,7 @@ def _greedy(
     return kept
 
 
-def _bernoulli(
-    senders: NDArray[Any], receivers: NDArray[Any], drawn: NDArray[Any], num_nodes: int, cap: int
-) -> NDArray[np.bool_]:
+def _bernoulli(senders: Ids, receivers: Ids, drawn: Ids, num_nodes: int, cap: int) -> Kept:
     length = np.bincount(senders, minlength=num_nodes)
     kept = drawn * (2.0 * length[senders]) < cap * 2.0**32
     crowded = np.bincount(senders[kept], minlength=num_nodes) > cap

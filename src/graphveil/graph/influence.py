@@ -40,14 +40,14 @@ def influence(
     num_layers: int,
     sender_cap: int | None,
     num_train: int,
-    weights: str,
+    normalisation: str,
     relation: str = "withhold",
     public_degree: int | None = None,
 ) -> tuple[int, int]:
     """Removed and altered terms, for what runs: these layers, this sender cap (None: no cap).
 
-    ``weights`` names the normalisation of messages; ``symmetric`` is the one that uses the length
-    of the sender's kept list. ``num_train`` is the number of ids that may have a loss term.
+    ``normalisation`` is that of messages; ``symmetric`` uses the length of the sender's kept list.
+    ``num_train`` is the number of ids that may have a loss term.
 
     *Guarantee*: under the conditions above, whatever the graph, taking one unit away changes the
     sampled sum no more than ``removed`` and ``altered`` terms do in the law of
@@ -55,14 +55,14 @@ def influence(
     """
     unit = _validate.choice("unit", unit, UNITS)
     relation = _validate.choice("relation", relation, ("withhold", "remove"))
-    weights = _validate.choice("weights", weights, NORMALISATIONS)
+    _validate.choice("normalisation", normalisation, NORMALISATIONS)
     layers = _validate.integer("num_layers", num_layers, "[0, 1000]")
     terms = _validate.integer("num_train", num_train, "[1, inf)")
     cap = None if sender_cap is None else _validate.integer("sender_cap", sender_cap, "[1, inf)")
     degree = _check_promise(public_degree, unit, relation)
     if not layers:
         return (1, 0) if unit == "node" else (0, 0)
-    if weights == "symmetric" and (unit != "node" or relation == "remove"):
+    if normalisation == "symmetric" and (unit != "node" or relation == "remove"):
         raise UnprovenError(
             f"Weights 'symmetric' use the length of the sender's list, which unit {unit!r} with "
             f"relation {relation!r} changes, and no bound for that is proven; use 'inverse-degree' "
@@ -107,7 +107,7 @@ def _altered_by_node(layers: int, cap: int | None, degree: int | None) -> int:
         raise UnprovenError(
             "Without a cap a node may reach any number of loss terms, and no bound is proven; give "
             "'sender_cap' ('max_sent' of terms), a public promise on degrees (relation 'remove' "
-            "with 'public_degree'), or train without edges (num_layers=0)."
+            "with 'public_degree'), or train without edges (late-graph, dp-mlp)."
         )
     if degree is None:
         return cap * _within(layers - 1, cap)

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -30,34 +30,6 @@ from graphveil import _validate
 from graphveil.graph.choices import NORMALISATIONS
 
 _AT_ONCE = 1 << 14  # messages whose states are held together
-
-
-class Neighbourhoods(Protocol):
-    """What a convolution asks of a layout. ``h`` holds the states of senders."""
-
-    def weighted(self, h: Tensor) -> Tensor:
-        """Own state and messages, each times its weight, added up for each receiver."""
-
-    def own_and_rest(self, h: Tensor) -> tuple[Tensor, Tensor]:
-        """The receivers' own states, and what the three sums below take."""
-
-    def total(self, rest: Tensor, *, weighted: bool = False) -> Tensor:
-        """Messages added up, without the receiver's own state."""
-
-    def mean(self, rest: Tensor) -> Tensor:
-        """Mean of the messages, zero where there are none."""
-
-    def largest(self, rest: Tensor) -> Tensor:
-        """Largest of the messages in every channel, zero where there are none."""
-
-    def pairs(self, senders: Tensor, receivers: Tensor) -> Tensor:
-        """Sender's and receiver's (..., heads) added for each message, own state included."""
-
-    def products(self, senders: Tensor, receivers: Tensor) -> Tensor:
-        """Dot products of (..., heads, channels) for each message, own state included."""
-
-    def attend(self, scores: Tensor, values: Tensor) -> Tensor:
-        """Mean of (..., heads, channels) weighted by the softmax of each receiver's scores."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,35 +51,35 @@ class DenseMessages:
         return self.mask & ~own
 
     def weighted(self, h: Tensor) -> Tensor:
-        """Own state and messages, each times its weight: (b, M, channels)."""
+        """Own state and messages, each times its weight, for each receiver: (b, M, channels)."""
         return _mix(self._shares(self.mask, h), h)
 
     def own_and_rest(self, h: Tensor) -> tuple[Tensor, Tensor]:
-        """The first nodes are the receivers; any may be a sender."""
+        """The receivers' own states, which come first, and what the three sums below take."""
         return h[:, : self.mask.shape[1]], h
 
     def total(self, rest: Tensor, *, weighted: bool = False) -> Tensor:
-        """Messages added up for each receiver."""
+        """Messages added up for each receiver, without its own state."""
         share = self._shares(self.sent, rest) if weighted else self.sent.to(rest.dtype)
         return _mix(share, rest)
 
     def mean(self, rest: Tensor) -> Tensor:
-        """Mean of the messages that reach a node."""
+        """Mean of the messages that reach a node, zero where there are none."""
         inside = self.sent.to(rest.dtype)
         return _mix(inside / inside.sum(-1, keepdim=True).clamp_min(1.0), rest)
 
     def largest(self, rest: Tensor) -> Tensor:
-        """Largest of the messages that reach a node."""
+        """Largest of the messages in every channel, zero where there are none."""
         hidden = ~self.sent.unsqueeze(-1)
         top = rest.unsqueeze(1).masked_fill(hidden, -torch.inf).amax(2)
         return torch.where(self.sent.any(-1, keepdim=True), top, 0.0)
 
     def pairs(self, senders: Tensor, receivers: Tensor) -> Tensor:
-        """(b, M, T, heads)."""
+        """Sender's and receiver's (..., heads) added for each message, own state included."""
         return senders.unsqueeze(1) + receivers.unsqueeze(2)
 
     def products(self, senders: Tensor, receivers: Tensor) -> Tensor:
-        """(b, M, T, heads)."""
+        """Dot products of (..., heads, channels) for each message, own state included."""
         return torch.einsum("bthc,bmhc->bmth", senders, receivers)
 
     def attend(self, scores: Tensor, values: Tensor) -> Tensor:
@@ -213,16 +185,14 @@ class Messages:
     def attend(self, scores: Tensor, values: Tensor) -> Tensor:
         """Softmax over a node's messages and its own state: (nodes, heads, channels)."""
         _, target = self._ends
-        edges, heads = len(self.senders), values.shape[1]
+        edges = len(self.senders)
         places = target.unsqueeze(1).expand_as(scores)
         with torch.no_grad():  # any shift gives the same softmax; the largest score never overflows
             top = scores[edges:].scatter_reduce(0, places, scores, "amax")
         share = torch.exp(scores - top[target])
         share = share / torch.zeros_like(top).index_add(0, target, share)[target]
-        passed = self._gated_share(share[:edges])
-        summed = [
-            _LearntTotal.apply(values[:, head], passed[:, head], self) for head in range(heads)
-        ]
+        by_head = zip(values.unbind(1), self._gated_share(share[:edges]).unbind(1), strict=True)
+        summed = [_LearntTotal.apply(value, passed, self) for value, passed in by_head]
         return share[edges:].unsqueeze(-1) * values + torch.stack(summed, 1)
 
     def _gated_share(self, share: Tensor) -> Tensor:
@@ -281,6 +251,9 @@ class GatedMessages(Messages):
         return share * self.gates.to(share.dtype).unsqueeze(-1)
 
 
+Neighbourhoods = DenseMessages | Messages  # with the same methods, which is all that layers call
+
+
 class _Total(torch.autograd.Function):
     """Messages added up by bags, and gradients by the same bags the other way round.
 
@@ -317,9 +290,8 @@ class _LearntTotal(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, None]:
         (h, share), messages = ctx.saved_tensors, ctx.messages
         order, receivers, start = messages._by_sender
-        ends = zip(
-            messages.senders.split(_AT_ONCE), messages.receivers.split(_AT_ONCE), strict=True
-        )
+        both = messages.senders, messages.receivers
+        ends = zip(*(some.split(_AT_ONCE) for some in both), strict=True)
         shares = [(h[senders] * grad[heard]).sum(-1) for senders, heard in ends]
         return _bags(grad, receivers, start, share[order]), torch.cat(shares), None
 
@@ -363,9 +335,6 @@ def weigh_messages(
         return Messages(edge_index, weight, by_sender * by_receiver)
     ones = torch.ones_like(reached)
     return Messages(edge_index, ones[target], ones)
-
-
-normalised = weigh_messages  # the name that methods still use
 
 
 def _mix(share: Tensor, h: Tensor) -> Tensor:

@@ -64,9 +64,8 @@ class Rooted:
     def layers(self) -> Iterator[DenseMessages]:
         """Who hears whom in each layer, the first layer first."""
         for senders, receivers in zip(self.widths, self.widths[1:], strict=False):
-            yield DenseMessages(
-                self.weight[:, :receivers, :senders], self.mask[:, :receivers, :senders]
-            )
+            part = slice(None), slice(receivers), slice(senders)
+            yield DenseMessages(self.weight[part], self.mask[part])
 
 
 def gather_neighbourhoods(
@@ -130,9 +129,6 @@ def gather_neighbourhoods(
             "self-loop: every layer reads a node's own state anyway. Merge repeated edges first."
         )
     return Rooted(x, index, weight, mask, widths)
-
-
-rooted = gather_neighbourhoods  # the name that tests of methods still use
 
 
 def reach(messages: Messages, num_layers: int) -> Tensor:
@@ -222,22 +218,22 @@ class RootedTerms:
         *,
         max_sent: int | None,
         max_read: int | None = None,
-        weights: str = "inverse-degree",
+        normalisation: str = "inverse-degree",
         seed: int = 0,
     ) -> Self:
         """Terms over the edges of a graph, of which each node sends along ``max_sent`` at most.
 
-        ``max_read`` bounds what reaches one node, for speed; it costs nothing. ``weights`` are as
-        in :func:`~graphveil.graph.messages.weigh_messages`. Which edges are kept follows from
+        ``max_read`` bounds what reaches one node, for speed; it costs nothing. ``normalisation`` is
+        as in :func:`~graphveil.graph.messages.weigh_messages`. Which edges are kept follows from
         ``seed`` and the ids alone.
         """
         if max_sent is not None:
             _validate.integer("max_sent", max_sent, "[1, inf)")
         kept = cap_senders(edge_index, len(x), max_sent, seed=seed)
         read = kept if max_read is None else cap_receivers(kept, len(x), max_read, seed=seed)
-        messages = weigh_messages(read, len(x), weights, sender_lists=kept)
+        messages = weigh_messages(read, len(x), normalisation, sender_lists=kept)
         terms = cls(x, y, messages, roots, num_layers)
-        terms._caps = {"sender_cap": max_sent, "weights": weights}
+        terms._caps = {"sender_cap": max_sent, "normalisation": normalisation}
         return terms
 
     @property
@@ -256,9 +252,8 @@ class RootedTerms:
             return (1, 0)
         if self._caps is None:
             return (0, len(self))
-        return influence(
-            unit=unit, num_layers=self.num_layers, num_train=len(self), **self._caps, **relation
-        )
+        known = {"num_layers": self.num_layers, "num_train": len(self), **self._caps}
+        return influence(unit=unit, **known, **relation)
 
     def num_units(self, unit: str = "node") -> int:
         """Nodes that there are, with a loss or without; for edges, the pairs of them."""
@@ -279,10 +274,8 @@ class RootedTerms:
         for widths, alike in zip(self.sizes.tolist(), drawn[order].split(counts), strict=True):
             rows = torch.full_like(alike, widths[0])
             for part in alike.split(block_sizes(alike, rows, self.rows_at_once)):
-                roots = self.roots[part]
-                around = gather_neighbourhoods(
-                    self.x, self.messages, roots, self.num_layers, tuple(widths)
-                )
+                roots, sizes = self.roots[part], (self.num_layers, tuple(widths))
+                around = gather_neighbourhoods(self.x, self.messages, roots, *sizes)
                 batch = around, self.y[roots]
                 yield Numbered(batch, part) if self.in_blocks else batch
 

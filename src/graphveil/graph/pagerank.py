@@ -35,6 +35,8 @@ from graphveil import _validate
 from graphveil._errors import InvalidInputError
 from graphveil.graph.choices import RANKINGS
 
+Ids = NDArray[np.int64]
+
 _SEEDS_AT_ONCE = 256
 _ROUNDING = 1e-15  # steps this short are made of rounding
 _GROWING = 1.01  # supports that grow by less are worth solving on
@@ -77,7 +79,7 @@ def pagerank(
     return ranks
 
 
-def _ids(name: str, given: Tensor, num_nodes: int, dimensions: int) -> NDArray[np.int64]:
+def _ids(name: str, given: Tensor, num_nodes: int, dimensions: int) -> Ids:
     """Node ids as numpy has them, once they have passed the checks."""
     if not isinstance(given, Tensor) or given.dtype != torch.long or given.dim() != dimensions:
         got = str(given.dtype) if isinstance(given, Tensor) else type(given).__name__
@@ -85,7 +87,7 @@ def _ids(name: str, given: Tensor, num_nodes: int, dimensions: int) -> NDArray[n
             f"The '{name}' parameter must be a long tensor of {dimensions} dimensions. Got "
             f"{got} instead; a mask's ids are mask.nonzero().flatten()."
         )
-    ids: NDArray[np.int64] = given.numpy()
+    ids: Ids = given.numpy()
     outside = ids[(ids < 0) | (ids >= num_nodes)]
     if outside.size or (dimensions == 2 and len(ids) != 2):
         got = str(outside[0]) if outside.size else f"shape {tuple(given.shape)}"
@@ -119,14 +121,11 @@ class _Walk:
         matrix.data = 1.0 / np.repeat(degree, np.diff(matrix.indptr))
         return cls(degree, matrix)
 
-    def starts(self, seeds: NDArray[np.int64], value: float) -> sparse.csr_array:
-        places = np.arange(len(seeds)), seeds
-        shape = len(seeds), len(self.degree)
+    def starts(self, seeds: Ids, value: float) -> sparse.csr_array:
+        places, shape = (np.arange(len(seeds)), seeds), (len(seeds), len(self.degree))
         return sparse.csr_array((np.full(len(seeds), value), places), shape=shape)
 
-    def ista(
-        self, seeds: NDArray[np.int64], alpha: float, rho: float, tolerance: float
-    ) -> sparse.csr_array:
+    def ista(self, seeds: Ids, alpha: float, rho: float, tolerance: float) -> sparse.csr_array:
         start, ranks = self.starts(seeds, alpha), self.starts(seeds, 0.0)
         enough = max(tolerance * rho * alpha, _ROUNDING)
         while True:
@@ -137,17 +136,10 @@ class _Walk:
             if np.max(np.abs(moved.data) / self.degree[moved.indices], initial=0) <= enough:
                 return after
             settled = after.nnz <= _GROWING * ranks.nnz
-            ranks = after
-            if settled:
-                ranks = self._solve(ranks, seeds, alpha, rho, 0.1 * enough)
+            ranks = self._solve(after, seeds, alpha, rho, 0.1 * enough) if settled else after
 
     def _solve(
-        self,
-        ranks: sparse.csr_array,
-        seeds: NDArray[np.int64],
-        alpha: float,
-        rho: float,
-        enough: float,
+        self, ranks: sparse.csr_array, seeds: Ids, alpha: float, rho: float, enough: float
     ) -> sparse.csr_array:
         """The same steps, on the entries there are: no longer on rows, on one vector of them."""
         ranks.sort_indices()
@@ -182,7 +174,7 @@ class _Walk:
         step = self.step.data[edge][met]
         return sparse.csr_array((step, (place[met], origin)), shape=(entries, entries))
 
-    def push(self, seeds: NDArray[np.int64], teleport: float, rho: float) -> sparse.csr_array:
+    def push(self, seeds: Ids, teleport: float, rho: float) -> sparse.csr_array:
         ranks, residual = self.starts(seeds, 0.0), self.starts(seeds, 1.0)
         while True:
             moved = residual.copy()

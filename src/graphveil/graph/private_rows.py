@@ -30,6 +30,8 @@ from graphveil.privacy.events import composed, repeated
 from graphveil.rng import SecretStream, seeded
 
 CHOICES = ("gm", "em0", "em1")
+Scores = NDArray[np.float64]
+Chosen = tuple[NDArray[np.int64], Scores]  # nodes, and what each weighs
 _SCORES_AT_ONCE = 2**22  # that are dense in memory
 
 
@@ -78,9 +80,7 @@ class PrivateRows:
             return composed(names, self._gaussian.event())
         return composed(names, repeated(self._laplace.event(), self.rows * self.k))
 
-    def release(
-        self, scores: sparse.csr_array, rng: SecretStream
-    ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    def release(self, scores: sparse.csr_array, rng: SecretStream) -> Chosen:
         """The nodes chosen and their weights, both (rows, k); weights of a row add up to 1."""
         rows, nodes = scores.shape
         if rows != self.rows:
@@ -93,15 +93,12 @@ class PrivateRows:
                 f"The 'k' parameter must be at most the number of nodes, {nodes}. Got {self.k} "
                 "instead; choose fewer."
             )
-        chosen = np.empty((rows, self.k), np.int64)
-        values = np.empty((rows, self.k))
+        chosen, values = np.empty((rows, self.k), np.int64), np.empty((rows, self.k))
         at_once = max(1, _SCORES_AT_ONCE // nodes)
+        choose = self._by_value if self.how == "gm" else self._by_name
         for start in range(0, rows, at_once):
             part = slice(start, min(start + at_once, rows))
-            dense = scores[part].toarray()
-            chosen[part], values[part] = (
-                self._by_value(dense, rng) if self.how == "gm" else self._by_name(dense, rng)
-            )
+            chosen[part], values[part] = choose(scores[part].toarray(), rng)
         if self.how == "em1" and self.value_noise is None:
             values = self._gaussian.release(values, rng)
         elif self.how == "em1":
@@ -134,15 +131,10 @@ class PrivateRows:
 
     @property
     def _gaussian(self) -> Gaussian:
-        if self.how == "gm":
-            return Gaussian(
-                noise_multiplier=self.noise_multiplier,
-                sensitivity=math.sqrt(2 * self.rows) * self.bound,
-            )
-        return Gaussian(
-            noise_multiplier=self.noise_multiplier * math.sqrt(2),
-            sensitivity=math.sqrt(self.rows * self.k) * self.bound,
-        )
+        whole = self.how == "gm"
+        noise = self.noise_multiplier * (1.0 if whole else math.sqrt(2))
+        apart = math.sqrt(2 * self.rows if whole else self.rows * self.k) * self.bound
+        return Gaussian(noise_multiplier=noise, sensitivity=apart)
 
     @property
     def _laplace(self) -> Laplace:
@@ -150,22 +142,18 @@ class PrivateRows:
         assert self.value_noise is not None
         return Laplace(noise_multiplier=self.value_noise, sensitivity=self.bound)
 
-    def _by_value(
-        self, dense: NDArray[np.float64], rng: SecretStream
-    ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    def _by_value(self, dense: Scores, rng: SecretStream) -> Chosen:
         clipped = clipped_rows(dense, self.bound)
         noisy = self._gaussian.release(clipped, rng, block_of=self.rows * dense.shape[1])
         chosen = largest(noisy, self.k)
         return chosen, np.take_along_axis(noisy, chosen, 1)
 
-    def _by_name(
-        self, dense: NDArray[np.float64], rng: SecretStream
-    ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    def _by_name(self, dense: Scores, rng: SecretStream) -> Chosen:
         chosen = self._gumbel(len(dense)).release(dense, rng).astype(np.int64)
         return chosen, np.clip(np.take_along_axis(dense, chosen, 1), 0.0, self.bound)
 
 
-def clipped_rows(rows: NDArray[np.float64], bound: float) -> NDArray[np.float64]:
+def clipped_rows(rows: Scores, bound: float) -> Scores:
     """Non-negative rows of l2 norm at most ``bound``."""
     rows = np.maximum(rows, 0.0)
     norms = np.linalg.norm(rows, axis=1, keepdims=True)

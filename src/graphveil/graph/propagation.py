@@ -19,6 +19,3 @@ def spread_rows(rows: Tensor, messages: Messages, steps: int, teleport: float) -
     for _ in range(steps):
         spread = (1 - teleport) * messages.weighted(spread) + teleport * rows
     return spread
-
-
-smoothed = spread_rows  # the name that methods still use

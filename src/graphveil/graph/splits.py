@@ -45,8 +45,12 @@ def split(data: Data, fractions: Sequence[float] = SHARES, seed: int = 0) -> Dat
     *Guarantee*: no cost. The split is a function of public values; *who is unlabelled* counts as
     public too where there are such nodes.
     """
-    shares = _check_fractions(fractions)
-    count = num_records(check(data, labels=False, masks=False))
+    return draw_masks(check(data, labels=False, masks=False), fractions, seed)
+
+
+def draw_masks(data: Data, fractions: Sequence[float] = SHARES, seed: int = 0) -> Data:
+    """As :func:`split`, of data that was checked when it was read."""
+    shares, count = _check_fractions(fractions), num_records(data)
     order = torch.from_numpy(seeded(seed, "split").generator().permutation(count))
 
     result = copy.copy(data)
@@ -79,9 +83,6 @@ def thin(data: Data, share: float, seed: int = 0) -> Data:
     result.train_mask = torch.zeros_like(data.train_mask)
     result.train_mask[training[order[: max(1, math.floor(share * len(training) + 0.5))]]] = True
     return result
-
-
-thinned = thin  # the older name
 
 
 def separate(data: Data) -> tuple[Data, Data]:

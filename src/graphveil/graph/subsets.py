@@ -65,6 +65,3 @@ def _check_ids(data: Data, which: Tensor) -> Tensor:
             f"from 0 to {number - 1}. Got {which.dtype} of shape {tuple(which.shape)} instead."
         )
     return which
-
-
-chosen = select_graphs  # the older name

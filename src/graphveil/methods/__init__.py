@@ -1,25 +1,33 @@
-"""One file a method; METHODS is the table of contents."""
+"""One file a method; METHODS is the table of contents.
 
-from graphveil.methods.base import Facts, Method, Plan
-from graphveil.methods.baselines import GNNBaseline, MLPBaseline
+Nothing here imports torch: a plan is made of numbers. What computes on tensors is imported when it
+first runs.
+"""
+
+from graphveil.methods.base import Method
+from graphveil.methods.baselines import GNNBaseline, GraphBaseline, MLPBaseline
 from graphveil.methods.dp_gnn import DPGNN
 from graphveil.methods.dpar import DPAR
 from graphveil.methods.gap import GAP
-from graphveil.methods.graph_dpsgd import GraphBaseline, GraphDPSGD
+from graphveil.methods.graph_dpsgd import GraphDPSGD
 from graphveil.methods.graph_split import GraphSplit
 from graphveil.methods.late_graph import DPMLP, LateGraph
+from graphveil.methods.plan import Facts, Plan
 
 METHODS: dict[str, type[Method]] = {
-    "dp-gnn": DPGNN,
-    "late-graph": LateGraph,
-    "dp-mlp": DPMLP,
-    "gap": GAP,
-    "dpar": DPAR,
-    "graph-split": GraphSplit,
-    "graph-dpsgd": GraphDPSGD,
-    "mlp": MLPBaseline,
-    "gnn": GNNBaseline,
-    "graph-gnn": GraphBaseline,
+    kind.name: kind
+    for kind in (
+        DPGNN,
+        LateGraph,
+        GAP,
+        DPAR,
+        GraphSplit,
+        DPMLP,
+        GraphDPSGD,
+        MLPBaseline,
+        GNNBaseline,
+        GraphBaseline,
+    )
 }
 
 __all__ = [

@@ -5,280 +5,418 @@
     method.fit(data)
     method.certificate_, method.predict(data)
 
-A method is a keyword-only dataclass, hence a scikit-learn estimator: ``get_params``,
-``set_params``, ``clone`` and ``repr`` come for nothing. What `fit` learns ends in an underscore; no
-private data stays on the object.
+A method is a keyword-only dataclass of settings (:mod:`graphveil.methods.settings`), and takes part
+in scikit-learn's ``clone``, ``get_params`` and ``set_params``. What `fit` learns ends in an
+underscore; no private data stays on the object. Methods are final: what they share is here, and
+whatever differs is abstract here.
 """
 
 from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import field, replace
 from pathlib import Path
-from typing import Any, ClassVar, Self
-
-from sklearn.base import BaseEstimator
-from torch import Tensor
-from torch_geometric.data import Data
+from typing import TYPE_CHECKING, Any, ClassVar, Self, final
 
 from graphveil import _validate
-from graphveil._errors import InvalidInputError
-from graphveil.graph.checks import (
-    checked,
-    directed_of,
-    num_classes_of,
-    num_records,
-    public_of,
-    record_of,
-    void_of,
-)
-from graphveil.methods.training import seeded_weights
-from graphveil.privacy.guarantee import Certificate, Charge, Claimed, certify
+from graphveil._errors import GraphveilError, InvalidInputError
+from graphveil._progress import Progress, choose_progress
+from graphveil.graph.influence import count_units
+from graphveil.methods.inference import Inference, Noisy
+from graphveil.methods.parts import Release
+from graphveil.methods.plan import Facts, Plan
+from graphveil.methods.settings import Settings, setting, setting_fields, settings
+from graphveil.methods.task import Classification
+from graphveil.privacy.guarantee import Certificate, Charge
 
-ALSO_RELEASED = "RELEASED, TOO: "
-Progress = Callable[[Iterable[int]], Iterable[int]]
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+    from torch_geometric.data import Data
+
+    from graphveil.methods.checkpoint import Checkpoint
+    from graphveil.methods.execution import Execution
+    from graphveil.rng import SecretStream
 
 
-@dataclass(frozen=True, kw_only=True)
-class Facts:
-    """What is public of a graph, or of a set of them: all that a plan may depend on.
+@settings()
+class Method(Settings, ABC):
+    """A way to train on a graph.
 
-    ``num_nodes`` counts the records: nodes of one graph, or whole graphs if a ``record`` is one.
-    ``directed`` says whether edges have a direction, None that nobody stated it; only the unit
-    ``edge`` asks.
+    A method says which settings it has, which network it trains, which parts its plan is made of,
+    how it runs them, and how it predicts. Its traits say what it is: whether it is ``private``,
+    which method is its ``baseline``, whether it is ``compared`` unless somebody asks for less,
+    which ``units`` it protects, what a ``record`` is, what a private score of it reads
+    (``scored_by``).
     """
-
-    num_nodes: int
-    num_features: int
-    num_classes: int
-    num_train: int
-    directed: bool | None = None
-    record: str = "node"
-
-    def __post_init__(self) -> None:
-        _validate.integer("num_nodes", self.num_nodes, "[1, 1e12]")
-        _validate.integer("num_features", self.num_features, "[1, 1e9]")
-        _validate.integer("num_classes", self.num_classes, "[2, 1e9]")
-        _validate.integer("num_train", self.num_train, f"[1, {self.num_nodes}]")
-        _validate.choice("record", self.record, ("node", "graph"))
-        if not (self.directed is None or isinstance(self.directed, bool)):
-            raise InvalidInputError(
-                f"The 'directed' parameter must be True, False or None. Got {self.directed!r} "
-                "instead."
-            )
-
-    @classmethod
-    def of(cls, data: Data) -> Facts:
-        """The facts of a graph at hand, after checking it; none is measured on its edges."""
-        checked(data)
-        return cls(
-            num_nodes=num_records(data),
-            num_features=data.x.shape[1],
-            num_classes=num_classes_of(data),
-            num_train=int(data.train_mask.sum()),
-            directed=directed_of(data),
-            record=record_of(data),
-        )
-
-
-@dataclass(frozen=True, kw_only=True)
-class Plan:
-    """What ``fit`` will run *and* what it will be charged; made without looking at data.
-
-    ``charges`` are the planned releases. ``details`` are the numbers a person may want to see
-    before spending: noise, rate, steps, influence, expected signal-to-noise. ``settings`` are those
-    that must still be the same when the fitted method is used.
-    """
-
-    method: str
-    facts: Facts
-    unit: str
-    delta: float
-    charges: tuple[Charge, ...]
-    details: Mapping[str, float] = field(default_factory=dict)
-    relation: str = "withhold"
-    public_degree: int | None = None
-    released: str = "model weights"
-    released_to: str = "anybody"
-    public: tuple[str, ...] = ()
-    inference: tuple[str, ...] = ()
-    voided_by: tuple[str, ...] = ()
-    void_because: tuple[str, ...] = ()
-    claim: Claimed | None = None
-    settings: Mapping[str, object] = field(default_factory=dict)
-
-    def certificate(
-        self,
-        charges: Sequence[Charge] | None = None,
-        *,
-        void_because: Sequence[str | None] = (),
-        inference: Sequence[str] = (),
-        released_to: str | None = None,
-    ) -> Certificate:
-        """The certificate of the plan, or of the ``charges`` that a run really made."""
-        return certify(
-            self.charges if charges is None else charges,
-            unit=self.unit,
-            delta=self.delta,
-            released=self.released,
-            released_to=released_to or self.released_to,
-            relation=self.relation,
-            public_degree=self.public_degree,
-            public=self.public,
-            inference=(*self.inference, *inference),
-            voided_by=self.voided_by,
-            void_because=(*self.void_because, *void_because),
-            claim=self.claim,
-        )
-
-    def taking(self, public: Sequence[str], void_because: Sequence[str] = ()) -> Plan:
-        """The same plan on data that takes more as public, or for which no guarantee holds."""
-        return replace(
-            self,
-            public=(*self.public, *public),
-            void_because=(*self.void_because, *void_because),
-        )
-
-    def resting_on(self, public: Sequence[str], voided_by: Sequence[str] = ()) -> Plan:
-        """The same plan, whose certificate names more that it takes as public and is voided by.
-
-        A line of ``public`` that begins with ALSO_RELEASED names more that it releases instead.
-        """
-        more = [line for line in public if line.startswith(ALSO_RELEASED)]
-        return replace(
-            self.taking([line for line in public if line not in more]),
-            released=", ".join(
-                [self.released, *(line.removeprefix(ALSO_RELEASED) for line in more)]
-            ),
-            voided_by=(*self.voided_by, *voided_by),
-        )
-
-    @property
-    def epsilon(self) -> float:
-        """What the whole plan costs."""
-        return self.certificate().guarantee.epsilon
-
-
-@dataclass(kw_only=True)
-class Method(BaseEstimator, ABC):
-    """A way to train on a graph. Subclasses declare settings, and say what they run and cost."""
 
     name: ClassVar[str]
     record: ClassVar[str] = "node"  # what is classified, and what a step draws
-    _sizes_its_steps: ClassVar[bool] = False  # whether a plan finds a learning rate by itself
-    modes: ClassVar[tuple[str, ...]] = ("visible", "noisy", "disjoint")  # the first is the default
+    private: ClassVar[bool] = True
+    baseline: ClassVar[str | None] = None  # what it must beat, which reads no edge
+    compared: ClassVar[bool] = False
+    units: ClassVar[tuple[str, ...]] = ("node",)
+    tasks: ClassVar[tuple[type[Classification], ...]] = (Classification,)
+    inferences: ClassVar[tuple[Inference, ...]]  # the first is the default
+    modes: ClassVar[tuple[str, ...]]
+    scored_by: ClassVar[str] = ""  # nothing is proven of a private score
 
-    learning_rate: float = 0.02
-    seed: int = 0
-
-    # Told the training loss of every step, in the open: private, and outside every certificate.
-    on_loss: Callable[[float], None] | None = field(
-        default=None, init=False, repr=False, compare=False
+    seed: int = setting(
+        "Draws first weights and other public choices, never noise.", 0, "[0, 1e18]"
     )
 
-    # Remembers what was released apart from the files of a run, if there is anybody who does.
-    witness: Any = field(default=None, init=False, repr=False, compare=False)
-
     # Set by fit.
-    plan_: Plan = field(init=False, repr=False, compare=False)
-    certificate_: Certificate = field(init=False, repr=False, compare=False)
-    network_: Any = field(init=False, repr=False, compare=False)
-    charges_: list[Charge] = field(init=False, repr=False, compare=False)
+    plan_: Plan = field(init=False)
+    certificate_: Certificate = field(init=False)
+    network_: Any = field(init=False)
+    charges_: list[Charge] = field(init=False)
+    inference_: list[str] = field(init=False)
+    void_because_: tuple[str, ...] = field(init=False)
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        if "inferences" in vars(cls):
+            cls.modes = tuple(inference.mode for inference in cls.inferences)
+
+    # --- what a method says ----------------------------------------------------------------------
 
     @abstractmethod
-    def _network(self, facts: Facts) -> Any:
-        """The network, with fresh weights."""
+    def network(self, facts: Facts) -> Any:
+        """The description of the network; see :mod:`graphveil.nn.descriptions`."""
 
-    def _made(self, facts: Facts) -> Any:
+    @abstractmethod
+    def _plan(self, facts: Facts) -> Plan:
+        """The parts, and what they promise. Touches no data."""
+
+    @abstractmethod
+    def _train(self, execution: Execution, data: Data) -> nn.Module:
+        """Run the parts of the execution's plan; the trained network."""
+
+    @abstractmethod
+    def outputs(self, data: Data, mode: str) -> Tensor:
+        """What the network says of every record, neighbours read in the open."""
+
+    # --- plan ------------------------------------------------------------------------------------
+
+    @final
+    def plan(self, facts: Facts) -> Plan:
+        """What training on such a graph will run and cost. Touches no data."""
+        self.check_settings()
         if facts.record != self.record:
             kinds = {"node": "one graph of nodes", "graph": "many graphs"}
             raise InvalidInputError(
                 f"The method '{self.name}' must have {kinds[self.record]} to train on. Got "
                 f"{kinds[facts.record]} instead; take another method, or other data."
             )
-        with seeded_weights(self.seed):
-            return self._network(facts)
+        return replace(self._plan(facts), settings=self.training_settings()).plain()
 
-    def _check_settings(self) -> None:
-        """Refuse here, before anything is spent, what would only be noticed later."""
-        for setting in fields(self):
-            value = getattr(self, setting.name, None)
-            if str(setting.type).startswith("int") and isinstance(value, float):
-                raise InvalidInputError(
-                    f"The '{setting.name}' parameter must be a whole number. Got {value!r} "
-                    "instead; write it without a point."
-                )
-        if self.learning_rate is not None or not self._sizes_its_steps:
-            _validate.number("learning_rate", self.learning_rate, "(0, inf)")
+    @final
+    def task(self, facts: Facts) -> Classification:
+        """What is learnt."""
+        binary = getattr(self, "loss", "softmax") == "binary"
+        return Classification(num_classes=facts.num_classes, binary=binary)
 
-    @abstractmethod
-    def plan(self, facts: Facts) -> Plan:
-        """What training on such a graph will run and cost. Touches no data."""
+    @final
+    def unit_for(self, facts: Facts) -> str:
+        """What is protected; an edge is directed or not, as is stated of the graph."""
+        unit: str = getattr(self, "unit", self.units[0])
+        if unit != "edge":
+            return unit
+        if facts.directed is None:
+            raise InvalidInputError(
+                "The unit 'edge' must know whether edges have a direction: one edge is one message "
+                "then, and else two. Got data of which nobody says so, and measuring it would read "
+                "private edges; write --directed or --undirected, or set data.directed."
+            )
+        return "edge-directed" if facts.directed else "edge-undirected"
 
-    def _started(self, plan: Plan, data: Data) -> None:
-        """Forget an earlier fit: were this one cut short, nothing of the two would mix."""
-        for name in [name for name in vars(self) if name.endswith("_")]:
-            delattr(self, name)
-        self.plan_ = plan.taking(public_of(data), void_of(data))
+    @final
+    def num_units(self, facts: Facts) -> int:
+        """The public number of units; delta stays below one in so many."""
+        unit = self.unit_for(facts)
+        units, bound = count_units(unit, facts.num_nodes), getattr(self, "public_edges", None)
+        return units if bound is None or unit == "node" else min(units, bound)
 
-    @abstractmethod
+    @final
+    def build(self, facts: Facts) -> Any:
+        """The network with fresh weights, which ``seed`` draws."""
+        from graphveil.methods.open_training import build_seeded
+
+        return build_seeded(self.network(facts), self.seed)
+
+    @final
+    def training_settings(self) -> dict[str, Any]:
+        """The settings that must still be the same when the fitted method predicts."""
+        kept = {
+            name: getattr(self, name)
+            for name, declared in setting_fields(type(self)).items()
+            if not declared.metadata["predicts"]
+        }
+        return {
+            name: list(value) if isinstance(value, tuple) else value for name, value in kept.items()
+        }
+
+    # --- fit -------------------------------------------------------------------------------------
+
+    @final
     def fit(
-        self, data: Data, *, directory: str | Path | None = None, progress: Progress | None = None
+        self,
+        data: Any,
+        *,
+        directory: str | Path | None = None,
+        progress: Progress | bool | None = None,
+        rng: SecretStream | None = None,
     ) -> Self:
         """Train on ``data`` (``x``, ``edge_index``, ``y`` and the three masks).
 
-        With a ``directory`` every step is noted there before it is taken, and a run that was killed
-        goes on from its last checkpoint, charged for every step it ever began.
-        """
+        Whole graphs are one ``Data`` with a ``batch``, or a list or data set of ``Data``. With a
+        ``directory`` every step is noted there before it is taken, and a run that was killed goes
+        on from its last checkpoint, charged for every step it ever began. ``progress`` is True for
+        a bar, which notebooks have anyway, False for none, or a function of the steps.
 
-    @abstractmethod
+        *Guarantee*: the certificate in ``certificate_``, for what it says is released.
+        """
+        from graphveil.methods.checkpoint import Checkpoint
+
+        data = self.take(data, to_train=True)
+        return self.run(
+            self.plan(Facts.of(data)).on(data),
+            data,
+            checkpoint=None if directory is None else Checkpoint(directory),
+            progress=choose_progress(progress, f"training {self.name}"),
+            rng=rng,
+        )
+
+    @final
+    def run(
+        self,
+        plan: Plan,
+        data: Data,
+        *,
+        checkpoint: Checkpoint | None = None,
+        progress: Progress | None = None,
+        rng: SecretStream | None = None,
+        on_loss: Callable[[float], None] | None = None,
+        on_step: Callable[[Any, int], None] | None = None,
+    ) -> Self:
+        """Run a plan that was made for this very data; see :class:`Execution` for the rest."""
+        from graphveil.methods.execution import Execution
+
+        self._check_plan(plan, data)
+        # A paper's epsilon is a claim, which binds nothing.
+        target = math.inf if plan.claim is not None else getattr(self, "epsilon", math.inf)
+        execution = Execution(
+            plan,
+            checkpoint=checkpoint,
+            rng=rng,
+            progress=progress,
+            on_loss=on_loss,
+            on_step=on_step,
+            target=target,
+        )
+        earlier = self._forget()
+        self.plan_ = plan
+        try:
+            network = self._train(execution, data).eval()
+            self._check_plan(plan, data)  # what ran is what was planned, to the end
+        except GraphveilError:
+            if not execution.ran:  # the data was refused: an earlier fit is left alone
+                self._forget()
+                vars(self).update(earlier)
+            raise
+        reasons = (execution.rng.void_reason,) if self.private else ()
+        self.restore(plan, network, execution.charges, [reason for reason in reasons if reason])
+        return self
+
+    @final
+    def _check_plan(self, plan: Plan, data: Data) -> None:
+        """Refuse a plan that was made for other settings, or for other data."""
+        from graphveil.graph.checks import num_records
+
+        sizes = (num_records(data), int(data.x.shape[1]), int(data.train_mask.sum()))
+        planned = (plan.facts.num_nodes, plan.facts.num_features, plan.facts.num_train)
+        settings = {**self.training_settings(), "method": self.name}
+        changed = _differing(settings, {**plan.settings, "method": plan.method})
+        if changed or sizes != planned:
+            what = f"another {', '.join(changed)}" if changed else "data of other sizes"
+            raise InvalidInputError(
+                f"A plan must be run with the settings and on the data it was made for. Got {what} "
+                "instead; plan anew."
+            )
+
+    @final
+    def restore(
+        self,
+        plan: Plan,
+        network: Any,
+        charges: list[Charge],
+        void_because: Iterable[str] = (),
+        inference: Iterable[str] = (),
+        certificate: Certificate | None = None,
+    ) -> None:
+        """Become the fitted method that ran ``plan``; without a certificate, price the charges."""
+        self.plan_, self.network_, self.charges_ = plan, network.eval(), charges
+        self.void_because_, self.inference_ = tuple(void_because), list(inference)
+        if certificate is None:
+            self.certify()
+        else:
+            self.certificate_ = certificate
+
+    @final
+    def certify(self) -> None:
+        """Write the certificate anew, for the charges and the ways to predict there were."""
+        self.certificate_ = self.plan_.certificate(
+            self.charges_, void_because=self.void_because_, inference=self.inference_
+        )
+
+    @final
+    def _forget(self) -> dict[str, Any]:
+        """Forget an earlier fit: were this one cut short, nothing of the two would mix."""
+        return {name: vars(self).pop(name) for name in list(vars(self)) if name.endswith("_")}
+
+    # --- prediction ------------------------------------------------------------------------------
+
+    @final
     def predict_proba(
-        self, data: Data, *, mode: str | None = None, epsilon: float | None = None
+        self, data: Any, *, mode: str | None = None, epsilon: float | None = None
     ) -> Tensor:
-        """Class probabilities of every node, or every graph: (records, classes).
+        """Class probabilities of every record: (records, classes).
 
-        The ``mode`` is one of ``modes``, by default the first of them. ``visible`` lets a node see
-        its neighbours' features and promises the neighbours nothing.
-        ``noisy`` perturbs what it sees, for ``epsilon`` more, added to ``certificate_`` at every
-        call. ``disjoint`` says that ``data`` is another graph than the one trained on. ``cached``
-        (``gap``) reads the noisy sums made in training: ``data`` is that graph, node by node.
+        ``mode`` is one of ``modes``, by default the first; see :mod:`graphveil.methods.inference`.
+        ``noisy`` spends an ``epsilon`` of its own, which is charged before anything is released.
         """
+        mode = _validate.choice("mode", self.modes[0] if mode is None else mode, self.modes)
+        return self.infer(self.readable(data), mode, epsilon)
 
-    def _predicted(self, mode: str) -> None:
-        """Put what a prediction promises on the certificate, where there is a promise."""
-        return
+    @final
+    def infer(self, data: Data, mode: str | None = None, epsilon: float | None = None) -> Tensor:
+        """As :meth:`predict_proba`, of data that was checked already."""
+        import torch
 
+        mode = self.modes[0] if mode is None else mode
+        if (mode == "noisy") != (epsilon is not None):
+            way_out = "say how much it may spend" if mode == "noisy" else "leave it out"
+            raise InvalidInputError(
+                "The mode 'noisy' needs an 'epsilon', and no other mode takes one. Got mode "
+                f"{mode!r} with epsilon={epsilon!r} instead; {way_out}."
+            )
+        inference = self.inferences[self.modes.index(mode)]
+        self.network_.eval()
+        with torch.no_grad():
+            probabilities = inference.predict(self, data, epsilon)
+        if self.private and mode != self.modes[0]:
+            self._say(inference)
+        return probabilities
+
+    @final
     def predict(
-        self, data: Data, *, mode: str | None = None, epsilon: float | None = None
+        self, data: Any, *, mode: str | None = None, epsilon: float | None = None
     ) -> Tensor:
-        """The most probable class of every node."""
-        return self.predict_proba(data, mode=mode, epsilon=epsilon).argmax(1)
+        """The most probable class of every record."""
+        probabilities = self.predict_proba(data, mode=mode, epsilon=epsilon)
+        return self.task(self.plan_.facts).decide(probabilities)
 
-    def score(self, data: Data, *, mode: str | None = None, mask: str = "test_mask") -> float:
-        """Accuracy on the labelled nodes of a mask. Outside the guarantee: it reads labels."""
-        checked(data, labels=False, masks=False)
+    @final
+    def score(self, data: Any, *, mode: str | None = None, mask: str = "test_mask") -> float:
+        """Accuracy on the labelled records of a mask. Outside the guarantee: it reads labels."""
+        from graphveil.graph.checks import check
+
+        data = self.take(data)
+        check(data, labels=False, masks=False)
         if "y" not in data:
             raise InvalidInputError("The data must have labels, 'y', to be scored by. Got none.")
         if mask not in data:
             raise InvalidInputError(
                 f"The 'mask' parameter must name a mask of the data. Got {mask!r} instead; "
-                "graphveil.graph.splits.split(data) draws the three usual ones."
+                "graphveil.split(data) draws the three usual ones."
             )
         wanted = data[mask] & (data.y >= 0)
         if not wanted.any():
             raise InvalidInputError(
                 f"The '{mask}' must hold a labelled node. Got none instead; name another mask."
             )
-        found = self.predict(data, mode=mode)
-        return float((found[wanted] == data.y[wanted]).float().mean())
+        decided = self.predict(data, mode=mode)
+        return float((decided[wanted] == data.y[wanted]).float().mean())
+
+    @final
+    def plan_prediction(self, epsilon: float, sensitivity: float = 1.0) -> Release:
+        """The release that a noisy prediction will make. Touches no data."""
+        for inference in self.inferences:
+            if isinstance(inference, Noisy):
+                return inference.part(self, epsilon, sensitivity)
+        raise InvalidInputError(
+            "The mode 'noisy' must belong to a private method that reads neighbours when it "
+            f"predicts. Got the method '{self.name}' instead; use the mode '{self.modes[0]}'."
+        )
+
+    @final
+    def charge(self, part: Release) -> None:
+        """Charge a noisy prediction; first: whatever comes after it, a release was made."""
+        self.charges_.append(Charge(paid_for=part.paid_for, event=part.event))
+        sentence = self.inferences[self.modes.index("noisy")].says(self, self.plan_.unit)
+        if sentence not in self.inference_:
+            self.inference_.append(sentence)
+        self.certify()
+
+    @final
+    def probabilities(self, outputs: Tensor) -> Tensor:
+        """The probability of every class, from what the network says."""
+        return self.task(self.plan_.facts).probabilities(outputs)
+
+    @final
+    def _say(self, inference: Inference) -> None:
+        """Have the certificate say how was predicted."""
+        sentence = inference.says(self, self.plan_.unit)
+        if sentence not in self.certificate_.inference:
+            self.inference_.append(sentence)
+            self.certify()
+
+    @final
+    def readable(self, data: Any) -> Data:
+        """Data that this fitted method can read; anything else is refused."""
+        from graphveil.graph.checks import check
+
+        if not hasattr(self, "network_"):
+            from graphveil._errors import NotFittedError  # which loads scikit-learn
+
+            raise NotFittedError(f"This {type(self).__name__} has not been fitted; call 'fit'.")
+        data = self.take(data)
+        check(data, labels=False, masks=False, record=self.record)
+        wanted = self.plan_.facts.num_features
+        if data.x.shape[1] != wanted:
+            raise InvalidInputError(
+                f"The 'x' parameter must have {wanted} columns, as in training. Got "
+                f"{data.x.shape[1]} instead."
+            )
+        self.check_settings()  # prediction has settings of its own, which may have been changed
+        if changed := _differing(self.training_settings(), self.plan_.settings):
+            raise InvalidInputError(
+                f"The settings must be those of the fit. Got another {', '.join(changed)} instead; "
+                "set it back, or fit again."
+            )
+        return data
+
+    @final
+    def take(self, data: Any, *, to_train: bool = False) -> Data:
+        """One ``Data``, also from a list or a data set of graphs."""
+        from torch_geometric.data import Data
+
+        if self.record == "node":
+            return data
+        from graphveil.graph.checks import MASKS
+        from graphveil.graph.collate import collate
+
+        data = data if isinstance(data, Data) else collate(data)
+        if to_train and any(mask not in data for mask in MASKS):
+            raise InvalidInputError(
+                "The graphs must be split: their 'train_mask', 'val_mask' and 'test_mask' must be "
+                "there. Got none, or not all, instead; fit split(collate(graphs)), with "
+                "graphveil.split and graphveil.graph.collate.collate."
+            )
+        return data
 
 
-def signal_to_noise(batch: float, noise: float, parameters: int) -> float:
-    """The largest a step's clipped sum can be, over the size of its noise.
-
-    Were all gradients of a batch to agree, their sum would be ``batch`` bounds long; the noise on
-    ``parameters`` coordinates is ``noise * sqrt(parameters)`` bounds long.
-    """
-    return math.inf if noise == 0 else batch / (noise * math.sqrt(parameters))
+def _differing(now: Mapping[str, Any], then: Mapping[str, Any]) -> list[str]:
+    """The names of settings that are not what they were."""
+    return sorted(name for name in now.keys() | then.keys() if now.get(name) != then.get(name))

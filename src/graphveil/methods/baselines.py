@@ -1,4 +1,4 @@
-"""What would be possible without privacy: an MLP and a GNN trained in the open.
+"""What would be possible without privacy: an MLP, a GNN and a graph classifier in the open.
 
 No guarantee: their certificates say so. They are here because a private figure means little without
 the honest ones beside it.
@@ -6,141 +6,237 @@ the honest ones beside it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from pathlib import Path
-from typing import ClassVar, Self
-
-import dp_accounting as dpa
-from torch import Tensor
-from torch_geometric.data import Data
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, final
 
 from graphveil import _validate
-from graphveil.graph.caps import cap_senders
-from graphveil.graph.choices import NORMALISATIONS
-from graphveil.graph.groups import random_groups, within
-from graphveil.graph.messages import Messages, normalised
-from graphveil.methods.base import Facts, Plan, Progress
-from graphveil.methods.node import NodeMethod, alone
-from graphveil.methods.training import OPTIMIZERS, fit_open, make_optimizer, seeded_weights
-from graphveil.nn import NodeClassifier
-from graphveil.privacy.guarantee import Charge, default_delta
-from graphveil.rng import seeded
+from graphveil.methods.base import Method
+from graphveil.methods.features import Features
+from graphveil.methods.graph_dpsgd import GraphSettings, check_class_weights, describe_classifier
+from graphveil.methods.inference import NOTHING_PROMISED, Disjoint, Visible
+from graphveil.methods.late_graph import describe_mlp
+from graphveil.methods.parts import Open
+from graphveil.methods.plan import Facts, Plan
+from graphveil.methods.settings import FeatureSettings, Normalisation, Optimizer, setting, settings
+from graphveil.nn.descriptions import GraphNetwork, NodeNetwork
+from graphveil.privacy.guarantee import default_delta
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+    from torch_geometric.data import Data
+
+    from graphveil.graph.messages import Messages
+    from graphveil.methods.execution import Execution
 
 
-@dataclass(kw_only=True)
-class MLPBaseline(NodeMethod):
+@settings()
+class OpenSettings:
+    """Training without privacy."""
+
+    steps: int = setting("Steps.", 150, "[1, 1e9]")
+    optimizer: Optimizer = setting("What steps with the gradients.", "adam")
+    learning_rate: float = setting("The length of steps.", 0.01, "(0, inf)")
+    dropout: float = setting("The share of hidden values dropped.", 0.5, "[0, 1)")
+    weight_decay: float = setting("Shrinks weights at every step.", 5e-4, "[0, inf)")
+
+
+def _plan_openly(method: Any, facts: Facts) -> Plan:
+    _ = method.network(facts)  # settings that make no network are refused here
+    return Plan(
+        method=method.name,
+        facts=facts,
+        unit=method.units[0],
+        delta=default_delta(facts.num_nodes),
+        parts=(Open(),),
+        inference=(NOTHING_PROMISED,),
+    )
+
+
+def _train_nodes(method: Any, execution: Execution, data: Data) -> nn.Module:
+    """The whole graph at every step; the weights that do best on the validation nodes."""
+    from graphveil.methods.open_training import OpenTraining, make_optimizer
+
+    x, network = method.prepare(data), method.build(execution.plan.facts)
+    in_training, messages = method.read_in_training(data), method.messages(data)
+    optimizer = make_optimizer(
+        method.optimizer, network.parameters(), method.learning_rate, method.weight_decay
+    )
+    training = OpenTraining(
+        steps=method.steps,
+        seed=method.seed,
+        on_loss=execution.on_loss,
+        on_step=execution.on_step,
+        progress=execution.progress,
+    )
+    execution.train_openly(
+        execution.plan.part("weights"),
+        lambda: training(
+            network,
+            optimizer,
+            lambda ids: network.on_graph(x, in_training if network.training else messages)[ids],
+            data,
+        ),
+    )
+    return network
+
+
+def _outputs(method: Any, data: Data, mode: str) -> Tensor:
+    return method.network_.on_graph(method.prepare(data), method.messages(data))
+
+
+def _prepare(method: Any, data: Data) -> Tensor:
+    """The rows that the network reads."""
+    return Features.of(method).prepare(data.x)
+
+
+# Without noise there is nothing to gain from fewer columns.
+@final
+@settings(project_above=1_000_000, activation="relu")
+class MLPBaseline(Method, FeatureSettings, OpenSettings):
     """An MLP on each node's own features, trained without privacy."""
 
     name: ClassVar[str] = "mlp"
+    private: ClassVar[bool] = False
+    compared: ClassVar[bool] = True
+    inferences = (Visible(NOTHING_PROMISED), Disjoint())
 
-    project_above: int = 1_000_000  # without noise there is nothing to gain from fewer columns
-    num_layers: int = 2
-    activation: str = "relu"
-    learning_rate: float = 0.01
-    dropout: float = 0.5
-    weight_decay: float = 5e-4
-    steps: int = 150
-    optimizer: str = "adam"
+    num_layers: int = setting("Layers of the network.", 2, "[1, 10]")
 
-    def _network(self, facts: Facts) -> NodeClassifier:
-        return self._mlp(facts, self.num_layers, self.dropout)
+    def network(self, facts: Facts) -> NodeNetwork:
+        return describe_mlp(self, facts, self.dropout)
 
-    def _messages(self, data: Data) -> Messages:
-        return alone(len(data.x))
+    def messages(self, data: Data) -> Messages:
+        """None: every node by itself."""
+        from graphveil.methods.terms import no_messages
 
-    def _read_in_training(self, data: Data) -> Messages:
-        return self._messages(data)
+        return no_messages(len(data.x))
 
-    def _logits(self, x: Tensor, data: Data) -> Tensor:
-        return self.network_.on_graph(x, self._messages(data))
-
-    def _check_settings(self) -> None:
-        super()._check_settings()
-        _validate.integer("steps", self.steps, "[1, 1e9]")
-        _validate.choice("optimizer", self.optimizer, OPTIMIZERS)
-        _validate.number("weight_decay", self.weight_decay, "[0, inf)")
-
-    def plan(self, facts: Facts) -> Plan:
-        self._check_settings()
-        self._made(facts)  # settings that make no network are refused here
-        spent = Charge(paid_for="training in the open", event=dpa.NonPrivateDpEvent())
-        return Plan(
-            method=self.name,
-            facts=facts,
-            unit="node",
-            delta=default_delta(facts.num_nodes),
-            charges=(spent,),
-            inference=("visible: nothing is promised to anybody",),
-        )
-
-    def fit(
-        self, data: Data, *, directory: str | Path | None = None, progress: Progress | None = None
-    ) -> Self:
-        """The whole graph at every step; the weights that do best on the validation nodes."""
-        self._started(self.plan(Facts.of(data)), data)
-        x, read = self._prepared(data.x), self._read_in_training(data)
-        messages = self._messages(data)
-        network = self._made(self.plan_.facts)
-        with seeded_weights(self.seed):  # dropout, too: no noise here is secret
-            fit_open(
-                network,
-                make_optimizer(
-                    self.optimizer, network.parameters(), self.learning_rate, self.weight_decay
-                ),
-                lambda ids: network.on_graph(x, read if network.training else messages)[ids],
-                data.y,
-                data.train_mask.nonzero().flatten(),
-                (data.val_mask & (data.y >= 0)).nonzero().flatten(),
-                steps=self.steps,
-                on_loss=self.on_loss,
-                progress=progress,
-            )
-        self.network_ = network.eval()
-        self.charges_ = list(self.plan_.charges)
-        self.certificate_ = self.plan_.certificate()
-        return self
+    read_in_training = messages
+    _plan, _train, outputs, prepare = _plan_openly, _train_nodes, _outputs, _prepare
 
 
-@dataclass(kw_only=True)
-class GNNBaseline(MLPBaseline):
-    """A GNN on the whole graph, trained without privacy.
-
-    ``splits`` above 1 trains on as many random groups without an edge between them, as graph-split
-    does; predictions read the whole graph.
-    """
+@final
+@settings(project_above=1_000_000, activation="relu")
+class GNNBaseline(Method, FeatureSettings, OpenSettings):
+    """A GNN on the whole graph, trained without privacy; predictions read the whole graph."""
 
     name: ClassVar[str] = "gnn"
+    private: ClassVar[bool] = False
+    compared: ClassVar[bool] = True
+    inferences = (Visible(NOTHING_PROMISED), Disjoint())
 
-    conv: str = "gcn"
-    weights: str = "symmetric"
-    heads: int = 1
-    encoder_layers: int = 1
-    splits: int = 1
+    conv: Literal["gcn", "gin", "gat", "sage", "sum"] = setting("The convolution.", "gcn")
+    num_layers: int = setting("Convolutions.", 2, "[1, 10]")
+    encoder_layers: int = setting("Layers on each node before them.", 1, "[0, 10]")
+    normalisation: Normalisation = setting("The weights of messages.", "symmetric")
+    heads: int = setting("Heads of the convolution 'gat'.", 1, "[1, inf)")
+    splits: int = setting(
+        "Train on as many random groups without an edge between them, as graph-split does.",
+        1,
+        "[1, inf)",
+    )
 
-    def _network(self, facts: Facts) -> NodeClassifier:
+    def network(self, facts: Facts) -> NodeNetwork:
         _validate.integer("splits", self.splits, f"[1, {facts.num_nodes}]")
-        return NodeClassifier(
-            self._columns(facts),
-            self.hidden_channels,
-            facts.num_classes,
-            self.conv,
-            _validate.integer("num_layers", self.num_layers, "[1, 10]"),
-            encoder_layers=_validate.integer("encoder_layers", self.encoder_layers, "[0, 10]"),
+        return NodeNetwork(
+            in_channels=Features.of(self).columns(facts.num_features),
+            hidden_channels=self.hidden_channels,
+            out_channels=self.task(facts).outputs,
+            conv=self.conv,
+            num_layers=self.num_layers,
+            encoder_layers=self.encoder_layers,
             decoder_layers=0,
             activation=self.activation,
             dropout=self.dropout,
             heads=self.heads,
         )
 
-    def _check_settings(self) -> None:
-        super()._check_settings()
-        _validate.choice("weights", self.weights, NORMALISATIONS)
-        _validate.integer("heads", self.heads, "[1, inf)")
+    def read_in_training(self, data: Data) -> Messages:
+        """Messages inside groups."""
+        from graphveil.graph.groups import random_groups, within
+        from graphveil.graph.messages import weigh_messages
+        from graphveil.rng import seeded
 
-    def _read_in_training(self, data: Data) -> Messages:
         groups = random_groups(len(data.x), self.splits, seeded(self.seed, "groups"))
-        return normalised(within(data.edge_index, groups), len(data.x), self.weights)
+        return weigh_messages(within(data.edge_index, groups), len(data.x), self.normalisation)
 
-    def _messages(self, data: Data) -> Messages:
-        edges = cap_senders(data.edge_index, len(data.x), None, seed=self.seed)
-        return normalised(edges, len(data.x), self.weights)
+    def messages(self, data: Data) -> Messages:
+        """All of them."""
+        from graphveil.methods.terms import every_message
+
+        return every_message(data, self.seed, self.normalisation)
+
+    _plan, _train, outputs, prepare = _plan_openly, _train_nodes, _outputs, _prepare
+
+
+@final
+@settings(steps=400, dropout=0.0, weight_decay=0.0)
+class GraphBaseline(Method, GraphSettings, OpenSettings):
+    """A classifier of whole graphs trained without privacy."""
+
+    name: ClassVar[str] = "graph-gnn"
+    record: ClassVar[str] = "graph"
+    private: ClassVar[bool] = False
+    compared: ClassVar[bool] = True
+    units: ClassVar[tuple[str, ...]] = ("graph",)
+    inferences = (Visible(NOTHING_PROMISED), Disjoint())
+    scored_by: ClassVar[str] = "own graph"
+
+    batch_size: int = setting("Graphs that a step reads.", 64, "[1, 1e9]")
+    cycles: int = setting(
+        "How often the learning rate goes up and down, between a tenth of it and all of it.",
+        0,
+        "[0, 1e6]",
+    )
+
+    def network(self, facts: Facts) -> GraphNetwork:
+        check_class_weights(self.class_weights, facts)
+        return describe_classifier(self, facts, self.dropout)
+
+    def _train(self, execution: Execution, data: Data) -> nn.Module:
+        """Batches of graphs; the weights that do best on the validation graphs."""
+        from graphveil.methods.graph_dpsgd import class_weights
+        from graphveil.methods.open_training import OpenTraining, make_optimizer
+
+        facts = execution.plan.facts
+        network, graphs, task = self.build(facts), self.graphs(data), self.task(facts)
+        weights = class_weights(self.class_weights)
+        optimizer = make_optimizer(
+            self.optimizer, network.parameters(), self.learning_rate, self.weight_decay
+        )
+        training = OpenTraining(
+            steps=self.steps,
+            seed=self.seed,
+            batch_size=self.batch_size,
+            rate=self.rate,
+            loss=lambda logits, y: task.losses(logits, y, weights).mean(),
+            decide=lambda logits: task.decide(task.probabilities(logits)),
+            on_loss=execution.on_loss,
+            on_step=execution.on_step,
+            progress=execution.progress,
+        )
+        execution.train_openly(
+            execution.plan.part("weights"),
+            lambda: training(network, optimizer, lambda ids: graphs.logits(network, ids), data),
+        )
+        return network
+
+    def rate(self, done: float) -> float:
+        """The share of the learning rate when a share of the steps is done."""
+        if not self.cycles:
+            return 1.0
+        place = done * self.cycles % 1
+        return 0.1 + 0.9 * (1 - abs(2 * place - 1))
+
+    def graphs(self, data: Data) -> Any:
+        """The graphs as the network reads them."""
+        from graphveil.methods.terms import Graphs
+
+        return Graphs.of(data, degree=self.degree, geometry=self.geometry)
+
+    def outputs(self, data: Data, mode: str) -> Tensor:
+        """From each graph alone."""
+        from graphveil.methods.graph_dpsgd import outputs_of_graphs
+
+        return outputs_of_graphs(self, data)
+
+    _plan = _plan_openly

@@ -14,76 +14,70 @@ Proofs: docs/guarantees/gap.md.
 
 from __future__ import annotations
 
-import functools
-import hashlib
 import math
-from dataclasses import dataclass, field, replace
-from pathlib import Path
-from typing import Any, ClassVar, Self
+from collections.abc import Callable, Mapping
+from dataclasses import field, replace
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, final
 
-import safetensors.torch
-import torch
-from torch import Tensor, nn
-from torch.nn import functional as F
-from torch_geometric.data import Data
-
-from graphveil._errors import InvalidInputError, UnprovenError
-from graphveil.graph.aggregation import (
-    Sent,
-    bounded_rows,
-    evidence,
-    incoming,
-    pairwise,
-    similarity,
-    unit_rows,
-)
-from graphveil.graph.caps import cap_receivers
-from graphveil.graph.messages import Messages
-from graphveil.graph.neighbourhoods import RootedTerms
+from graphveil._errors import UnprovenError
+from graphveil.graph.choices import SIMILARITIES
+from graphveil.graph.influence import sensitivity
 from graphveil.mechanisms import Gaussian
-from graphveil.methods.base import Facts, Progress
-from graphveil.methods.gap_plan import PAID_FOR, PlannedGAP
-from graphveil.methods.node import rooted_losses
-from graphveil.methods.training import fit_open, seeded_weights
-from graphveil.nn.gap import (
-    AttentionTerms,
-    GAPNetwork,
-    SumHead,
+from graphveil.methods.base import Method
+from graphveil.methods.budget import (
+    LOUDEST,
+    choose_delta,
+    claimed_noise,
+    noise_of_steps,
+    scale_within,
+    share_out,
 )
-from graphveil.privacy.events import composed
-from graphveil.privacy.guarantee import Charge, check_delta
-from graphveil.rng import SecretStream, secret, seeded
+from graphveil.methods.features import Features
+from graphveil.methods.inference import Cached, Disjoint, Noisy, Visible
+from graphveil.methods.parts import Part, Release, Steps
+from graphveil.methods.plan import OWN_ONLY, Facts, Plan
+from graphveil.methods.settings import (
+    Activation,
+    Budget,
+    FeatureSettings,
+    StepSettings,
+    check_bound,
+    setting,
+    settings,
+)
+from graphveil.nn.descriptions import HopNetwork
+from graphveil.privacy.claims import CLAIMS, Claim
 
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+    from torch_geometric.data import Data
+
+    from graphveil.graph.aggregation import Sent
+    from graphveil.methods.execution import Execution
+    from graphveil.methods.sending import Sending
+    from graphveil.nn.gap import GAPNetwork
+
+# How the budget is split where nobody says otherwise: shares of a squared Gaussian mu.
+_SHARES = {"encoder": 1.0, "attention": 1.0, "aggregation": 4.0, "classifier": 3.0}
+_PAID_FOR = {
+    "encoder": "training of the encoder",
+    "attention": "training of the attention",
+    "aggregation": "noisy sums over the neighbours (the cache)",
+    "classifier": "training of the classifier",
+}
 _BATCH, _HEAD_STEPS = 1024, 200  # training in the open
 _CLEARLY = 0.03  # by how much the loss of a less simple head must be smaller
-_PAIRS_AT_ONCE = 1 << 16  # pairs that attention weighs together
-_READ_AT_ONCE = 50  # messages that a loss term of the attention reads; free
 
 
-@dataclass(kw_only=True)
-class GAP(PlannedGAP):
+@final
+@settings(averaged=0.5)
+class GAP(Method, FeatureSettings, StepSettings, Budget):
     """Noisy sums of neighbours' rows, cached; then everything else is free.
 
-    ``unit`` is ``node``, or ``edge``: directed or not, as is stated of the graph, unless
-    ``edge-directed`` or ``edge-undirected`` says so (an edge without its reverse is covered by
-    both).
-
-    ``messages``: what nodes send; ``encoding`` as published, ``label`` the labels of training
-    nodes, ``evidence`` labels and predictions as they bear on what the receiver hesitates between.
-    By default labels under the unit ``node``, evidence under the edge units. ``weighting``:
-    ``similarity`` weighs a message by a map of the cosine of its ends (``similarity``: sigmoid,
-    half, positive), ``attention`` by a network trained with part of the budget.
-
-    A node sends at most ``sender_cap`` messages (``cap="hard"``), or all of them with the weight
-    of so many (``cap="soft"``); unit ``node`` only. The budget is split by ``encoder_share``,
-    ``attention_share`` and ``aggregation_share``; the classifier has the rest. ``public_edges`` is
-    a public bound on the number of edges, from which the default ``delta`` of the edge units comes.
-
-    Under ``edge`` the encoder is trained in the open: ``folds`` networks, each without one part of
-    the training nodes, so that what is believed of a training node was not learned from it.
-
-    ``paper=True`` runs the published method with the noise for which it claims ``epsilon``, and
-    shows what can be proven beside it.
+    The budget is split by ``encoder_share``, ``attention_share`` and ``aggregation_share``; the
+    classifier has the rest. Under the edge units the encoder is trained in the open, as ``folds``
+    networks, each without one part of the training nodes, so that what is believed of a training
+    node was not learned from it.
 
     *Guarantee*: under the edge units the weights, the noisy sums and predictions made from noisy
     sums; under ``node`` the weights and such predictions, all but the node's own. Public:
@@ -91,224 +85,454 @@ class GAP(PlannedGAP):
     """
 
     name: ClassVar[str] = "gap"
-    modes: ClassVar[tuple[str, ...]] = ("cached", "noisy", "visible", "disjoint")
+    baseline: ClassVar[str | None] = "dp-mlp"
+    compared: ClassVar[bool] = True
+    units: ClassVar[tuple[str, ...]] = ("node", "edge", "edge-directed", "edge-undirected")
+    inferences = (Cached(), Noisy(sums="hops_in_use"), Visible(), Disjoint())
+    scored_by: ClassVar[str] = "cache"
 
-    cache_: Tensor = field(init=False, repr=False, compare=False)
+    unit: Literal["node", "edge", "edge-directed", "edge-undirected"] = setting(
+        "What is protected; 'edge' is directed or not, as is stated of the graph.", "node"
+    )
+    messages: Literal["encoding", "label", "evidence"] | None = setting(
+        "What nodes send; by default labels under the unit node, else evidence: labels and "
+        "predictions as they bear on what the receiver hesitates between.",
+        None,
+    )
+    weighting: Literal["none", "similarity", "attention"] = setting(
+        "What weighs messages: nothing, the cosine of their ends, or a trained network.", "none"
+    )
+    similarity: Literal["sigmoid", "half", "positive"] = setting(
+        "The map of a cosine to a weight.", "sigmoid"
+    )
+    hops: int | None = setting("How often rows are sent on; by default 1.", None, "[1, 100]")
+    combine: Literal["concat", "attention"] = setting(
+        "How the head combines the hops of encodings.", "concat"
+    )
+    capping: Literal["hard", "soft"] | None = setting(
+        "A node sends at most 'sender_cap' messages (hard), or all with the weight of so many "
+        "(soft); under the unit node.",
+        None,
+    )
+    sender_cap: int | None = setting(
+        "Messages that a node may send; by default 1 if soft, 50 if hard.", None, "[1, 1e9]"
+    )
+    public_edges: int | None = setting(
+        "A public bound on the number of edges, for the default delta.", None, "[1, 1e18]"
+    )
+    encoder_share: float | None = setting("The encoder's share of the budget.", None, "(0, 1]")
+    attention_share: float | None = setting("The attention's share of the budget.", None, "(0, 1]")
+    aggregation_share: float | None = setting("The sums' share of the budget.", None, "(0, 1]")
+    encoder_layers: int = setting("Layers of the encoder.", 1, "[1, 10]")
+    activation: Activation | Literal["auto"] = setting(  # type: ignore[assignment]
+        "What follows hidden layers; 'auto' follows the unit.", "auto"
+    )
+    open_steps: int = setting("Steps of the encoder in the open.", 300, "[1, 1e9]")
+    open_learning_rate: float = setting("Their length.", 0.01, "(0, inf)")
+    dropout: float = setting("The share of values dropped in the open.", 0.4, "[0, 1)")
+    weight_decay: float = setting("Shrinks weights at every step in the open.", 5e-4, "[0, inf)")
+    folds: int = setting("Encoders in the open.", 5, "[2, 100]")
+    paper: bool = setting("Run what was published, with the epsilon it claims.", False)
+
+    cache_: Any = field(init=False)
+
+    # --- what the settings come to ---------------------------------------------------------------
+
+    @property
+    def messages_in_use(self) -> str:
+        """What nodes send."""
+        if self.messages is not None:
+            return self.messages
+        if self.paper:
+            return "encoding"
+        return "label" if self.unit == "node" else "evidence"
+
+    @property
+    def hops_in_use(self) -> int:
+        """How often rows are sent on."""
+        return (2 if self.paper else 1) if self.hops is None else self.hops
+
+    @property
+    def capping_in_use(self) -> str:
+        """How messages are capped."""
+        if self.capping is not None:
+            return self.capping
+        return "hard" if self.paper or self.weighting == "attention" else "soft"
+
+    @property
+    def sender_cap_in_use(self) -> int:
+        """How many messages a node may send."""
+        if self.sender_cap is not None:
+            return self.sender_cap
+        return 1 if self.capping_in_use == "soft" else 50
+
+    @property
+    def encodes(self) -> bool:
+        """Whether there is an encoder. Labels need none, and its budget is saved."""
+        return self.unit != "node" or self.messages_in_use != "label"
+
+    @property
+    def _num_encoders(self) -> int:
+        """Beliefs about training nodes come from encoders that have not seen them."""
+        if not self.encodes:
+            return 0
+        return self.folds if self.unit != "node" and self.messages_in_use != "encoding" else 1
+
+    def _bound(self, unit: str) -> float:
+        largest = SIMILARITIES[self.similarity] if self.weighting == "similarity" else 1.0
+        return sensitivity(unit, largest, self.sender_cap_in_use)
+
+    def _check_together(self) -> None:
+        """Refuse settings that do not go together."""
+        check_bound(self.max_grad_norm, self.clipping)
+        if self.weighting == "attention" and self.capping_in_use == "soft" and self.unit == "node":
+            raise UnprovenError(
+                "Under the unit 'node' attention needs capping='hard': its training alters the "
+                "loss term of every receiver, and a soft cap does not bound how many there are."
+            )
+        if self.paper and self.weighting == "similarity" and self.similarity != "sigmoid":
+            raise UnprovenError(
+                "The paper weighs by a sigmoid of the cosine. Got similarity="
+                f"{self.similarity!r} with paper=True; leave one of the two out."
+            )
+        if self.paper and self.messages_in_use != "encoding":
+            raise UnprovenError(
+                "The papers send encodings. Got messages="
+                f"{self.messages!r} with paper=True; leave one of the two out."
+            )
+
+    def network(self, facts: Facts) -> HopNetwork:
+        activation = self.activation
+        if activation == "auto":
+            activation = "tanh" if self.unit == "node" else "relu"
+        return HopNetwork(
+            in_channels=self._features(facts.num_features).columns(facts.num_features),
+            hidden_channels=self.hidden_channels,
+            out_channels=self.task(facts).outputs,
+            messages=self.messages_in_use,
+            hops=self.hops_in_use,
+            encoders=self._num_encoders,
+            encoder_layers=self.encoder_layers,
+            attention=self.weighting == "attention",
+            public_features=self.unit != "node",
+            combine=self.combine,
+            activation=activation,
+            dropout=self.dropout,
+        )
+
+    # --- plan ------------------------------------------------------------------------------------
+
+    def influence(self, facts: Facts, part: str = "classifier") -> tuple[int, int]:
+        """The loss terms of one unit: its own, and for attention its messages' receivers'."""
+        if part != "attention":
+            return 1, 0
+        unit = self.unit_for(facts)
+        if unit == "node":
+            return 1, self.sender_cap_in_use
+        return 0, 1 if unit == "edge-directed" else 2
+
+    def _shares(self) -> dict[str, float]:
+        """What costs something, with its share of the budget; the shares add up to 1."""
+        names = ["aggregation"]
+        if self.unit == "node":
+            names += ["classifier", *(["encoder"] if self.encodes else [])]
+        if self.weighting == "attention":
+            names.append("attention")
+        usual = {name: _SHARES[name] for name in names}
+        if self.unit == "node":
+            # The more there is to spend, the more of it pays where the noise is largest.
+            usual["aggregation"] = 3.0 * self.epsilon**2 / 20
+        shared = ("encoder", "attention", "aggregation")
+        return share_out(usual, {name: getattr(self, f"{name}_share") for name in shared})
+
+    def _noises(self, facts: Facts, scale: float) -> dict[str, float]:
+        """Noise multipliers, when a Gaussian with the whole budget has ``scale``.
+
+        What has a share s gets the mu of a Gaussian s times as strong, squared.
+        """
+        noises, hops = {}, self.hops_in_use
+        for name, share in self._shares().items():
+            if name == "aggregation":
+                noises[name] = min(scale * math.sqrt(hops / share), LOUDEST)
+                continue
+            steps = self.steps * (hops if name == "attention" else 1)
+            noises[name] = noise_of_steps(
+                share / scale**2, self.sample_rate, steps, self.influence(facts, name)
+            )
+        return noises
+
+    def _parts(self, facts: Facts, noises: Mapping[str, float]) -> tuple[Part, ...]:
+        """What runs, in its order."""
+
+        def steps(kind: str, name: str) -> Steps:
+            removed, altered = self.influence(facts, kind)
+            return Steps(
+                name=name,
+                paid_for=_PAID_FOR[kind],
+                count=self.steps,
+                rate=self.sample_rate,
+                noise_multiplier=noises[kind],
+                removed=removed,
+                altered=altered,
+                clipping=self.clipping,
+                max_grad_norm=self.max_grad_norm,
+                optimizer=self.optimizer,
+                learning_rate=self.learning_rate,
+                averaged=self.averaged,
+            )
+
+        parts: list[Part] = [steps("encoder", "encoder")] if "encoder" in noises else []
+        bound = self._bound(self.unit_for(facts))
+        for hop in range(1, self.hops_in_use + 1):
+            if "attention" in noises:
+                parts.append(steps("attention", f"attention{hop}"))
+            parts.append(
+                Release(
+                    name=f"hop{hop}",
+                    paid_for=_PAID_FOR["aggregation"],
+                    mechanism=Gaussian(noise_multiplier=noises["aggregation"], sensitivity=bound),
+                )
+            )
+        if "classifier" in noises:
+            parts.append(steps("classifier", "classifier"))
+        return tuple(parts)
+
+    def _plan(self, facts: Facts) -> Plan:
+        self._check_together()
+        parameters = self.network(facts).num_parameters
+        unit, delta = self.unit_for(facts), choose_delta(self.delta, self.num_units(facts))
+        noises = self._noises_in_use(facts, delta)
+        claim = self._claim(facts, delta, noises) if self.paper else None
+        node, stepped = unit == "node", len(noises) > 1
+        steps = {"steps": self.steps, "sample_rate": self.sample_rate} if stepped else {}
+        others = {f"{name}_noise": z for name, z in noises.items() if name != "aggregation"}
+        return Plan(
+            method=self.name,
+            facts=facts,
+            unit=unit,
+            delta=delta,
+            parts=self._parts(facts, noises),
+            details={
+                "noise_multiplier": noises["aggregation"],
+                "sensitivity": self._bound(unit),
+                "hops": self.hops_in_use,
+                **others,
+                **{f"{name}_share": share for name, share in self._shares().items()},
+                **steps,
+                "parameters": parameters,
+            },
+            released="model weights"
+            if node
+            else "model weights, noisy sums and predictions made from them",
+            released_to=f"{OWN_ONLY}; the noisy sums to nobody" if node else "anybody",
+            inference=(self.inferences[0].says(self, unit),),
+            claim=None if claim is None else claim.on_certificate(),
+        )
+
+    def _noises_in_use(self, facts: Facts, delta: float) -> dict[str, float]:
+        """The least noise for which all parts together fit the budget, or the paper's claim."""
+        if not self.paper:
+            scale = scale_within(
+                lambda scale: self._parts(facts, self._noises(facts, scale)),
+                epsilon=self.epsilon,
+                delta=delta,
+                loudest=1e6,
+            )
+            return self._noises(facts, scale)
+
+        def claim(log_scale: float) -> float:
+            noises = self._noises(facts, math.exp(log_scale))
+            return self._claim(facts, delta, noises).claimed_epsilon
+
+        log_scale = claimed_noise(
+            claim,
+            self.epsilon,
+            math.log(1e-2),
+            math.log(1e4),
+            "The paper must claim the 'epsilon' for some noise. Got "
+            f"'epsilon' {self.epsilon:g} instead; ask for another, or leave out 'paper'.",
+            tolerance=1e-12,
+        )
+        return self._noises(facts, math.exp(log_scale + 1e-9))
+
+    def _claim(self, facts: Facts, delta: float, noises: Mapping[str, float]) -> Claim:
+        node, unit = self.unit == "node", self.unit_for(facts)
+        terms: dict[str, Any] = {
+            "unit": "node" if node else "edge",
+            "hops": self.hops_in_use,
+            # The papers' unit of noise is one message, or sqrt(D) of them.
+            "noise_multiplier": noises["aggregation"] * self._bound(unit),
+            "delta": delta,
+            "directed": unit == "edge-directed",
+        }
+        if node:
+            terms |= {
+                "max_degree": self.sender_cap_in_use,
+                "encoder_noise": noises["encoder"],
+                "classifier_noise": noises["classifier"],
+                "rate": self.sample_rate,
+                "steps": self.steps,
+            }
+        if self.weighting == "none":
+            return CLAIMS["gap"](**terms)
+        if self.weighting == "attention":
+            terms |= {
+                "attention_noise": noises["attention"],
+                "attention_steps": self.steps,
+                "rate": self.sample_rate,
+            }
+        return CLAIMS["shpilevskiy"](weighting=self.weighting, **terms)
 
     # --- fit -------------------------------------------------------------------------------------
 
-    def fit(
-        self,
-        data: Data,
-        *,
-        directory: str | Path | None = None,
-        progress: Progress | None = None,
-        rng: SecretStream | None = None,
-    ) -> Self:
-        facts = Facts.of(data)
-        plan = self.plan(facts)
-        self._check_edges(data.edge_index, plan.unit)
-        self._started(plan, data)
-        rng = secret() if rng is None else rng
-        network, x = self._made(facts), self._prepared(data.x)
-        spent: dict[str, list[Any]] = {}
-        run = _Parts(self, rng, None if directory is None else Path(directory), progress, spent)
-        beliefs = self._encoded(network, x, data, run)
+    def _train(self, execution: Execution, data: Data) -> nn.Module:
+        import torch
+
+        from graphveil.graph.aggregation import unit_rows
+        from graphveil.methods.sending import check_edges, prepare_to_send, release_sums, send
+
+        plan = execution.plan
+        check_edges(self, data.edge_index, plan.unit)
+        network, x = self.build(plan.facts), self._rows(data)
+        beliefs = self._encode(network, x, data, execution)
         with torch.no_grad():
-            sends = self._sends(network, x, data, beliefs)
+            sending = prepare_to_send(self, network, x, data, beliefs)
         cache = []
-        for hop in range(self._hops):
+        for hop in range(self.hops_in_use):
             if self.weighting == "attention":
-                self._attended(network, hop, sends, data, run)
+                self._train_attention(network, hop, sending, data, execution)
             with torch.no_grad():
-                noisy = run.summed(hop, self._sent(network, hop, sends))
+                sent = send(self, network, hop, sending)
+                noisy = release_sums(execution, plan.part(f"hop{hop + 1}"), sent)
                 cache.append(noisy)
-                sends = replace(sends, rows=unit_rows(noisy))
+                sending = replace(sending, rows=unit_rows(noisy))
         # From here on nobody reads an edge.
         self.cache_ = torch.stack(cache, 1)
         with torch.no_grad():
-            inputs = self._inputs(network, x, self.cache_, beliefs)
-        self._classified(network, inputs, data, run)
-        charges = [
-            Charge(paid_for=PAID_FOR[part], event=composed(*spent[part]))
-            for part in PAID_FOR
-            if part in spent
-        ]
-        self._fitted(network, charges, rng)
-        return self
+            inputs = self.inputs(network, x, self.cache_, beliefs)
+        self._classify(network, inputs, data, execution)
+        return network
 
-    def _check_edges(self, edge_index: Tensor, unit: str) -> None:
-        """Refuse a graph that breaks the promise delta rests on; for the data's owner to read."""
-        if self.unit == "node" or self.public_edges is None:
-            return
-        ends = edge_index[:, edge_index[0] != edge_index[1]]
-        if unit == "edge-undirected":
-            ends = ends.sort(dim=0).values
-        found = ends.unique(dim=1).shape[1]
-        if found > self.public_edges:
-            raise InvalidInputError(
-                "The 'public_edges' parameter must be a bound that the data is known to obey. Got "
-                f"{self.public_edges} for a graph with more edges instead; state one that holds, "
-                "or leave it out: all pairs of nodes are counted then."
-            )
+    def _features(self, columns: int) -> Features:
+        """Public features stay whole: nothing is trained on them with noise."""
+        features = Features.of(self)
+        return features if self.unit == "node" else replace(features, project_above=columns)
 
-    def _encoded(self, network: GAPNetwork, x: Any, data: Data, run: _Parts) -> Tensor | None:
+    def prepare(self, data: Data) -> Tensor:
+        """The rows that the network reads."""
+        return self._features(data.x.shape[1]).prepare(data.x)
+
+    def _rows(self, data: Data) -> Any:
+        """The rows that the network reads; in the open those of mostly zeros are sparse."""
+        from graphveil.nn.gap import SparseRows
+
+        x = self.prepare(data)
+        sparse = self.unit != "node" and (x != 0).float().mean() < 0.2
+        return SparseRows(x) if sparse else x
+
+    def _encode(
+        self, network: GAPNetwork, x: Any, data: Data, execution: Execution
+    ) -> Tensor | None:
         """Train the encoders; log-probabilities of every node, None if there are no encoders."""
-        if not self._encodes:
+        import torch
+
+        from graphveil.rng import seeded
+
+        if not self.encodes:
             return None
         train = data.train_mask
         if self.unit == "node":
-            run.trained("encoder", network.encoders[0], (x[train], data.y[train]))
+            self._step(execution, "encoder", network.encoders[0], (x[train], data.y[train]))
             with torch.no_grad():
                 return network.log_probabilities(x)
         folds = len(network.encoders)
-        fold = torch.randint(
-            folds, (len(train),), generator=seeded(self.seed, "folds").torch_generator()
-        )
+        generator = seeded(self.seed, "folds").torch_generator()
+        fold = torch.randint(folds, (len(train),), generator=generator)
         for number, encoder in enumerate(network.encoders):
             seen = train & (fold != number) if folds > 1 else train
             first = encoder.body.linears[0].weight
-            rest = [each for each in encoder.parameters() if each is not first]
+            rest = [weight for weight in encoder.parameters() if weight is not first]
             groups: list[dict[str, Any]] = [
                 {"params": [first], "weight_decay": self.weight_decay},
                 {"params": rest},
             ]
             optimizer = torch.optim.Adam(groups, lr=self.open_learning_rate)
-            self._fit_open(
-                encoder, optimizer, x, data, seen if seen.any() else train,
+            self._fit_openly(
+                encoder, optimizer, x, data, execution, seen if seen.any() else train,
                 steps=self.open_steps, batch_size=_BATCH, rate=lambda done: 1 - done, every=20,
-                progress=run.progress,
+                progress=execution.progress,
             )  # fmt: skip
         with torch.no_grad():
             unseen = torch.where(train, fold, -1) if folds > 1 else None
             return network.log_probabilities(x, unseen)
 
-    def _fit_open(
+    def _step(self, execution: Execution, name: str, network: nn.Module, terms: Any) -> None:
+        from graphveil.methods.terms import node_losses
+
+        losses = node_losses(self.task(execution.plan.facts))
+        execution.train(execution.plan.part(name), network, terms, losses)
+
+    def _fit_openly(
         self,
         module: nn.Module,
-        optimizer: torch.optim.Optimizer,
+        optimizer: Any,
         inputs: Any,
         data: Data,
-        seen: Tensor,
+        execution: Execution,
+        seen: Tensor | None = None,
         **how: Any,
     ) -> float:
-        with seeded_weights(self.seed):  # dropout, too: no noise here is secret
-            return fit_open(
-                module,
-                optimizer,
-                lambda ids: module(inputs[ids]),
-                data.y,
-                seen.nonzero().flatten(),
-                (data.val_mask & (data.y >= 0)).nonzero().flatten(),
-                by_loss=True,
-                on_loss=self.on_loss,
-                **how,
-            )
+        from graphveil.methods.open_training import OpenTraining
 
-    # --- what is sent ----------------------------------------------------------------------------
+        training = OpenTraining(seed=self.seed, by_loss=True, on_loss=execution.on_loss, **how)
+        return training(module, optimizer, lambda ids: module(inputs[ids]), data, seen)
 
-    def _sends(self, network: GAPNetwork, x: Any, data: Data, beliefs: Tensor | None) -> _Sends:
-        """What every node sends first, along which messages."""
-        messages = incoming(
-            data.edge_index,
-            len(x),
-            seed=self.seed,
-            sender_cap=self._sender_cap if self.unit == "node" else None,
-            cap=self._cap,
-        )
-        ends = None
-        if self._messages == "encoding" or self.weighting == "similarity":
-            ends = unit_rows(network.encoders[0].encode(x) if self._encodes else x)
-        if self._messages == "encoding":
-            return _Sends(messages, ends, ends)
-        told = self._told(network, x, data, beliefs)
-        if self._messages == "evidence":
-            assert beliefs is not None
-            return _Sends(messages, bounded_rows(told), ends, beliefs.exp())
-        classes = told.shape[1]
-        centred = (told - told.sum(1, keepdim=True) / classes) / math.sqrt(1 - 1 / classes)
-        return _Sends(messages, bounded_rows(centred), ends)
+    # --- what is made of what was sent ---------------------------------------------------------
 
-    def _told(self, network: GAPNetwork, x: Any, data: Data, beliefs: Tensor | None) -> Tensor:
-        """The label of a training node, what is believed of any other; (nodes, classes).
-
-        Where there is no encoder others say nothing, unless nobody has a label: on a new graph
-        each sends what the classifier makes of it alone.
-        """
-        classes = self.plan_.facts.num_classes
-        labelled = "y" in data and "train_mask" in data and bool(data.train_mask.any())
-        if beliefs is not None:
-            told = beliefs.exp()
-        elif labelled:
-            told = torch.zeros(len(x), classes)
-        else:
-            alone = torch.zeros(len(x), self._hops, classes)
-            told = network.head(self._inputs(network, x, alone, None)).softmax(1)
-        if not labelled:
-            return told
-        if int(data.y.max()) >= classes:
-            raise InvalidInputError(
-                f"The labels must be of the {classes} classes that were trained on. Got "
-                f"{int(data.y.max())} instead; leave 'y' out to predict without labels."
-            )
-        labels = F.one_hot(data.y.clamp_min(0), classes).to(told)
-        return torch.where(data.train_mask.unsqueeze(1), labels, told)
-
-    def _sent(self, network: GAPNetwork, hop: int, sends: _Sends) -> Sent:
-        """The messages of one hop with their weights."""
-        messages, rows = sends.messages, sends.rows
-        soft = self.unit == "node" and self._cap == "soft"
-        weights: list[Tensor] = [messages.weights] if soft else []
-        if self.weighting == "similarity":
-            weights.append(similarity(messages, sends.ends, self.similarity))
-        elif self.weighting == "attention":
-            weigh = network.attention[hop].between(rows)
-            found = pairwise(messages, weigh, _PAIRS_AT_ONCE)
-            weights.append(found.nan_to_num(0.0).clamp(0.0, 1.0))
-        if sends.beliefs is not None:
-            share = None
-            if self._unit(self.plan_.facts) == "edge-undirected":
-                share = -(sends.beliefs * sends.beliefs.clamp_min(1e-30).log()).sum(1) + 1e-3
-            weights.append(evidence(messages, rows, sends.beliefs, share))
-        weight = functools.reduce(torch.mul, weights) if weights else None
-        return Sent(messages, rows, weight, sends.beliefs)
-
-    def _attended(
-        self, network: GAPNetwork, hop: int, sends: _Sends, data: Data, run: _Parts
+    def _train_attention(
+        self, network: GAPNetwork, hop: int, sending: Sending, data: Data, execution: Execution
     ) -> None:
         """Train one hop's attention on loss terms that read the messages of their own node."""
-        messages, rows = sends.messages, sends.rows
-        read = cap_receivers(messages.edge_index, len(rows), _READ_AT_ONCE, seed=self.seed)
-        ones = torch.ones(read.shape[1])
-        heard = Messages(read, ones, torch.zeros(len(rows)))
-        roots = data.train_mask.nonzero().flatten()
-        terms = RootedTerms(rows, data.y, heard, roots, 1)
-        attention = network.attention[hop]
+        from graphveil.methods.open_training import seeded_weights
+        from graphveil.methods.sending import attention_terms
+        from graphveil.nn.gap import AttentionTerms
+
         with seeded_weights(self.seed + 1 + hop):
-            trained = AttentionTerms(attention, rows.shape[1], self.plan_.facts.num_classes)
-        run.trained("attention", trained, terms, place=f"attention{hop + 1}")
+            classes = execution.plan.facts.num_classes
+            trained = AttentionTerms(network.attention[hop], sending.rows.shape[1], classes)
+        terms = attention_terms(sending, data, self.seed)
+        self._step(execution, f"attention{hop + 1}", trained, terms)
 
-    # --- what is made of it ----------------------------------------------------------------------
-
-    def _inputs(self, network: GAPNetwork, x: Any, cache: Tensor, beliefs: Tensor | None) -> Tensor:
+    def inputs(self, network: GAPNetwork, x: Any, cache: Tensor, beliefs: Tensor | None) -> Tensor:
         """What the head reads of each node: its own row, then its cached ones."""
-        if self._messages == "encoding":
+        import torch
+        from torch.nn import functional as F
+
+        from graphveil.graph.aggregation import unit_rows
+
+        if self.messages_in_use == "encoding":
             own = unit_rows(network.encoders[0].encode(x))
             return torch.cat([own, F.normalize(cache.float(), dim=2).flatten(1)], 1)
-        details = self.plan_.details
-        noise = details["noise_multiplier"] * details["sensitivity"]
+        mechanism = self.plan_.part("hop1").mechanism
+        noise = mechanism.noise_multiplier * mechanism.sensitivity
         # Trained with noise of its own, a classifier is slow to ignore a column of mere noise.
         unit = 2 * noise * max(1.0, noise) if self.unit == "node" else noise
         scaled = (cache / unit).flatten(1).float()
-        if not self._encodes:
+        if not self.encodes:
             return torch.cat([x, scaled], 1)
         own = network.log_probabilities(x) if beliefs is None else beliefs
         return torch.cat([own, scaled], 1)
 
-    def _classified(self, network: GAPNetwork, inputs: Tensor, data: Data, run: _Parts) -> None:
+    def _classify(
+        self, network: GAPNetwork, inputs: Tensor, data: Data, execution: Execution
+    ) -> None:
+        import torch
+
+        from graphveil.nn.gap import SumHead
+
         train = data.train_mask
         if self.unit == "node":
-            run.trained("classifier", network.heads[0], (inputs[train], data.y[train]))
+            self._step(execution, "classifier", network.heads[0], (inputs[train], data.y[train]))
             return
         scores = []
         for head in network.heads:
@@ -318,7 +542,9 @@ class GAP(PlannedGAP):
                 lr=self.open_learning_rate * (2 if plain else 1),
                 weight_decay=0.0 if plain else 0.2 * self.weight_decay,
             )
-            scores.append(self._fit_open(head, optimizer, inputs, data, train, steps=_HEAD_STEPS))
+            scores.append(
+                self._fit_openly(head, optimizer, inputs, data, execution, steps=_HEAD_STEPS)
+            )
         # A sum, unless the network is clearly better: it has little to over-fit with.
         simplest = len(scores) - 1
         better = scores[0] > (1 - _CLEARLY) * scores[simplest]
@@ -326,138 +552,41 @@ class GAP(PlannedGAP):
 
     # --- prediction ------------------------------------------------------------------------------
 
-    def _readable(self, data: Data) -> Any:
-        x = super()._readable(data)
-        if (now := self.get_params(deep=False)) != self.plan_.settings:
-            changed = sorted(key for key in now if now[key] != self.plan_.settings[key])
-            raise InvalidInputError(
-                f"The settings must be those of the fit. Got another {', '.join(changed)} instead; "
-                "set it back, or fit again."
-            )
-        return x
+    def outputs(self, data: Data, mode: str) -> Tensor:
+        """From exact sums over the neighbours."""
+        return self.outputs_from(data, self._sum_anew(data, lambda sent: sent.sums()))
 
-    def predict_proba(
-        self, data: Data, *, mode: str | None = None, epsilon: float | None = None
-    ) -> Tensor:
-        if mode not in (None, "cached"):
-            return super().predict_proba(data, mode=mode, epsilon=epsilon)
-        x = self._readable(data)
-        if epsilon is not None:
-            raise InvalidInputError(
-                f"The mode 'cached' costs nothing and takes no 'epsilon'. Got {epsilon!r} instead."
-            )
-        if len(x) != len(self.cache_):
-            raise InvalidInputError(
-                "The mode 'cached' must be given the graph that was trained on, with "
-                f"{len(self.cache_)} nodes in the same order. Got {len(x)} nodes instead; other "
-                "graphs need the mode 'noisy', 'visible' or 'disjoint'."
-            )
-        with torch.no_grad():
-            return self._from(x, self.cache_)
+    def outputs_from(self, data: Data, cache: Tensor) -> Tensor:
+        """From a node's own row and sums that were made for it."""
+        network = self.network_
+        return network.head(self.inputs(network, self._rows(data), cache, None))
 
-    def _from(self, x: Any, cache: Tensor) -> Tensor:
-        network = self.network_.eval()
-        return network.head(self._inputs(network, x, cache, None)).softmax(1)
+    def noisy_outputs(self, data: Data, epsilon: float) -> Tensor:
+        """From noisy sums that are made anew."""
+        from graphveil.methods.sending import check_edges
+        from graphveil.rng import secret
 
-    def _logits(self, x: Tensor, data: Data) -> Tensor:
-        return self._from(x, self._summed_anew(x, data, lambda sent: sent.sums())).log()
-
-    @property
-    def _noisy_sums(self) -> int:
-        return self._hops
-
-    def _noisy(self, x: Tensor, data: Data, epsilon: float) -> Tensor:
-        facts = replace(self.plan_.facts, num_nodes=max(len(x), self.plan_.facts.num_train))
-        check_delta(self.plan_.delta, self._units(facts))
-        self._check_edges(data.edge_index, self.plan_.unit)
-        bound = self._bound(self.plan_.unit)
-        noise = self._noise_of_prediction(epsilon)
-        mechanism, rng = Gaussian(noise_multiplier=noise, sensitivity=bound), secret()
-        self._charge_prediction(mechanism)
-        cache = self._summed_anew(x, data, lambda sent: sent.noisy_sums(mechanism, rng))
+        check_edges(self, data.edge_index, self.plan_.unit)
+        part = self.plan_prediction(epsilon, self._bound(self.plan_.unit))
+        self.charge(part)
+        rng = secret()
+        cache = self._sum_anew(data, lambda sent: sent.noisy_sums(part.mechanism, rng))
         # The classifier knows sums of the noise it was trained with; louder ones say less.
-        louder = max(1.0, noise / self.plan_.details["noise_multiplier"])
-        return self._from(x, cache / louder**2).log()
+        trained_with = self.plan_.part("hop1").mechanism.noise_multiplier
+        louder = max(1.0, part.mechanism.noise_multiplier / trained_with)
+        return self.outputs_from(data, cache / louder**2)
 
-    def _summed_anew(self, x: Any, data: Data, summed: Any) -> Tensor:
-        network = self.network_.eval()
-        beliefs = network.log_probabilities(x) if self._encodes else None
-        sends = self._sends(network, x, data, beliefs)
+    def _sum_anew(self, data: Data, total: Callable[[Sent], Tensor]) -> Tensor:
+        import torch
+
+        from graphveil.graph.aggregation import unit_rows
+        from graphveil.methods.sending import prepare_to_send, send
+
+        network, x = self.network_, self._rows(data)
+        beliefs = network.log_probabilities(x) if self.encodes else None
+        sending = prepare_to_send(self, network, x, data, beliefs)
         cache = []
-        for hop in range(self._hops):
-            cache.append(summed(self._sent(network, hop, sends)))
-            sends = replace(sends, rows=unit_rows(cache[-1]))
+        for hop in range(self.hops_in_use):
+            cache.append(total(send(self, network, hop, sending)))
+            sending = replace(sending, rows=unit_rows(cache[-1]))
         return torch.stack(cache, 1)
-
-
-@dataclass(frozen=True, eq=False)
-class _Sends:
-    """What every node sends in a hop, and what weights are made of."""
-
-    messages: Messages
-    rows: Any
-    ends: Any
-    beliefs: Tensor | None = None
-
-
-@dataclass(frozen=True, eq=False)
-class _Parts:
-    """Runs the parts of a fit that cost something, notes what they cost, survives a crash."""
-
-    method: GAP
-    rng: SecretStream
-    directory: Path | None
-    progress: Progress | None
-    spent: dict[str, list[Any]]
-
-    def trained(self, part: str, network: nn.Module, terms: Any, place: str = "") -> None:
-        """Private steps; see PrivateNodeMethod."""
-        method, plan = self.method, self.method.plan_
-        noise, influence = plan.details[f"{part}_noise"], method._step_influence(part, plan.facts)
-        event = method._trained(
-            network,
-            method._make_step(network, terms, noise, influence, self.rng, rooted_losses),
-            directory=None if self.directory is None else self.directory / (place or part),
-            progress=self.progress,
-        )
-        self.spent.setdefault(part, []).append(event)
-
-    def summed(self, hop: int, sent: Sent) -> Tensor:
-        """Noisy sums of one hop, on disk before anybody reads them.
-
-        Should the process die before they are on disk, nobody has seen them, and they are drawn
-        again at no cost; afterwards they are read back, and never drawn again.
-        """
-        details = self.method.plan_.details
-        mechanism = Gaussian(
-            noise_multiplier=details["noise_multiplier"], sensitivity=details["sensitivity"]
-        )
-        self.spent.setdefault("aggregation", []).append(mechanism.event())
-        if self.directory is None:
-            return sent.noisy_sums(mechanism, self.rng)
-        file = self.directory / f"hop{hop + 1}.safetensors"
-        self.method._release_once(
-            file,
-            lambda: {"sums": sent.noisy_sums(mechanism, self.rng), "made_by": self._made_by()},
-        )
-        try:
-            found = safetensors.torch.load(file.read_bytes())
-            sums, made_by = found["sums"], found["made_by"]
-        except (safetensors.SafetensorError, KeyError) as error:
-            raise InvalidInputError(
-                f"The noisy sums in {file} cannot be read: {error}; they were paid for, so put the "
-                "file back, or start in another directory."
-            ) from error
-        if sums.shape != sent.rows.shape or not torch.equal(made_by, self._made_by()):
-            raise UnprovenError(
-                f"The noisy sums in {file} were made for another number of nodes, under other "
-                "settings or with other noise than here; resume with the same, or start in another "
-                "directory."
-            )
-        return sums
-
-    def _made_by(self) -> Tensor:
-        """Settings, unit, noise and its source, as bytes: of what sums must be made to be used."""
-        method, plan = self.method, self.method.plan_
-        said = f"{method!r}; {plan.unit}; {dict(plan.details)}; {self.rng.void_reason}"
-        return torch.tensor(list(hashlib.sha256(said.encode()).digest()), dtype=torch.uint8)

@@ -1,7 +1,7 @@
 """Random groups with no edge between them: Igamberdiev and Habernal's graph splits.
 
 The nodes fall into groups at random, edges between groups are cut, and each group is one loss term:
-withholding a node alters one term, however deep the network is. ``clip="document"`` clips each
+withholding a node alters one term, however deep the network is. ``clip_by="document"`` clips each
 node's own gradient instead, and a node's row reaches the terms of its group: as many as it has
 members. Proofs: docs/guarantees/graph-split.md.
 """
@@ -9,86 +9,94 @@ members. Proofs: docs/guarantees/graph-split.md.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import Any, ClassVar, Self
-
-import torch
-from scipy import optimize
-from torch import Tensor
-from torch.nn import functional as F
-from torch_geometric.data import Data
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, final
 
 from graphveil import _validate
-from graphveil._errors import BudgetError, InvalidInputError, UnprovenError
-from graphveil.grads.clipped import Losses
-from graphveil.grads.rows import ragged
-from graphveil.graph.caps import cap_senders
-from graphveil.graph.choices import NORMALISATIONS
-from graphveil.graph.groups import random_groups, within
-from graphveil.graph.messages import Messages, normalised
-from graphveil.methods.base import Facts, Plan, Progress, signal_to_noise
-from graphveil.methods.node import SteppedNodeMethod, rooted_losses
-from graphveil.methods.training import seeded_weights
-from graphveil.nn import NodeClassifier
+from graphveil._errors import InvalidInputError, UnprovenError
+from graphveil.methods.base import Method
+from graphveil.methods.budget import claimed_noise, plan_steps
+from graphveil.methods.features import Features
+from graphveil.methods.inference import Disjoint, Noisy, Visible, hear_neighbours
+from graphveil.methods.plan import Facts, Plan
+from graphveil.methods.settings import (
+    Budget,
+    FeatureSettings,
+    Normalisation,
+    StepSettings,
+    check_bound,
+    setting,
+    settings,
+)
+from graphveil.nn.descriptions import NodeNetwork
 from graphveil.privacy.claims import CLAIMS, Claim
-from graphveil.privacy.guarantee import Claimed
-from graphveil.rng import SecretStream, SeededStream, seeded
 
-CLIPS = ("group", "document")
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+    from torch_geometric.data import Data
+
+    from graphveil.methods.execution import Execution
+
 _SGD_REACH = 0.05
-_NODES_AT_ONCE = 20_000  # that go through the network together
 
 
-@dataclass(kw_only=True)
-class GraphSplit(SteppedNodeMethod):
+@final
+@settings(hidden_channels=32, activation="relu")
+class GraphSplit(Method, FeatureSettings, StepSettings, Budget):
     """A GCN (or SAGE, GAT, GIN) on random groups of nodes, edges between groups cut.
 
-    ``splits`` is the number of groups; 1 is the whole graph as one loss term. ``clip="group"``, as
-    published, bounds the gradient of a whole group: one node alters one term. ``clip="document"``
-    bounds each node's own: one node removes its term and alters those of its group. By default
-    there are 10 groups, and with ``clip="document"`` groups of two.
-    ``fresh_groups`` draws new groups after every so many steps instead of once; each step costs the
-    same either way, since groups know nothing of the data.
+    With ``clip_by="group"``, as published, the gradient of a whole group is bounded: one node
+    alters one term. With ``clip_by="document"`` each node's own is: one node removes its term and
+    alters those of its group.
 
-    ``dropout=None`` is the paper's 0.5 where groups are clipped, and none where documents are.
-    With ``learning_rate=None`` a step is as long as ``optimizer`` needs. *Sharp edge*: the noise of
-    a private step dwarfs the gradient, and Adam divides it away: Adam needs a large rate to move at
-    all, SGD one that falls with the noise. ``decay`` lowers the rate to that share by the end.
-
-    ``paper=True`` takes the noise for which the paper claims ``epsilon``.
+    *Sharp edge*: the noise of a private step dwarfs the gradient, and Adam divides it away: Adam
+    needs a large learning rate to move at all, SGD one that falls with the noise.
 
     *Guarantee*: the weights are (epsilon, delta)-private for one unit, ``node`` or ``edge``.
     Public: :class:`Facts`, and the groups.
     """
 
     name: ClassVar[str] = "graph-split"
-    _sizes_its_steps: ClassVar[bool] = True
+    baseline: ClassVar[str | None] = "dp-mlp"
+    units: ClassVar[tuple[str, ...]] = ("node", "edge")
+    inferences = (Visible(), Noisy(), Disjoint())
+    scored_by: ClassVar[str] = "own row"
 
-    conv: str = "gcn"
-    num_layers: int = 2
-    hidden_channels: int = 32
-    activation: str = "relu"
-    dropout: float | None = None
-    weights: str = "symmetric"
-    heads: int = 1
-    splits: int | None = None
-    clip: str = "group"
-    fresh_groups: int | None = None
-    unit: str = "node"
-    learning_rate: float | None = None  # type: ignore[assignment]
-    decay: float = 1.0
-    paper: bool = False
+    conv: Literal["gcn", "gin", "gat", "sage"] = setting("The convolution.", "gcn")
+    num_layers: int = setting("Convolutions.", 2, "[1, 10]")
+    dropout: float | None = setting(
+        "The share of hidden values dropped in training; by default 0.5 where groups are clipped, "
+        "and none where documents are.",
+        None,
+        "[0, 1)",
+    )
+    normalisation: Normalisation = setting("The weights of messages.", "symmetric")
+    heads: int = setting("Heads of the convolution 'gat'.", 1, "[1, inf)")
+    splits: int | None = setting(
+        "The number of groups; 1 is the whole graph as one loss term. By default 10, and groups of "
+        "two where documents are clipped.",
+        None,
+        "[1, inf)",
+    )
+    clip_by: Literal["group", "document"] = setting("Whose gradient is bounded.", "group")
+    fresh_groups: int | None = setting(
+        "Draw new groups after every so many steps; each step costs the same.", None, "[1, 1e9]"
+    )
+    unit: Literal["node", "edge"] = setting("What is protected.", "node")
+    learning_rate: float | None = setting(  # type: ignore[assignment]
+        "The length of steps; by default as long as the optimizer needs.", None, "(0, inf)"
+    )
+    decay: float = setting("The share of the learning rate that is left at the end.", 1.0, "(0, 1]")
+    paper: bool = setting("Take the noise for which the paper claims 'epsilon'.", False)
 
-    def _network(self, facts: Facts) -> NodeClassifier:
-        _validate.choice("conv", self.conv, ("gcn", "gin", "gat", "sage"))
-        return NodeClassifier(
-            self._columns(facts),
-            self.hidden_channels,
-            facts.num_classes,
-            self.conv,
-            _validate.integer("num_layers", self.num_layers, "[1, 10]"),
+    def network(self, facts: Facts) -> NodeNetwork:
+        return NodeNetwork(
+            in_channels=Features.of(self).columns(facts.num_features),
+            hidden_channels=self.hidden_channels,
+            out_channels=self.task(facts).outputs,
+            conv=self.conv,
+            num_layers=self.num_layers,
             encoder_layers=0,
             decoder_layers=0,
             activation=self.activation,
@@ -96,135 +104,114 @@ class GraphSplit(SteppedNodeMethod):
             heads=self.heads,
         )
 
-    def _check_settings(self) -> None:
-        super()._check_settings()
-        _validate.choice("unit", self.unit, ("node", "edge"))
-        _validate.choice("clip", self.clip, CLIPS)
-        _validate.choice("weights", self.weights, NORMALISATIONS)
-        _validate.integer("heads", self.heads, "[1, inf)")
-        _validate.number("decay", self.decay, "(0, 1]")
-        if self.fresh_groups is not None:
-            _validate.integer("fresh_groups", self.fresh_groups, "[1, 1e9]")
-            if self.clip == "document":
-                raise InvalidInputError(
-                    "Fresh groups must go with clip='group'. Got fresh_groups="
-                    f"{self.fresh_groups} with clip='document' instead; leave one of the two out."
-                )
-        if self.clip == "document" and self.unit == "edge":
-            raise UnprovenError(
-                "Under the unit 'edge' groups must be clipped whole: an edge then alters one term. "
-                "Got clip='document' instead; use clip='group', or 'dp-gnn'."
-            )
-
-    # --- what one unit touches -------------------------------------------------------------------
-
-    def _influence(self, facts: Facts) -> tuple[int, int]:
-        """One group alters its gradient; or a node's own term goes, and its group's change."""
-        if self.splits is not None:
-            _validate.integer("splits", self.splits, f"[1, {facts.num_nodes}]")
-        if self.clip == "group":
-            return 0, 1
-        others = -(-facts.num_nodes // self._groups(facts.num_nodes)) - 1
-        # A node without a loss removes no term and may alter all there are.
-        return (1, others) if others < facts.num_train else (0, facts.num_train)
-
-    def _groups(self, num_nodes: int) -> int:
-        if self.splits is not None:
-            return self.splits
-        return min(10, num_nodes) if self.clip == "group" else -(-num_nodes // 2)
-
-    def _num_terms(self, facts: Facts) -> int:
-        return self._groups(facts.num_nodes) if self.clip == "group" else facts.num_train
-
-    # --- training --------------------------------------------------------------------------------
-
-    def fit(
-        self,
-        data: Data,
-        *,
-        directory: str | Path | None = None,
-        progress: Progress | None = None,
-        rng: SecretStream | None = None,
-    ) -> Self:
-        with seeded_weights(self.seed):
-            return super().fit(data, directory=directory, progress=progress, rng=rng)
-
-    def _read_in_training(self, data: Data) -> tuple[Messages, int]:
-        groups = random_groups(len(data.x), self._groups(len(data.x)), seeded(self.seed, "groups"))
-        cut = within(data.edge_index, groups)
-        return normalised(cut, len(data.x), self.weights), self.num_layers
-
-    def _terms(self, data: Data) -> Any:
-        if self.clip == "document":
-            return super()._terms(data)
-        return GroupTerms(
-            self._prepared(data.x),
-            torch.where(data.train_mask, data.y, -1),
-            data.edge_index,
-            self._groups(len(data.x)),
-            seeded(self.seed, "groups"),
-            weights=self.weights,
-            fresh=self.fresh_groups,
-        )
-
-    @property
-    def _losses(self) -> Losses:
-        return group_losses if self.clip == "group" else rooted_losses
-
     @property
     def _dropout(self) -> float:
         if self.dropout is not None:
             return self.dropout
-        return 0.5 if self.clip == "group" else 0.0
+        return 0.5 if self.clip_by == "group" else 0.0
 
-    @property
-    def _learning_rate(self) -> float:
-        if self.learning_rate is not None:
-            return self.learning_rate
-        if self.optimizer == "adam":
-            return 0.02 if self.clip == "group" else 0.03
-        # All steps' noise together moves a weight about as far as it should go.
-        details = self.plan_.details
-        terms = self.sample_rate * self._num_terms(self.plan_.facts)
-        bound = self.max_grad_norm
-        bound = max(bound.values()) if isinstance(bound, Mapping) else bound
-        noise = details["noise_multiplier"] * bound / terms
-        return _SGD_REACH / (noise * math.sqrt(self.steps))
+    # --- what one unit touches -------------------------------------------------------------------
 
-    def _pace(self, optimizer: torch.optim.Optimizer, done: float) -> None:
-        for group in optimizer.param_groups:
-            group["lr"] = self._learning_rate * self.decay**done
+    def influence(self, facts: Facts) -> tuple[int, int]:
+        """One group alters its gradient; or a node's own term goes, and its group's change."""
+        if self.splits is not None:
+            _validate.integer("splits", self.splits, f"[1, {facts.num_nodes}]")
+        if self.clip_by == "group":
+            return 0, 1
+        others = -(-facts.num_nodes // self.num_groups(facts.num_nodes)) - 1
+        # A node without a loss removes no term and may alter all there are.
+        return (1, others) if others < facts.num_train else (0, facts.num_train)
+
+    def num_groups(self, num_nodes: int) -> int:
+        """How many groups so many nodes fall into."""
+        if self.splits is not None:
+            return int(self.splits)
+        return min(10, num_nodes) if self.clip_by == "group" else -(-num_nodes // 2)
+
+    def _num_terms(self, facts: Facts) -> int:
+        return self.num_groups(facts.num_nodes) if self.clip_by == "group" else facts.num_train
 
     # --- plan ------------------------------------------------------------------------------------
 
-    def plan(self, facts: Facts) -> Plan:
-        plan = super().plan(facts)
-        details = {
-            **plan.details,
-            "splits": self._groups(facts.num_nodes),
-            "dropout": self._dropout,
-            "signal_to_noise": signal_to_noise(
-                self.sample_rate * self._num_terms(facts),
-                plan.details["noise_multiplier"],
-                int(plan.details["parameters"]),
-            ),
-        }
-        public = ["who is in which group"]
-        if plan.unit != "node":
-            public.append("whether edges have a direction")
+    def _plan(self, facts: Facts) -> Plan:
+        self._check_together()
+        plan = plan_steps(
+            self,
+            facts,
+            influence=self.influence(facts),
+            units=self.num_units(facts),
+            unit=self.unit_for(facts),
+            noise=self._paper_noise if self.paper else None,
+            terms=self._num_terms(facts),
+        )
+        steps = plan.part("weights")
+        rate = self._step_size(facts, steps.noise_multiplier)
+        claim = self._claim(steps.noise_multiplier, plan.delta) if self.paper else None
+        edges = ("whether edges have a direction",) if self.unit == "edge" else ()
         return replace(
             plan,
-            details=details,
-            public=tuple(public),
-            claim=self._claim(plan) if self.paper else None,
+            parts=(replace(steps, learning_rate=rate, decay=self.decay),),
+            inference=(self.inferences[0].says(self, plan.unit),),
+            public=("who is in which group", *edges),
+            details={
+                **plan.details,
+                "splits": self.num_groups(facts.num_nodes),
+                "dropout": self._dropout,
+            },
+            claim=None if claim is None else claim.on_certificate(),
         )
 
-    def _claim(self, plan: Plan) -> Claimed:
-        noise = float(plan.details["noise_multiplier"])
-        claim = self._claimed(noise, plan.delta)
-        return Claimed(epsilon=claim.claimed_epsilon, source=claim.paper, why_it_differs=claim.flaw)
+    def _check_together(self) -> None:
+        """Refuse settings that do not go together."""
+        check_bound(self.max_grad_norm, self.clipping)
+        if self.clip_by == "document" and self.fresh_groups is not None:
+            raise InvalidInputError(
+                "Fresh groups must go with clip_by='group'. Got fresh_groups="
+                f"{self.fresh_groups} with clip_by='document' instead; leave one of the two out."
+            )
+        if self.clip_by == "document" and self.unit == "edge":
+            raise UnprovenError(
+                "Under the unit 'edge' groups must be clipped whole: an edge then alters one term. "
+                "Got clip_by='document' instead; use clip_by='group', or 'dp-gnn'."
+            )
+        if self.paper and (self.clip_by != "group" or self.unit != "node"):
+            raise UnprovenError(
+                "The paper clips whole groups and protects nodes. Got "
+                f"clip_by={self.clip_by!r}, unit={self.unit!r} with paper=True; leave one of them "
+                "out."
+            )
+        if self.paper and abs(round(1 / self.sample_rate) * self.sample_rate - 1) > 1e-6:
+            raise InvalidInputError(
+                "The 'sample_rate' parameter must be one over a whole number where paper=True, as "
+                f"the paper's claim is for one group in so many. Got {self.sample_rate:g} instead; "
+                f"try {1 / round(1 / self.sample_rate):g}, or leave out 'paper'."
+            )
 
-    def _claimed(self, noise: float, delta: float) -> Claim:
+    def _step_size(self, facts: Facts, multiplier: float) -> float:
+        if self.learning_rate is not None:
+            return self.learning_rate
+        if self.optimizer == "adam":
+            return 0.02 if self.clip_by == "group" else 0.03
+        # All steps' noise together moves a weight about as far as it should go.
+        terms = self.sample_rate * self._num_terms(facts)
+        bound = self.max_grad_norm
+        bound = max(bound.values()) if isinstance(bound, Mapping) else bound
+        noise = multiplier * bound / terms
+        return _SGD_REACH / (noise * math.sqrt(self.steps))
+
+    def _paper_noise(self, delta: float) -> float:
+        """The noise for which the paper claims ``epsilon``."""
+        return claimed_noise(
+            lambda noise: self._claim(noise, delta).claimed_epsilon,
+            self.epsilon,
+            0.3,
+            1e5,
+            "The paper must claim the 'epsilon' for some noise from 0.3 to 100000 bounds. Got "
+            f"{self.epsilon:g} over {self.steps} steps instead; ask for another, or leave out "
+            "'paper'.",
+        )
+
+    def _claim(self, noise: float, delta: float) -> Claim:
         return CLAIMS["igamberdiev"](
             noise_multiplier=noise,
             steps=self.steps,
@@ -232,125 +219,56 @@ class GraphSplit(SteppedNodeMethod):
             delta=delta,
         )
 
-    def _noise_multiplier(self, facts: Facts, delta: float) -> float:
-        """The paper's noise in paper mode: that for which it claims ``epsilon``."""
-        if not self.paper:
-            return super()._noise_multiplier(facts, delta)
-        if self.clip != "group" or self.unit != "node":
-            raise UnprovenError(
-                "The paper clips whole groups and protects nodes. Got "
-                f"clip={self.clip!r}, unit={self.unit!r} with paper=True; leave one of them out."
-            )
-        epsilon = _validate.number("epsilon", self.epsilon, "(0, inf)")
-        _validate.integer("steps", self.steps, "[1, 1e9]")
-        rate = _validate.number("sample_rate", self.sample_rate, "(0, 1]")
-        if abs(round(1 / rate) * rate - 1) > 1e-6:
-            raise InvalidInputError(
-                "The 'sample_rate' parameter must be one over a whole number where paper=True, as "
-                f"the paper's claim is for one group in so many. Got {rate:g} instead; try "
-                f"{1 / round(1 / rate):g}, or leave out 'paper'."
-            )
+    # --- training --------------------------------------------------------------------------------
 
-        def excess(noise: float) -> float:
-            return self._claimed(noise, delta).claimed_epsilon - epsilon
+    def _train(self, execution: Execution, data: Data) -> nn.Module:
+        from graphveil.methods.open_training import seeded_weights
+        from graphveil.methods.terms import group_losses, node_losses
 
-        quietest, loudest = 0.3, 1e5
-        if not excess(loudest) < 0 < excess(quietest):
-            raise BudgetError(
-                f"The paper must claim the 'epsilon' for some noise from {quietest:g} to "
-                f"{loudest:g} bounds. Got {epsilon:g} over {self.steps} steps instead; ask for "
-                "another, or leave out 'paper'."
-            )
-        return float(optimize.brentq(excess, quietest, loudest, xtol=1e-6))
+        facts = execution.plan.facts
+        task = self.task(facts)
+        losses = group_losses(task) if self.clip_by == "group" else node_losses(task)
+        with seeded_weights(self.seed):
+            network = self.build(facts)
+            execution.train(execution.plan.part("weights"), network, self.terms(data), losses)
+        return network
 
-    @property
-    def _target(self) -> float:
-        return math.inf if self.paper else self.epsilon  # there it is a claim, which binds nothing
+    def terms(self, data: Data) -> Any:
+        """The loss terms to draw from: groups, or neighbourhoods inside them."""
+        import torch
+
+        from graphveil.graph.groups import random_groups, within
+        from graphveil.graph.messages import weigh_messages
+        from graphveil.methods.terms import GroupTerms, node_terms
+        from graphveil.rng import seeded
+
+        x, nodes = self.prepare(data), len(data.x)
+        count, stream = self.num_groups(nodes), seeded(self.seed, "groups")
+        if self.clip_by == "document":
+            cut = within(data.edge_index, random_groups(nodes, count, stream))
+            messages = weigh_messages(cut, nodes, self.normalisation)
+            return node_terms(x, data, messages, self.num_layers)
+        return GroupTerms(
+            x,
+            torch.where(data.train_mask, data.y, -1),
+            data.edge_index,
+            count,
+            stream,
+            normalisation=self.normalisation,
+            fresh=self.fresh_groups,
+        )
 
     # --- prediction ------------------------------------------------------------------------------
 
-    def _logits(self, x: Tensor, data: Data) -> Tensor:
-        edges = cap_senders(data.edge_index, len(x), None, seed=self.seed)
-        return self.network_.on_graph(x, normalised(edges, len(x), self.weights))
+    def prepare(self, data: Data) -> Tensor:
+        """The rows that the network reads."""
+        return Features.of(self).prepare(data.x)
 
+    def outputs(self, data: Data, mode: str) -> Tensor:
+        """Every neighbour is read, whichever group it was in."""
+        from graphveil.methods.terms import every_message
 
-GroupBatch = tuple[Tensor, Messages, Tensor, int, Tensor, Tensor]
+        messages = every_message(data, self.seed, self.normalisation)
+        return self.network_.on_graph(self.prepare(data), messages)
 
-
-class GroupTerms:
-    """Loss terms to draw from, one for each group: its nodes, its edges, its labels.
-
-    ``labels`` are negative where a node has no loss. With ``fresh`` set, groups are drawn anew
-    after every so many steps; otherwise they stay.
-
-    *Guarantee conditions*: withholding a node, or an edge, changes what one group holds and nothing
-    else: no other term reads its row, whichever groups there are.
-    """
-
-    def __init__(
-        self,
-        x: Tensor,
-        labels: Tensor,
-        edge_index: Tensor,
-        count: int,
-        stream: SeededStream,
-        *,
-        weights: str = "symmetric",
-        fresh: int | None = None,
-    ) -> None:
-        self.x, self.labels, self.edge_index = x, labels, edge_index
-        self.count, self.stream, self.weights, self.fresh = count, stream, weights, fresh
-        self._draw(0)
-
-    def _draw(self, time: int) -> None:
-        """The groups of the ``time``-th drawing, whichever others were drawn before."""
-        self._time = time
-        purpose = f"{self.stream.purpose} {time}" if time else self.stream.purpose
-        self.groups = random_groups(len(self.x), self.count, seeded(self.stream.seed, purpose))
-        cut = within(self.edge_index, self.groups)
-        self.messages = normalised(cut, len(self.x), self.weights)
-
-    def __len__(self) -> int:
-        return self.count
-
-    def influence(self, unit: str = "node", **_: Any) -> tuple[int, int]:
-        """A node or an edge alters one group, whatever else is gone with it."""
-        return 0, self.count if unit == "graph" else 1
-
-    def begin(self, step: int) -> None:
-        """Draw the groups of a step. They follow its public number alone.
-
-        A count of batches would not do: it stands still where a secret batch was empty.
-        """
-        if self.fresh is not None and step // self.fresh != self._time:
-            self._draw(step // self.fresh)
-
-    def batches(self, drawn: Tensor) -> Iterator[GroupBatch]:
-        """Rows, messages, owners, how many groups, labels, ids; whole groups, as many as fit."""
-        size = -(-len(self.x) // self.count)
-        for part in drawn.split(max(1, _NODES_AT_ONCE // size)):
-            place = torch.full((self.count,), -1)
-            place[part] = torch.arange(len(part))
-            owner = place[self.groups]
-            nodes = (owner >= 0).nonzero().flatten()
-            number = torch.empty(len(self.x), dtype=torch.long)
-            number[nodes] = torch.arange(len(nodes))
-            source, target = self.messages.edge_index
-            kept = owner[target] >= 0
-            messages = Messages(
-                torch.stack([number[source[kept]], number[target[kept]]]),
-                self.messages.weight[kept],
-                self.messages.self_weight[nodes],
-            )
-            yield self.x[nodes], messages, owner[nodes], len(part), self.labels[nodes], nodes
-
-
-def group_losses(network: Any, batch: GroupBatch) -> Tensor:
-    """One loss for each group: the mean over its labelled nodes, zero if there is none."""
-    x, messages, owner, count, labels, ids = batch
-    with ragged(owner, count):
-        logits = network.on_graph(x, messages, ids)
-    labelled = labels >= 0
-    each = F.cross_entropy(logits, labels.clamp_min(0), reduction="none") * labelled
-    total = each.new_zeros(count).index_add(0, owner, each)
-    return total / torch.bincount(owner[labelled], minlength=count).clamp_min(1)
+    noisy_outputs = hear_neighbours

@@ -1,4 +1,4 @@
-"""Train without edges, use the graph when predicting.
+"""Train without edges; use the graph when predicting, or never.
 
 A loss term reads its own node and nothing else, the cheapest step there is (r = 1, a = 0). Only the
 weights are charged, so prediction may read the graph: what neighbours' rows say about a node
@@ -8,85 +8,152 @@ reaches whoever sees the prediction (`visible`), goes through noise (`noisy`), o
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import ClassVar
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, final
 
-from torch import Tensor
-from torch_geometric.data import Data
+from graphveil.methods.base import Method
+from graphveil.methods.budget import plan_steps
+from graphveil.methods.features import Features
+from graphveil.methods.inference import OWN_ROW, Disjoint, Noisy, Visible, hear_neighbours
+from graphveil.methods.plan import Facts, Plan
+from graphveil.methods.settings import (
+    Budget,
+    FeatureSettings,
+    StepSettings,
+    check_bound,
+    setting,
+    settings,
+)
+from graphveil.nn.descriptions import NodeNetwork
 
-from graphveil import _validate
-from graphveil.graph.caps import cap_senders
-from graphveil.graph.messages import Messages, normalised
-from graphveil.graph.propagation import smoothed
-from graphveil.methods.base import Facts
-from graphveil.methods.node import NodeMethod, SteppedNodeMethod, alone
-from graphveil.methods.private import INFERENCE
-from graphveil.nn import NodeClassifier
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+    from torch_geometric.data import Data
+
+    from graphveil.methods.execution import Execution
+
+_LAYERS = "Layers of the network."
+_INFLUENCE = (1, 0)  # a node removes its own loss term, and alters no other
 
 
-@dataclass(kw_only=True)
-class DPMLP(SteppedNodeMethod):
+def describe_mlp(method: Any, facts: Facts, dropout: float = 0.0) -> NodeNetwork:
+    """A network of each node's own row."""
+    return NodeNetwork(
+        in_channels=Features.of(method).columns(facts.num_features),
+        hidden_channels=method.hidden_channels,
+        out_channels=method.task(facts).outputs,
+        num_layers=0,
+        encoder_layers=method.num_layers - 1,
+        decoder_layers=1,
+        activation=method.activation,
+        dropout=dropout,
+    )
+
+
+def _plan_mlp(method: Any, facts: Facts) -> Plan:
+    check_bound(method.max_grad_norm, method.clipping)
+    plan = plan_steps(method, facts, influence=_INFLUENCE, units=method.num_units(facts))
+    return replace(plan, inference=(method.inferences[0].says(method, "node"),))
+
+
+def _own_terms(method: Any, data: Data) -> Any:
+    from graphveil.methods.terms import no_messages, node_terms
+
+    return node_terms(method.prepare(data), data, no_messages(len(data.x)), 0)
+
+
+def _train_mlp(method: Any, execution: Execution, data: Data) -> nn.Module:
+    from graphveil.methods.terms import node_losses
+
+    facts = execution.plan.facts
+    network = method.build(facts)
+    losses = node_losses(method.task(facts))
+    execution.train(execution.plan.part("weights"), network, method.terms(data), losses)
+    return network
+
+
+def _prepare(method: Any, data: Data) -> Tensor:
+    """The rows that the network reads."""
+    return Features.of(method).prepare(data.x)
+
+
+@final
+@settings()
+class DPMLP(Method, FeatureSettings, StepSettings, Budget):
     """A private MLP on each node's own features: the baseline that never reads an edge.
 
     *Guarantee*: the weights are (epsilon, delta)-private for one node, withheld or removed.
     """
 
     name: ClassVar[str] = "dp-mlp"
-    _visible: ClassVar[str] = "visible: a prediction reads its own node's row and no other"
+    compared: ClassVar[bool] = True
+    inferences = (Visible(OWN_ROW), Disjoint())
+    scored_by: ClassVar[str] = "own row"
 
-    num_layers: int = 2
+    num_layers: int = setting(_LAYERS, 2, "[1, 10]")
 
-    def _network(self, facts: Facts) -> NodeClassifier:
-        return self._mlp(facts, self.num_layers)
+    def network(self, facts: Facts) -> NodeNetwork:
+        return describe_mlp(self, facts)
 
-    def _influence(self, facts: Facts) -> tuple[int, int]:
-        return 1, 0
+    def influence(self, facts: Facts) -> tuple[int, int]:
+        """A node removes its own loss term."""
+        return _INFLUENCE
 
-    def _read_in_training(self, data: Data) -> tuple[Messages, int]:
-        return alone(len(data.x)), 0
+    def outputs(self, data: Data, mode: str) -> Tensor:
+        """From each node's own row."""
+        from graphveil.methods.terms import no_messages
 
-    def _logits(self, x: Tensor, data: Data) -> Tensor:
-        return self.network_.on_graph(x, alone(len(x)))
+        return self.network_.on_graph(self.prepare(data), no_messages(len(data.x)))
 
-    def _noisy(self, x: Tensor, data: Data, epsilon: float) -> Tensor:
-        return NodeMethod._noisy(self, x, data, epsilon)  # it reads no neighbour
+    _plan, _train, terms, prepare = _plan_mlp, _train_mlp, _own_terms, _prepare
 
 
-@dataclass(kw_only=True)
-class LateGraph(DPMLP):
+@final
+@settings()
+class LateGraph(Method, FeatureSettings, StepSettings, Budget):
     """A private MLP whose predictions are smoothed over the graph.
-
-    ``reading="smoothing"``: personalised PageRank over log-posteriors, ``smoothing_steps`` times
-    ``(1 - teleport)`` of the neighbourhood's mean and ``teleport`` of the node's own.
-    ``reading="inside"``: the mean over the neighbourhood is taken of the hidden states, inside the
-    network, as often.
 
     *Guarantee*: that of the weights, as for :class:`DPMLP`; prediction has its own line.
     """
 
     name: ClassVar[str] = "late-graph"
-    _visible: ClassVar[str] = INFERENCE["visible"]
+    compared: ClassVar[bool] = True
+    inferences = (Visible(), Noisy(), Disjoint())
+    scored_by: ClassVar[str] = "own row"
 
-    reading: str = "smoothing"
-    smoothing_steps: int = 2
-    teleport: float = 0.3
+    num_layers: int = setting(_LAYERS, 2, "[1, 10]")
+    reading: Literal["smoothing", "inside"] = setting(
+        "Where the graph is read: 'smoothing' spreads log-probabilities over it, 'inside' the "
+        "hidden states of the network.",
+        "smoothing",
+        predicts=True,
+    )
+    smoothing_steps: int = setting(
+        "How often means over neighbourhoods are taken.", 2, "[0, 1000]", predicts=True
+    )
+    teleport: float = setting(
+        "The share of a node's own value in such a mean.", 0.3, "[0, 1]", predicts=True
+    )
 
-    def _check_settings(self) -> None:
-        super()._check_settings()
-        _validate.choice("reading", self.reading, ("smoothing", "inside"))
-        _validate.integer("smoothing_steps", self.smoothing_steps, "[0, 1000]")
-        _validate.number("teleport", self.teleport, "[0, 1]")
+    def network(self, facts: Facts) -> NodeNetwork:
+        return describe_mlp(self, facts)
 
-    def _logits(self, x: Tensor, data: Data) -> Tensor:
-        self._check_settings()  # prediction has settings of its own, which may have been changed
-        steps, teleport = self.smoothing_steps, self.teleport
-        edges = cap_senders(data.edge_index, len(x), None, seed=self.seed)
-        messages = normalised(edges, len(x))
+    def influence(self, facts: Facts) -> tuple[int, int]:
+        """A node removes its own loss term."""
+        return _INFLUENCE
+
+    def outputs(self, data: Data, mode: str) -> Tensor:
+        """Personalised PageRank over what the network says, or over its hidden states."""
+        from graphveil.graph.propagation import spread_rows
+        from graphveil.methods.terms import every_message, no_messages
+
+        x, network = self.prepare(data), self.network_
+        messages = every_message(data, self.seed)
         if self.reading == "smoothing":
-            own = self.network_.on_graph(x, alone(len(x))).log_softmax(1)
-            return smoothed(own, messages, steps, teleport)
-        hidden = self.network_.after[0](self.network_.encoder(x))
-        return self.network_.decoder(smoothed(hidden, messages, steps, teleport))
+            own = network.on_graph(x, no_messages(len(x))).log_softmax(1)
+            return spread_rows(own, messages, self.smoothing_steps, self.teleport)
+        hidden = network.after[0](network.encoder(x))
+        return network.decoder(spread_rows(hidden, messages, self.smoothing_steps, self.teleport))
 
-    def _noisy(self, x: Tensor, data: Data, epsilon: float) -> Tensor:
-        return SteppedNodeMethod._noisy(self, x, data, epsilon)
+    _plan, _train, terms, prepare = _plan_mlp, _train_mlp, _own_terms, _prepare
+    noisy_outputs = hear_neighbours

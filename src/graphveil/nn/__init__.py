@@ -6,8 +6,9 @@ neighbourhood, or its own graph, and nothing else. :mod:`graphveil.nn.descriptio
 networks as data. Names load on first use, so that the descriptions do without torch.
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from graphveil._lazy import lazy_names
 
 if TYPE_CHECKING:
     from graphveil.nn.convs import GAT, GCN, GIN, SAGE, Conv, Sum
@@ -17,42 +18,15 @@ if TYPE_CHECKING:
     from graphveil.nn.node_classifier import NodeClassifier
 
 __all__ = [
-    "ACTIVATIONS",
-    "CONVS",
-    "GAT",
-    "GCN",
-    "GIN",
-    "MLP",
-    "SAGE",
-    "Conv",
-    "GraphClassifier",
-    "GraphNetwork",
-    "HopNetwork",
-    "InstanceNorm",
-    "NodeClassifier",
-    "NodeNetwork",
-    "Sum",
-]
+    "ACTIVATIONS", "CONVS", "GAT", "GCN", "GIN", "MLP", "SAGE", "Conv", "GraphClassifier",
+    "GraphNetwork", "HopNetwork", "InstanceNorm", "NodeClassifier", "NodeNetwork", "Sum",
+]  # fmt: skip
 
-_MODULE_OF = {
-    **dict.fromkeys(("GAT", "GCN", "GIN", "SAGE", "Conv", "Sum"), "convs"),
-    **dict.fromkeys(
-        ("ACTIVATIONS", "CONVS", "GraphNetwork", "HopNetwork", "NodeNetwork"), "descriptions"
-    ),
-    **dict.fromkeys(("GraphClassifier", "InstanceNorm"), "graph_classifier"),
-    "MLP": "mlp",
-    "NodeClassifier": "node_classifier",
+_NAMES_OF = {
+    "graphveil.nn.convs": "GAT GCN GIN SAGE Conv Sum",
+    "graphveil.nn.descriptions": "ACTIVATIONS CONVS GraphNetwork HopNetwork NodeNetwork",
+    "graphveil.nn.graph_classifier": "GraphClassifier InstanceNorm",
+    "graphveil.nn.mlp": "MLP",
+    "graphveil.nn.node_classifier": "NodeClassifier",
 }
-
-
-def __getattr__(name: str) -> Any:
-    """Load a public name from its module the first time it is asked for."""
-    if name not in _MODULE_OF:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(import_module(f"{__name__}.{_MODULE_OF[name]}"), name)
-    globals()[name] = value  # the next look-up finds it without coming here
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *_MODULE_OF})
+__getattr__, __dir__ = lazy_names(globals(), _NAMES_OF)

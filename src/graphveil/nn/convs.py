@@ -122,7 +122,8 @@ class GAT(Conv):
         concat: bool = True,
     ) -> None:
         super().__init__()
-        Convolution("gat", in_channels, out_channels, "tanh", heads, attention, concat)  # checks
+        ends = in_channels, out_channels
+        Convolution("gat", *ends, concat=concat, heads=heads, attention=attention)  # checks it
         self.heads, self.attention, self.concat = int(heads), attention, concat
         self.channels = out_channels // heads if concat else out_channels
         width = heads * self.channels

@@ -1,8 +1,8 @@
 """Networks as data: what they are made of, how many numbers they learn, and what is refused.
 
 Nothing here imports torch, so a plan counts parameters and refuses settings at once. ``build``
-does import it, and returns the module with fresh weights. The modules check their settings here,
-too: what a description refuses, its module refuses in the same words.
+does import it, and returns the module with fresh weights. The modules take the fields of their
+description and check them here: what a description refuses, its module refuses in the same words.
 
 ============  ==========================================================================
 NodeNetwork   :class:`~graphveil.nn.node_classifier.NodeClassifier`
@@ -17,10 +17,10 @@ Follow        :class:`~graphveil.nn.mlp.Activated`, what follows a hidden layer
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import KW_ONLY, dataclass, fields
 from functools import cached_property
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from graphveil import _validate
 from graphveil._errors import InvalidInputError, UnprovenError
@@ -63,6 +63,11 @@ class Follow:
         """Scale and shift of the normalisation."""
         return 2 * self.channels if self.norm else 0
 
+    @property
+    def num_blocks(self) -> int:
+        """Layers that hold parameters: what clipping by layer bounds one by one."""
+        return 1 if self.norm else 0
+
     def build(self) -> Activated:
         """The module."""
         from graphveil.nn.mlp import Activated
@@ -94,8 +99,7 @@ class Perceptron:
             )
         for width in self.widths:
             _validate.integer("channels", width, "[1, inf)")
-        if self.num_layers > 1:
-            self.between()
+        _ = self.between  # checks its settings
 
     @property
     def widths(self) -> list[int]:
@@ -105,16 +109,21 @@ class Perceptron:
         inner = [self.hidden_channels] * (self.num_layers - 1)
         return [self.in_channels, *inner, self.out_channels]
 
-    def between(self) -> Follow:
+    @property
+    def between(self) -> list[Follow]:
         """What follows every layer but the last."""
-        return Follow(self.hidden_channels, self.activation, self.dropout, self.norm)
+        options = self.activation, self.dropout, self.norm
+        return [Follow(width, *options) for width in self.widths[1:-1]]
 
     @property
     def num_parameters(self) -> int:
         """Weights and biases, and what the norms learn."""
-        inner = self.num_layers - 1
-        norms = inner * self.between().num_parameters if inner > 0 else 0
-        return sum(_linear(*ends) for ends in pairwise(self.widths)) + norms
+        return sum(_linear(*ends) for ends in pairwise(self.widths)) + _count(self.between)
+
+    @property
+    def num_blocks(self) -> int:
+        """Layers that hold parameters."""
+        return self.num_layers + sum(follow.num_blocks for follow in self.between)
 
     def build(self) -> MLP:
         """The module, with fresh weights."""
@@ -123,8 +132,18 @@ class Perceptron:
         return MLP(**_fields(self))
 
 
+@dataclass(frozen=True, kw_only=True)
+class ConvolutionSettings:
+    """Settings that a convolution and a network of convolutions have alike."""
+
+    heads: int = 1
+    attention: str = "additive"
+    aggregation: str = "mean"
+    scale: float = 1.0
+
+
 @dataclass(frozen=True)
-class Convolution:
+class Convolution(ConvolutionSettings):
     """A convolution by name; it reads those of the settings that it has.
 
     ``sage`` reads ``aggregation``, ``gin`` ``activation``, ``sum`` ``scale``, and ``gat`` reads
@@ -135,11 +154,7 @@ class Convolution:
     in_channels: int
     out_channels: int
     activation: str = "tanh"
-    heads: int = 1
-    attention: str = "additive"
     concat: bool = True
-    aggregation: str = "mean"
-    scale: float = 1.0
 
     def __post_init__(self) -> None:
         _validate.choice("conv", self.kind, CONVS)
@@ -179,6 +194,12 @@ class Convolution:
             return _linear(before, width, bias=False) + 2 * width + 2 * after
         return _linear(before, after)
 
+    @property
+    def num_blocks(self) -> int:
+        """Layers that hold parameters."""
+        of_gat = 3 if self.attention == "dot" else 4
+        return {"sage": 2, "gin": 3, "gat": of_gat}.get(self.kind, 1)
+
     def build(self) -> Conv:
         """The module, with fresh weights."""
         from graphveil.nn.convs import CLASSES, OPTIONS
@@ -187,8 +208,17 @@ class Convolution:
         return CLASSES[self.kind](self.in_channels, self.out_channels, **options)
 
 
-@dataclass(frozen=True, kw_only=True)
-class NodeNetwork:
+class _Part(NamedTuple):
+    """An encoder, a convolution or a decoder: its channels, its layers, and if layers follow."""
+
+    before: int
+    after: int
+    layers: int
+    inner: bool
+
+
+@dataclass(frozen=True)
+class NodeNetwork(ConvolutionSettings):
     """An encoder of each node by itself, ``num_layers`` convolutions, a decoder of the root.
 
     Its module is a :class:`~graphveil.nn.node_classifier.NodeClassifier`, and explains itself
@@ -205,85 +235,73 @@ class NodeNetwork:
     activation: str = "tanh"
     dropout: float = 0.0
     norm: str | None = None
-    heads: int = 1
-    attention: str = "additive"
-    aggregation: str = "mean"
-    scale: float = 1.0
 
     def __post_init__(self) -> None:
         _validate.integer("hidden_channels", self.hidden_channels, "[1, inf)")
         _validate.choice("activation", self.activation, ACTIVATIONS)
-        _validate.integer("encoder_layers", self.encoder_layers, "[0, inf)")
-        _validate.integer("num_layers", self.num_layers, "[0, inf)")
-        _validate.integer("decoder_layers", self.decoder_layers, "[0, inf)")
-        if not any(self._layers):
+        for name in ("encoder_layers", "num_layers", "decoder_layers"):
+            _validate.integer(name, getattr(self, name), "[0, inf)")
+        if not any(part.layers for part in self._parts):
             raise InvalidInputError(
                 "A network must have a layer. Got 'encoder_layers', 'num_layers' and "
                 "'decoder_layers' of 0 instead."
             )
         _ = self.encoder, self.convs, self.decoder, self.after  # each checks its own settings
 
-    @property
-    def _layers(self) -> list[int]:
-        """Layers of each part: the encoder, every convolution, the decoder."""
-        return [self.encoder_layers, *[1] * self.num_layers, self.decoder_layers]
+    @cached_property
+    def _parts(self) -> list[_Part]:
+        """The encoder, every convolution, the decoder; the last with layers gives the logits."""
+        layers = [self.encoder_layers, *[1] * self.num_layers, self.decoder_layers]
+        parts, width = [], self.in_channels
+        for place, size in enumerate(layers):
+            inner, before = any(layers[place + 1 :]), width
+            if size:
+                width = self.hidden_channels if inner else self.out_channels
+            parts.append(_Part(before, width, size, inner))
+        return parts
 
-    @property
-    def _inner(self) -> list[bool]:
-        """Whether layers follow each part; the last part with layers gives the logits."""
-        layers = self._layers
-        return [any(layers[place + 1 :]) for place in range(len(layers))]
-
-    @property
-    def _widths(self) -> list[int]:
-        """Channels before the first part and after every one."""
-        widths = [self.in_channels]
-        for size, more in zip(self._layers, self._inner, strict=True):
-            after = self.hidden_channels if more else self.out_channels
-            widths.append(after if size else widths[-1])
-        return widths
-
-    def _perceptron(self, before: int, after: int, layers: int) -> Perceptron:
+    def _perceptron(self, part: _Part) -> Perceptron:
         hidden, options = self.hidden_channels, (self.activation, self.dropout, self.norm)
-        return Perceptron(before, hidden, after, layers, *options)
+        return Perceptron(part.before, hidden, part.after, part.layers, *options)
 
     @cached_property
     def encoder(self) -> Perceptron:
         """What reads a node's own columns."""
-        return self._perceptron(self.in_channels, self._widths[1], self.encoder_layers)
+        return self._perceptron(self._parts[0])
 
     @cached_property
     def convs(self) -> tuple[Convolution, ...]:
         """One for each layer; the last of the network takes the mean of its heads."""
-        ends = zip(pairwise(self._widths), self._inner, strict=True)
-        return tuple(
-            Convolution(
-                self.conv, before, after, self.activation, self.heads, self.attention,
-                concat=more, aggregation=self.aggregation, scale=self.scale,
-            )
-            for (before, after), more in list(ends)[1:-1]
-        )  # fmt: skip
+        parts = self._parts[1:-1]
+        return tuple(_convolution(self, part.before, part.after, part.inner) for part in parts)
 
     @cached_property
     def decoder(self) -> Perceptron:
         """What gives the logits of a root, if it has layers."""
-        return self._perceptron(self._widths[-2], self.out_channels, self.decoder_layers)
+        return self._perceptron(self._parts[-1])
 
     @cached_property
     def after(self) -> tuple[Follow | None, ...]:
         """What follows the encoder and each convolution: nothing after columns and logits."""
-        parts = list(zip(self._widths[1:], self._layers, self._inner, strict=True))[:-1]
+        options = self.activation, self.dropout, self.norm
         return tuple(
-            Follow(width, self.activation, self.dropout, self.norm) if size and more else None
-            for width, size, more in parts
+            Follow(part.after, *options) if part.layers and part.inner else None
+            for part in self._parts[:-1]
         )
+
+    @property
+    def _all(self) -> list[Follow | Perceptron | Convolution]:
+        return [self.encoder, *self.convs, self.decoder, *filter(None, self.after)]
 
     @property
     def num_parameters(self) -> int:
         """Of all parts, frozen ones included."""
-        after = sum(part.num_parameters for part in self.after if part)
-        ends = self.encoder.num_parameters + self.decoder.num_parameters
-        return ends + _count(self.convs) + after
+        return _count(self._all)
+
+    @property
+    def num_blocks(self) -> int:
+        """Layers that hold parameters: what clipping by layer bounds one by one."""
+        return sum(part.num_blocks for part in self._all)
 
     def build(self) -> NodeClassifier:
         """The module, with fresh weights."""
@@ -292,8 +310,8 @@ class NodeNetwork:
         return NodeClassifier(**_fields(self))
 
 
-@dataclass(frozen=True, kw_only=True)
-class GraphNetwork:
+@dataclass(frozen=True)
+class GraphNetwork(ConvolutionSettings):
     """Convolutions on the nodes, a pool over each graph, an MLP on what it gives.
 
     Its module is a :class:`~graphveil.nn.graph_classifier.GraphClassifier`, and explains its
@@ -310,12 +328,9 @@ class GraphNetwork:
     head_layers: int = 1
     activation: str = "tanh"
     dropout: float = 0.0
+    _: KW_ONLY
     head_channels: int | None = None
     normalisation: str | None = None
-    heads: int = 1
-    attention: str = "additive"
-    aggregation: str = "mean"
-    scale: float = 1.0
 
     def __post_init__(self) -> None:
         _validate.choice("pool", self.pool, POOLS)
@@ -355,13 +370,8 @@ class GraphNetwork:
     @cached_property
     def convs(self) -> tuple[Convolution, ...]:
         """One for each layer."""
-        return tuple(
-            Convolution(
-                self.conv, before, after, self.activation, self.heads, self.attention,
-                aggregation=self.aggregation, scale=self.scale,
-            )
-            for before, after in pairwise([self.in_channels, *self.widths])
-        )  # fmt: skip
+        ends = pairwise([self.in_channels, *self.widths])
+        return tuple(_convolution(self, *pair) for pair in ends)
 
     @cached_property
     def after(self) -> tuple[Follow, ...]:
@@ -379,7 +389,7 @@ class GraphNetwork:
     def num_parameters(self) -> int:
         """Of all parts, frozen ones included."""
         norms = 2 * sum(self.widths) if self.norm else 0
-        return _count(self.convs) + self.head.num_parameters + norms
+        return _count([*self.convs, self.head]) + norms
 
     def build(self) -> GraphClassifier:
         """The module, with fresh weights."""
@@ -487,8 +497,15 @@ def _linear(before: int, after: int, *, bias: bool = True) -> int:
     return before * after + (after if bias else 0)
 
 
-def _count(convs: tuple[Convolution, ...]) -> int:
-    return sum(conv.num_parameters for conv in convs)
+def _count(parts: Sequence[Follow | Perceptron | Convolution]) -> int:
+    return sum(part.num_parameters for part in parts)
+
+
+def _convolution(
+    network: NodeNetwork | GraphNetwork, before: int, after: int, concat: bool = True
+) -> Convolution:
+    alike = {field.name: getattr(network, field.name) for field in fields(ConvolutionSettings)}
+    return Convolution(network.conv, before, after, network.activation, concat, **alike)
 
 
 def _fields(description: Any) -> dict[str, Any]:

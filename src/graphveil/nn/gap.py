@@ -80,9 +80,8 @@ class Encoder(nn.Module):
     ) -> None:
         super().__init__()
         _validate.integer("num_layers", num_layers, "[1, 10]")
-        self.body = MLP(
-            in_channels, hidden_channels, hidden_channels, num_layers, activation, dropout
-        )
+        ends = in_channels, hidden_channels, hidden_channels
+        self.body = MLP(*ends, num_layers, activation, dropout)
         self.after = Activated(hidden_channels, activation, dropout)
         self.head = nn.Linear(hidden_channels, out_channels)
         self.dropout = dropout
@@ -158,9 +157,8 @@ class ResidualHead(nn.Module):
     ) -> None:
         super().__init__()
         self.num_classes = num_classes
-        self.mlp = MLP(
-            (1 + hops) * num_classes, hidden_channels, num_classes, 2, activation, dropout
-        )
+        ends = (1 + hops) * num_classes, hidden_channels, num_classes
+        self.mlp = MLP(*ends, 2, activation, dropout)
         for parameter in self.mlp.linears[-1].parameters():
             nn.init.zeros_(parameter)
 

@@ -7,7 +7,7 @@ which rows are whose.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -51,6 +51,7 @@ def pool_nodes(x: Tensor, batch: Tensor, num_graphs: int, how: str) -> Tensor:
 class GraphClassifier(nn.Module):
     """Convolutions on the nodes, a pool over each graph, an MLP on what it gives.
 
+    It takes the fields of a :class:`~graphveil.nn.descriptions.GraphNetwork`, in their order.
     ``hidden_channels`` is one width for all of ``num_layers`` convolutions (2 unless told), or a
     list with one for each. ``normalisation`` says what weights the messages have; by default
     ``symmetric``, and ``none`` for the ``sum`` convolution. The head's hidden layers are
@@ -61,37 +62,15 @@ class GraphClassifier(nn.Module):
     *Guarantee conditions* (unit ``graph``): a graph's logits are a function of that graph alone.
     """
 
-    def __init__(
-        self,
-        in_channels: int,
-        hidden_channels: int | Sequence[int],
-        out_channels: int,
-        conv: str = "gcn",
-        num_layers: int | None = None,
-        pool: str = "mean",
-        norm: str | None = None,
-        head_layers: int = 1,
-        activation: str = "tanh",
-        dropout: float = 0.0,
-        *,
-        head_channels: int | None = None,
-        normalisation: str | None = None,
-        heads: int = 1,
-        attention: str = "additive",
-        aggregation: str = "mean",
-        scale: float = 1.0,
-    ) -> None:
+    def __init__(self, *args: Any, **settings: Any) -> None:
         super().__init__()
-        description = GraphNetwork(
-            in_channels=in_channels, hidden_channels=hidden_channels, out_channels=out_channels,
-            conv=conv, num_layers=num_layers, pool=pool, norm=norm, head_layers=head_layers,
-            activation=activation, dropout=dropout, head_channels=head_channels,
-            normalisation=normalisation, heads=heads, attention=attention,
-            aggregation=aggregation, scale=scale,
-        )  # fmt: skip
-        self.pool, self.scale, self.normalisation = pool, float(scale), description.weights
+        description = GraphNetwork(*args, **settings)
+        self.pool, self.scale = description.pool, float(description.scale)
+        self.normalisation = description.weights
         self.convs = nn.ModuleList(conv.build() for conv in description.convs)
-        self.norms = nn.ModuleList(InstanceNorm(width) for width in description.widths if norm)
+        self.norms = nn.ModuleList(
+            map(InstanceNorm, description.widths if description.norm else [])
+        )
         self.after = nn.ModuleList(part.build() for part in description.after)
         self.head = description.head.build()
 

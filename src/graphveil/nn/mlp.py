@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from itertools import pairwise
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -50,26 +51,15 @@ class Activated(nn.Module):
 class MLP(nn.Module):
     """``num_layers`` linear layers, all but the last followed by norm, activation and dropout.
 
-    With ``num_layers=0`` it is the identity, and ``in_channels`` must be ``out_channels``.
+    It takes the fields of a :class:`~graphveil.nn.descriptions.Perceptron`, in their order. With
+    ``num_layers=0`` it is the identity, and ``in_channels`` must be ``out_channels``.
     """
 
-    def __init__(
-        self,
-        in_channels: int,
-        hidden_channels: int,
-        out_channels: int,
-        num_layers: int,
-        activation: str = "tanh",
-        dropout: float = 0.0,
-        norm: str | None = None,
-    ) -> None:
+    def __init__(self, *args: Any, **settings: Any) -> None:
         super().__init__()
-        ends = (in_channels, hidden_channels, out_channels)
-        widths = Perceptron(*ends, num_layers, activation, dropout, norm).widths
-        self.linears = nn.ModuleList(nn.Linear(*pair) for pair in pairwise(widths))
-        self.between = nn.ModuleList(
-            Activated(width, activation, dropout, norm) for width in widths[1:-1]
-        )
+        description = Perceptron(*args, **settings)
+        self.linears = nn.ModuleList(nn.Linear(*pair) for pair in pairwise(description.widths))
+        self.between = nn.ModuleList(follow.build() for follow in description.between)
 
     def forward(self, x: Tensor, ids: Tensor | None = None) -> Tensor:
         """Rows of any arrangement; the last dimension is the channels. See :class:`Activated`."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -15,6 +17,7 @@ from graphveil.nn.mlp import Activated
 class NodeClassifier(nn.Module):
     """An encoder of each node by itself, ``num_layers`` convolutions, a decoder of the root.
 
+    It takes the fields of a :class:`~graphveil.nn.descriptions.NodeNetwork`, in their order.
     Norm, activation and dropout follow every layer but the last. Any of the three parts may have no
     layers: without convolutions it is an MLP on the root's own row, without a decoder the last
     convolution gives the logits (the mean over its heads, for GAT).
@@ -23,31 +26,9 @@ class NodeClassifier(nn.Module):
     ``norm`` is a LayerNorm of one row at a time.
     """
 
-    def __init__(
-        self,
-        in_channels: int,
-        hidden_channels: int,
-        out_channels: int,
-        conv: str = "gcn",
-        num_layers: int = 1,
-        encoder_layers: int = 1,
-        decoder_layers: int = 1,
-        activation: str = "tanh",
-        dropout: float = 0.0,
-        norm: str | None = None,
-        *,
-        heads: int = 1,
-        attention: str = "additive",
-        aggregation: str = "mean",
-        scale: float = 1.0,
-    ) -> None:
+    def __init__(self, *args: Any, **settings: Any) -> None:
         super().__init__()
-        description = NodeNetwork(
-            in_channels=in_channels, hidden_channels=hidden_channels, out_channels=out_channels,
-            conv=conv, num_layers=num_layers, encoder_layers=encoder_layers,
-            decoder_layers=decoder_layers, activation=activation, dropout=dropout, norm=norm,
-            heads=heads, attention=attention, aggregation=aggregation, scale=scale,
-        )  # fmt: skip
+        description = NodeNetwork(*args, **settings)
         self.encoder = description.encoder.build()
         self.convs = nn.ModuleList(conv.build() for conv in description.convs)
         self.decoder = description.decoder.build()

@@ -49,8 +49,7 @@ def epsilon_by_pld(
     event: dpa.DpEvent, delta: float, interval: float | None
 ) -> tuple[float | None, str | None]:
     """Epsilon at ``delta``, on a grid of ``interval`` or, if None, of one that is fine enough."""
-    problem = pld_problem(event)
-    if problem is not None:
+    if (problem := pld_problem(event)) is not None:
         return None, problem
     costs = leaves(event)
     if not costs:
@@ -89,9 +88,7 @@ def delta_by_pld(event: dpa.DpEvent, epsilon: float) -> float:
 
 
 def compositions(
-    costs: Counted,
-    interval: float | None,
-    scale: Callable[[_pld.Composition], tuple[float, float]],
+    costs: Counted, interval: float | None, scale: Callable[[_pld.Composition], tuple[float, float]]
 ) -> list[_pld.Composition]:
     r"""Both directions' losses on a grid fine enough for what is asked of them.
 

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
 import attr
@@ -29,7 +29,7 @@ from scipy import fft, signal, special
 
 from graphveil.privacy._dp_accounting import Grid, convolve, loss_grids
 from graphveil.privacy._mixture import Array, BinomialGaussian
-from graphveil.privacy._rdp import revealed_shifts
+from graphveil.privacy._rdp import laws_of, revealed_shifts
 from graphveil.privacy.events import RevealedCountGaussianDpEvent, SampledGaussianDpEvent
 
 TAIL = 1e-25  # probability cut off on either side of one event; the upper side counts as infinite
@@ -41,14 +41,8 @@ _TRUNCATION = 1e-15  # of the tilted mass, at every convolution
 _CHERNOFF: Array = np.geomspace(0.01, 30, 20)  # orders, over the spread, that bound a window
 
 
-@dataclass(frozen=True)
-class Losses:
-    """Losses ``(lower + k) * interval`` with probabilities ``probs[k]``; the rest is infinite."""
-
-    interval: float
-    lower: int
-    probs: Array
-    infinite: float
+class Losses(Grid):
+    """A grid of losses, and what is computed from it."""
 
     @cached_property
     def values(self) -> Array:
@@ -78,11 +72,6 @@ class Losses:
             top = exponents.max()
             self._log_moments[tilt] = float(top + math.log(np.exp(exponents - top).sum()))
         return self._log_moments[tilt]
-
-    @property
-    def grid(self) -> Grid:
-        """As dp_accounting's adapter takes it."""
-        return Grid(self.interval, self.lower, self.probs, self.infinite)
 
     def tilted(self, tilt: float) -> Losses:
         """The finite losses with probabilities times exp(tilt * loss), normalised."""
@@ -171,19 +160,9 @@ def discretise(event: dpa.DpEvent, interval: float) -> Directions:
 _GAUSSIAN_REACH = -float(special.ndtri(TAIL / 2))
 
 
-@lru_cache(maxsize=64)
-def _laws(event: SampledGaussianDpEvent) -> tuple[BinomialGaussian, BinomialGaussian]:
-    """The unit present, and (mirrored) the unit withheld."""
-    present = event.removed + event.altered
-    return (
-        BinomialGaussian(present, event.rate, event.noise_multiplier),
-        BinomialGaussian(event.altered, event.rate, event.noise_multiplier),
-    )
-
-
 def _loss(event: SampledGaussianDpEvent, x: Array) -> tuple[Array, Array]:
     """log P(x)/Q(x), which increases with x, and its slope; ``x`` ascends."""
-    present, withheld = _laws(event)
+    present, withheld = laws_of(event)
     above, drawn = present.log_tilt(x)
     below, altered = withheld.log_tilt(-x[::-1])
     return above - below[::-1], (drawn + altered[::-1]) / event.noise_multiplier**2
@@ -192,7 +171,7 @@ def _loss(event: SampledGaussianDpEvent, x: Array) -> tuple[Array, Array]:
 @lru_cache(maxsize=64)
 def _support(event: SampledGaussianDpEvent) -> tuple[float, float, Array, Array]:
     """Ends of the line that matter, and a table of losses between them."""
-    present, withheld = _laws(event)
+    present, withheld = laws_of(event)
     low, high = -withheld.upper_quantile(TAIL), present.upper_quantile(TAIL)
     for _ in range(6):  # each look cuts off what is out of reach, and looks closer at the rest
         x = np.linspace(low, high, 4097)
@@ -208,7 +187,7 @@ def _support(event: SampledGaussianDpEvent) -> tuple[float, float, Array, Array]
 
 
 def _sampled_gaussian(event: SampledGaussianDpEvent, interval: float) -> Directions:
-    present, withheld = _laws(event)
+    present, withheld = laws_of(event)
     low, high, table_x, table_loss = _support(event)
     ends = _loss(event, np.array([low, high]))[0]
     first, last = math.floor(ends[0] / interval), math.ceil(ends[1] / interval)
@@ -216,20 +195,14 @@ def _sampled_gaussian(event: SampledGaussianDpEvent, interval: float) -> Directi
     inner = np.arange(first + 1, last) * interval
     x = np.concatenate([[low], _invert(event, inner, table_x, table_loss, interval), [high]])
     of_present, of_withheld = present.masses(x), withheld.masses(-x[::-1])[::-1]
-    forward = _connect_the_dots(
-        of_present, of_withheld, interval, first, present.below(low), present.above(high)
-    )
+    outside = present.below(low), present.above(high)
+    forward = _connect_the_dots(of_present, of_withheld, interval, first, *outside)
     if event.removed == 0 or event.rate == 1:
         return (forward,)  # P and Q are mirror images
-    backward = _connect_the_dots(
-        of_withheld[::-1],
-        of_present[::-1],
-        interval,
-        -last,
-        withheld.below(-high),
-        withheld.above(-low),
+    outside = withheld.below(-high), withheld.above(-low)
+    return forward, _connect_the_dots(
+        of_withheld[::-1], of_present[::-1], interval, -last, *outside
     )
-    return forward, backward
 
 
 def _invert(
@@ -290,10 +263,8 @@ def _revealed_count(event: RevealedCountGaussianDpEvent, interval: float) -> Dir
             continue
         x = edges / shift + shift / 2  # N(shift, 1) against N(0, 1)
         withheld, present = _STANDARD.masses(x), _STANDARD.masses(x - shift)
-        dots = _connect_the_dots(
-            present, withheld, interval, first, special.ndtr(x[0] - shift),
-            special.ndtr(shift - x[-1]),
-        )  # fmt: skip
+        outside = special.ndtr(x[0] - shift), special.ndtr(shift - x[-1])
+        dots = _connect_the_dots(present, withheld, interval, first, *outside)
         total += weight * dots.probs
         infinite += weight * dots.infinite
     return (Losses(interval, first, total, infinite),)
@@ -401,7 +372,7 @@ class Composition:
                 continue
             final = pmf.untilted(tilt, log_scale, floor, delta)
             charged = final.infinite + self.infinite + allowance * delta
-            value = replace(final, infinite=charged).epsilon(delta)
+            value = final._replace(infinite=charged).epsilon(delta)
             if value > floor or floor <= 0:
                 break
         return max(0.0, floor, value)
@@ -439,11 +410,11 @@ class Composition:
         for part, count in self.parts:
             power, rounding = _power(part.tilted(tilt), count)
             if total is not None:
-                power = Losses(*convolve(total.grid, power.grid, _TRUNCATION))
+                power = Losses(*convolve(total, power, _TRUNCATION))
             total = power
             error += rounding + _EPS * math.log2(len(total.probs) + 2) ** 2 + 2 * _TRUNCATION
         assert total is not None
-        return replace(total, infinite=0.0), error
+        return total._replace(infinite=0.0), error
 
 
 def _power(losses: Losses, count: int) -> tuple[Losses, float]:

@@ -15,19 +15,15 @@ from functools import lru_cache
 from itertools import pairwise
 from typing import Any
 
+import attr
 import dp_accounting as dpa
 import numpy as np
 from dp_accounting.rdp import rdp_privacy_accountant as reference
 from scipy import special
 
+from graphveil.privacy import events
 from graphveil.privacy._mixture import Array, BinomialGaussian
-from graphveil.privacy.events import (
-    GumbelTopKDpEvent,
-    OneOfDpEvent,
-    RevealedCountGaussianDpEvent,
-    SampledGaussianDpEvent,
-    as_sampled_gaussian,
-)
+from graphveil.privacy.events import RevealedCountGaussianDpEvent, SampledGaussianDpEvent
 
 # alpha - 1 from 0.011 (dp_accounting converts no order below 1.01) to 30,000, 8 % apart: epsilon is
 # within 0.1 % of what the best order gives.
@@ -47,14 +43,14 @@ class RdpAccountant(reference.RdpAccountant):
         super().__init__(ORDERS, dpa.NeighboringRelation.REPLACE_SPECIAL)
 
     def _maybe_compose(self, event: dpa.DpEvent, count: int, do_compose: bool) -> Any:
-        event = as_sampled_gaussian(event) or event
+        event = events.as_sampled_gaussian(event) or event
         if isinstance(event, SampledGaussianDpEvent):
             curve = sampled_gaussian
         elif isinstance(event, RevealedCountGaussianDpEvent):
             curve = revealed_count
-        elif isinstance(event, GumbelTopKDpEvent):
+        elif isinstance(event, events.GumbelTopKDpEvent):
             return super()._maybe_compose(dpa.ZCDpEvent(event.rho), count, do_compose)
-        elif isinstance(event, OneOfDpEvent):
+        elif isinstance(event, events.OneOfDpEvent):
             return self._compose_largest(event, count, do_compose)
         else:
             return super()._maybe_compose(event, count, do_compose)
@@ -62,7 +58,7 @@ class RdpAccountant(reference.RdpAccountant):
             self._rdp += count * curve(event)
         return None
 
-    def _compose_largest(self, event: OneOfDpEvent, count: int, do_compose: bool) -> Any:
+    def _compose_largest(self, event: events.OneOfDpEvent, count: int, do_compose: bool) -> Any:
         """Whichever part happens: the largest divergence at each order."""
         accountants = [RdpAccountant() for _ in event.events]
         for accountant, part in zip(accountants, event.events, strict=True):
@@ -88,7 +84,7 @@ class SparseRdpAccountant(RdpAccountant):
     def _maybe_compose(self, event: dpa.DpEvent, count: int, do_compose: bool) -> Any:
         if not do_compose or isinstance(event, (dpa.ComposedDpEvent, dpa.SelfComposedDpEvent)):
             return super()._maybe_compose(event, count, do_compose)
-        event = as_sampled_gaussian(event) or event
+        event = events.as_sampled_gaussian(event) or event
         if isinstance(event, SampledGaussianDpEvent) and _is_mixed(event):
             self._terms.append((count, _curve(event)))
         else:
@@ -160,26 +156,26 @@ def _is_mixed(event: SampledGaussianDpEvent) -> bool:
     return 0 < event.rate < 1 and event.removed + event.altered > 0
 
 
+@lru_cache(maxsize=64)
+def laws_of(event: SampledGaussianDpEvent) -> tuple[BinomialGaussian, BinomialGaussian]:
+    """The unit present, and (mirrored) the unit withheld."""
+    rate, noise = event.rate, event.noise_multiplier
+    present = BinomialGaussian(event.removed + event.altered, rate, noise)
+    return present, BinomialGaussian(event.altered, rate, noise)
+
+
 class _Curve:
     """The divergences of a sampled Gaussian, the larger of both directions, order by order."""
 
     def __init__(self, event: SampledGaussianDpEvent) -> None:
-        noise = event.noise_multiplier
-        self._present = BinomialGaussian(event.removed + event.altered, event.rate, noise)
-        self._withheld = BinomialGaussian(event.altered, event.rate, noise)
+        self._laws = laws_of(event)
         self._known: dict[int, float] = {}
-        self.revealed = revealed_count(  # never smaller
-            RevealedCountGaussianDpEvent(
-                noise_multiplier=noise,
-                removed=event.removed,
-                altered=event.altered,
-                rate=event.rate,
-            )
-        )
+        # Never smaller.
+        self.revealed = revealed_count(RevealedCountGaussianDpEvent(**attr.asdict(event)))
 
     def __getitem__(self, k: int) -> float:
         if k not in self._known:
-            laws, order = (self._present, self._withheld), float(ORDERS[k])
+            laws, order = self._laws, float(ORDERS[k])
             self._known[k] = max(_divergence(*laws, order), _divergence(*laws[::-1], order))
         return self._known[k]
 
@@ -330,9 +326,8 @@ def _log_hypergeometric(population: int, marked: int, batch: int) -> tuple[Array
     """
     counts = np.arange(max(0, marked + batch - population), min(marked, batch) + 1.0)
     k = counts[:-1]
-    ratios = np.log((marked - k) * (batch - k)) - np.log(
-        (k + 1) * (population - marked - batch + k + 1)
-    )
+    rest = population - marked - batch
+    ratios = np.log((marked - k) * (batch - k)) - np.log((k + 1) * (rest + k + 1))
     log_weights = np.concatenate([[0.0], np.cumsum(ratios)])
     return counts, log_weights - special.logsumexp(log_weights)
 

@@ -63,8 +63,7 @@ def price(event: dpa.DpEvent, delta: float, *, interval: float | None = None) ->
     if interval is not None:
         interval = _validate.number("interval", interval, "(0, 10]")
     validate(event)
-    sampled = outer_sampling(event)
-    if sampled is not None:
+    if (sampled := outer_sampling(event)) is not None:
         return _amplified_price(*sampled, delta, interval)
     if releases_raw(event):
         return Price.of_raw_data(delta)
@@ -86,8 +85,7 @@ def delta_of(event: dpa.DpEvent, epsilon: float) -> float:
     """The smallest proven delta of ``event`` at ``epsilon``."""
     epsilon = _validate.number("epsilon", epsilon, "[0, inf)")
     validate(event)
-    sampled = outer_sampling(event)
-    if sampled is not None:
+    if (sampled := outer_sampling(event)) is not None:
         rate, inner = sampled
         return rate * delta_of(inner, undo_amplify(epsilon, rate))
     if releases_raw(event):

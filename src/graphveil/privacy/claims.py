@@ -18,6 +18,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 
 import dp_accounting as dpa
 import numpy as np
@@ -25,23 +26,10 @@ from scipy import special, stats
 
 from graphveil import _validate
 from graphveil._errors import InvalidInputError
+from graphveil.privacy import events, formulas
 from graphveil.privacy.accounting import amplify, epsilon_of
-from graphveil.privacy.events import (
-    GumbelTopKDpEvent,
-    RevealedCountGaussianDpEvent,
-    SampledGaussianDpEvent,
-    composed,
-    repeated,
-)
-from graphveil.privacy.formulas import (
-    DPAR_MECHANISMS,
-    OPACUS_ORDERS,
-    RowNoise,
-    classic,
-    dpar_row_epsilon,
-    dpar_rows_epsilon,
-    sampled_rdp,
-)
+from graphveil.privacy.events import composed, repeated
+from graphveil.privacy.formulas import RowNoise, classic, sampled_rdp
 from graphveil.privacy.guarantee import Claimed, round_up
 
 HOLDS = "holds"
@@ -109,8 +97,11 @@ def daigavane(
     steps = _validate.integer("steps", steps, "[1, 1e12]")
     delta = _validate.number("delta", delta, "(0, 1)")
     noise = 2 * (max_degree + 1) * noise_ratio
-    fixed_size = RevealedCountGaussianDpEvent(
+    fixed_size = events.RevealedCountGaussianDpEvent(
         noise_multiplier=noise, removed=1, altered=max_degree, population=nodes, batch=batch
+    )
+    poisson = events.SampledGaussianDpEvent(
+        rate=batch / nodes, noise_multiplier=noise, removed=1, altered=max_degree
     )
     fixed_epsilon = epsilon_of(repeated(fixed_size, steps), delta)
     return Claim(
@@ -122,12 +113,7 @@ def daigavane(
         flaw="The paper's sampler (Algorithm 2) bounds both ends of an edge in one shared pass, so "
         "removing a node shifts the choices of nodes far away: more than max_degree + 1 terms "
         "change.",
-        proven=repeated(
-            SampledGaussianDpEvent(
-                rate=batch / nodes, noise_multiplier=noise, removed=1, altered=max_degree
-            ),
-            steps,
-        ),
+        proven=repeated(poisson, steps),
         proven_note="The same noise, but Poisson batches at rate batch/nodes, and each node sends "
         "at most max_degree messages, chosen from its own list. Fixed-size batches with that cap: "
         f"epsilon {round_up(fixed_epsilon)}. The paper's own sampler has no proven epsilon.",
@@ -161,11 +147,12 @@ def igamberdiev(*, noise_multiplier: float, steps: int, splits: int, delta: floa
     steps = _validate.integer("steps", steps, "[1, 1e12]")
     splits = _validate.integer("splits", splits, "[1, 1e12]")
     delta = _validate.number("delta", delta, "(0, 1)")
-    orders = range(2, 34)
     claimed = min(
         steps * sampled_rdp(1 / splits, noise, order) - math.log(delta) / (order - 1)
-        for order in orders
+        for order in range(2, 34)
     )
+    q = 1 / splits
+    step = events.SampledGaussianDpEvent(rate=q, noise_multiplier=noise, removed=0, altered=1)
     note = (
         "The whole graph is one loss term: each step is a Gaussian of multiplier "
         "noise_multiplier / 2."
@@ -182,10 +169,7 @@ def igamberdiev(*, noise_multiplier: float, steps: int, splits: int, delta: floa
         formula="Moments accountant with moments 1 to 32, sensitivity C, sampling rate 1/splits",
         flaw="Withholding a node alters its group's clipped gradient instead of removing it: the "
         "sum moves by up to 2C, not C.",
-        proven=repeated(
-            SampledGaussianDpEvent(rate=1 / splits, noise_multiplier=noise, removed=0, altered=1),
-            steps,
-        ),
+        proven=repeated(step, steps),
         proven_note=note,
         as_run=(_LEFT_IN if splits > 1 else "") + _NEVER_CLIPPED,
     )
@@ -218,10 +202,12 @@ def mueller(*, graphs: int, batch: int, noise_multiplier: float, steps: int, del
     noise = _validate.number("noise_multiplier", noise_multiplier, _NOISE)
     steps = _validate.integer("steps", steps, "[1, 1e12]")
     delta = _validate.number("delta", delta, "(0, 1)")
-    orders = OPACUS_ORDERS
+    orders = formulas.OPACUS_ORDERS
     rdp = steps * np.array([sampled_rdp(batch / graphs, noise, order) for order in orders])
     epsilons = rdp + np.log1p(-1 / orders) - np.log(delta * orders) / (orders - 1)
-    step = SampledGaussianDpEvent(rate=batch / graphs, noise_multiplier=noise, removed=1, altered=0)
+    step = events.SampledGaussianDpEvent(
+        rate=batch / graphs, noise_multiplier=noise, removed=1, altered=0
+    )
     return Claim(
         paper="Mueller et al. 2022, arXiv 2202.02575",
         method="mueller",
@@ -290,7 +276,7 @@ def gap(
 _SIMILARITY_MAX = float(special.expit(1.0))  # the largest sigmoid of a cosine, 0.731
 
 
-def shpilevskiy(
+def shpilevskiy(  # noqa: PLR0913
     *,
     weighting: str,
     unit: str = "edge",
@@ -326,18 +312,14 @@ def shpilevskiy(
     noise = _validate.number("noise_multiplier", noise_multiplier, _NOISE)
     delta = _validate.number("delta", delta, "(0, 1)")
     run = _aggregation(unit, directed, max_degree, encoder_noise, classifier_noise, rate, steps)
-    paper, method = "Shpilevskiy et al., weighted GAP", "shpilevskiy"
+    claim = partial(
+        Claim, paper="Shpilevskiy et al., weighted GAP", method="shpilevskiy", delta=delta
+    )
     if weighting == "similarity":
-        _require_absent(
-            "weighting is 'attention'",
-            attention_noise=attention_noise,
-            attention_steps=attention_steps,
-        )
-        return Claim(
-            paper=paper,
-            method=method,
+        attention = {"attention_noise": attention_noise, "attention_steps": attention_steps}
+        _require_absent("weighting is 'attention'", **attention)
+        return claim(
             claimed_epsilon=classic(run.rdp(hops, noise), delta),
-            delta=delta,
             formula="GAP's formula, with sensitivity 1 for each message",
             flaw=run.flaw
             if run.messages == 1
@@ -351,19 +333,15 @@ def shpilevskiy(
     sgd_noise = _validate.number("attention_noise", attention_noise, _NOISE)
     q = _validate.number("rate", rate, "(0, 1]")
     removed, altered = (0, run.messages) if unit == "edge" else (1, run.square)
-    step = SampledGaussianDpEvent(
-        rate=q, noise_multiplier=sgd_noise, removed=removed, altered=altered
-    )
+    terms = {"removed": removed, "altered": altered}
+    step = events.SampledGaussianDpEvent(rate=q, noise_multiplier=sgd_noise, **terms)
 
     def sgd(order: float) -> float:
         return passes * sampled_rdp(q, sgd_noise, order)
 
     trained, cached = run.rdp(passes * hops, noise), run.rdp((passes + 1) * hops, noise)
-    return Claim(
-        paper=paper,
-        method=method,
+    return claim(
         claimed_epsilon=classic(lambda order: sgd(order) + trained(order), delta),
-        delta=delta,
         formula="Theorem 2: RDP of DP-SGD, and of a Gaussian for each training step and hop",
         flaw="Loss terms that the attention's training alters, 2C for each, are charged as one "
         "removed term, C; batches of a fixed number of nodes are charged as Poisson ones; the pass "
@@ -442,7 +420,7 @@ def dpar_rows(
     sigma = ``noise_multiplier``, b = ``value_noise``, K = ``neighbours``, M = ``rows``. Corollary
     1's figure is ``claim_for_one_row``, at ``delta_for_one_row``.
     """
-    _validate.choice("mechanism", mechanism, DPAR_MECHANISMS)
+    _validate.choice("mechanism", mechanism, formulas.DPAR_MECHANISMS)
     noise = _validate.number("noise_multiplier", noise_multiplier, _NOISE)
     rows = _validate.integer("rows", rows, "[1, 1e6]")
     delta = _validate.number("delta", delta, "(0, 1)")
@@ -454,7 +432,7 @@ def dpar_rows(
         note = "One Gaussian of sensitivity sqrt(2 M) C1 for all rows, noise on every score."
     else:
         k = _validate.integer("neighbours", neighbours, "[1, 1e6]")
-        event = repeated(GumbelTopKDpEvent(noise_multiplier=noise, k=k), rows)
+        event = repeated(events.GumbelTopKDpEvent(noise_multiplier=noise, k=k), rows)
         note = "Names of the K largest of each row, after Gumbel noise on every score."
     if mechanism == "em1":
         value_noise = _validate.number("value_noise", value_noise, _NOISE)
@@ -462,13 +440,12 @@ def dpar_rows(
         note = note[:-1] + ", and their values, clipped to C2, with Laplace noise on each."
     else:
         _require_absent("the mechanism is 'em1'", value_noise=value_noise)
-    row = dpar_row_epsilon(
-        mechanism, RowNoise(noise, value_noise), delta=delta, rows=rows, neighbours=k
-    )
+    noises, sizes = RowNoise(noise, value_noise), {"rows": rows, "neighbours": k}
+    row = formulas.dpar_row_epsilon(mechanism, noises, delta=delta, **sizes)
     return Claim(
         paper=_ZHANG,
         method="dpar-rows",
-        claimed_epsilon=dpar_rows_epsilon(row, delta=delta, rows=rows),
+        claimed_epsilon=formulas.dpar_rows_epsilon(row, delta=delta, rows=rows),
         delta=delta,
         formula="Theorem 3: Gaussian rows, composed over the rows"
         if mechanism == "gm"
@@ -491,13 +468,8 @@ _LARGE_ROWS = (
 
 
 CLAIMS: dict[str, Callable[..., Claim]] = {
-    "daigavane": daigavane,
-    "igamberdiev": igamberdiev,
-    "mueller": mueller,
-    "gap": gap,
-    "shpilevskiy": shpilevskiy,
-    "dpar": dpar,
-    "dpar-rows": dpar_rows,
+    claim.__name__.replace("_", "-"): claim
+    for claim in (daigavane, igamberdiev, mueller, gap, shpilevskiy, dpar, dpar_rows)
 }
 
 
@@ -555,19 +527,18 @@ def _aggregation(
     max_degree = _validate.integer("max_degree", max_degree, "[1, 10000]")
     if all(noise is None for noise in training.values()):
         _require_absent("encoder_noise or classifier_noise is given", steps=steps)
-    events = []
+    parts = []
     for name, value in training.items():
         if value is not None:
-            step = SampledGaussianDpEvent(
-                rate=_validate.number("rate", rate, "(0, 1]"),
-                noise_multiplier=_validate.number(name, value, _NOISE),
-            )
+            q = _validate.number("rate", rate, "(0, 1]")
+            noise = _validate.number(name, value, _NOISE)
+            step = events.SampledGaussianDpEvent(rate=q, noise_multiplier=noise)
             count = _validate.integer("steps", steps, "[1, 1e9]")
-            events.append(dpa.SelfComposedDpEvent(step, count))
+            parts.append(dpa.SelfComposedDpEvent(step, count))
     return _Aggregation(
         square=max_degree,
         messages=1,
-        training=events,
+        training=parts,
         flaw="Stated for the whole cache, but the node's own rows are not covered: hop 0 is its "
         "encoding, and the sum of what reaches it has no bound.",
         note="Each node sends at most max_degree messages, chosen from its own list; encoder and "

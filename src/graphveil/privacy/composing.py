@@ -19,19 +19,12 @@ import dp_accounting as dpa
 import numpy as np
 
 from graphveil._errors import UnsupportedEventError
-from graphveil.privacy import _pld
+from graphveil.privacy import _pld, event_tree
 from graphveil.privacy._bounds import compositions, epsilon_by_pld, pld_problem
 from graphveil.privacy._mixture import Array
 from graphveil.privacy._rdp import RdpAccountant
 from graphveil.privacy.accounting import Price, price, undo_amplify
-from graphveil.privacy.event_tree import (
-    Counted,
-    leaves,
-    outer_sampling,
-    parts,
-    releases_raw,
-    validate,
-)
+from graphveil.privacy.event_tree import Counted, outer_sampling
 from graphveil.privacy.events import composed, from_json, repeated, to_json
 
 _POINTS = 128  # of a curve
@@ -52,7 +45,7 @@ def together(events: Sequence[dpa.DpEvent], delta: float) -> Price:
 def _together(events: str, delta: float) -> Price:
     whole = composed(*map(from_json, json.loads(events)))
     plain, renyi, sampled = _sort(whole)
-    if releases_raw(whole):
+    if event_tree.releases_raw(whole):
         return Price.of_raw_data(delta)
     if not (sampled or renyi) or (_counts(sampled) == 1 and not (plain or renyi)):
         return price(whole, delta)
@@ -72,11 +65,11 @@ _CURVES = "PLD: what has no loss distribution entered as its curve of (epsilon, 
 
 def _sort(event: dpa.DpEvent) -> tuple[Counted, Counted, Counted]:
     """The parts that have a PLD, those with RDP alone, and those that run on a sample."""
-    validate(event)
+    event_tree.validate(event)
     plain: Counted = []
     renyi: Counted = []
     sampled: Counted = []
-    for part, count in parts(event):
+    for part, count in event_tree.parts(event):
         if outer_sampling(part) is not None:
             sampled.append((part, count))
         else:
@@ -118,14 +111,15 @@ def _curve_of(event: dpa.DpEvent, delta: float, tail: float) -> dpa.DpEvent:
 
 def _deltas(event: dpa.DpEvent, epsilons: Array, delta: float) -> Array:
     """The smallest proven deltas of an event at many epsilons, all read off one composition."""
-    sampled = outer_sampling(event)
-    if sampled is not None:
+    if (sampled := outer_sampling(event)) is not None:
         rate, inner = sampled
         apart = np.array([undo_amplify(epsilon, rate) for epsilon in epsilons])
         return rate * _deltas(inner, apart, min(delta / rate, 0.5))
     deltas = np.ones_like(epsilons)
     if pld_problem(event) is None:
-        directions = compositions(leaves(event), None, lambda losses: losses.chernoff(delta))
+        directions = compositions(
+            event_tree.leaves(event), None, lambda losses: losses.chernoff(delta)
+        )
         deltas = np.max([direction.deltas(epsilons, delta) for direction in directions], axis=0)
     accountant = RdpAccountant()
     if accountant.supports(event):

@@ -16,13 +16,8 @@ from dp_accounting import dp_event
 
 from graphveil import _validate
 from graphveil._errors import InvalidInputError
-from graphveil.privacy.events import (
-    GumbelTopKDpEvent,
-    OneOfDpEvent,
-    RevealedCountGaussianDpEvent,
-    SampledGaussianDpEvent,
-    as_sampled_gaussian,
-)
+from graphveil.privacy import events
+from graphveil.privacy.events import RevealedCountGaussianDpEvent, SampledGaussianDpEvent
 
 _LEAST_RATE = 1e-12  # below this one plus a loss is hardly more than one
 Counted = list[tuple[dpa.DpEvent, int]]
@@ -64,24 +59,22 @@ _KINDS: dict[type[dpa.DpEvent], _Kind] = {
     dpa.PoissonSampledDpEvent: _Kind(
         ranges=(("sampling_probability", "[0, 1]"),), inside="event", times="sampling_probability"
     ),
-    OneOfDpEvent: _Kind(inside="events", renyi_only=True),
+    events.OneOfDpEvent: _Kind(inside="events", renyi_only=True),
     dp_event.RepeatAndSelectDpEvent: _Kind(
         ranges=(("mean", "[1, 1e9]"), ("shape", "[0, inf]")), inside="event", renyi_only=True
     ),
     dpa.ZCDpEvent: _Kind(ranges=(("rho", "[0, inf)"), ("xi", "[0, inf)")), renyi_only=True),
-    GumbelTopKDpEvent: _Kind(ranges=_NOISE, renyi_only=True),
+    events.GumbelTopKDpEvent: _Kind(ranges=_NOISE, renyi_only=True),
     SampledGaussianDpEvent: _Kind(ranges=_NOISE),
     RevealedCountGaussianDpEvent: _Kind(ranges=_NOISE),
     dpa.GaussianDpEvent: _Kind(ranges=_NOISE, raw=_noiseless),
     dpa.LaplaceDpEvent: _Kind(ranges=_NOISE, raw=_noiseless),
     dpa.TruncatedSubsampledGaussianDpEvent: _Kind(raw=_noiseless),
     dpa.RandomizedResponseDpEvent: _Kind(
-        raw=lambda event: bool(event.noise_parameter == 0 and event.num_buckets > 1)
+        raw=lambda event: event.noise_parameter == 0 and event.num_buckets > 1
     ),
-    dp_event.MixtureOfGaussiansDpEvent: _Kind(
-        raw=lambda event: bool(event.standard_deviation == 0)
-    ),
-    dp_event.DiscreteLaplaceDpEvent: _Kind(raw=lambda event: bool(event.noise_parameter == 0)),
+    dp_event.MixtureOfGaussiansDpEvent: _Kind(raw=lambda event: event.standard_deviation == 0),
+    dp_event.DiscreteLaplaceDpEvent: _Kind(raw=lambda event: event.noise_parameter == 0),
     dpa.NonPrivateDpEvent: _Kind(raw=lambda event: True),
 }
 _OTHER = _Kind()
@@ -134,7 +127,7 @@ def outer_sampling(event: dpa.DpEvent) -> tuple[float, dpa.DpEvent] | None:
     """The rate and inner event if the whole of ``event`` runs on a sample of the units."""
     if not isinstance(event, dpa.PoissonSampledDpEvent):
         return None
-    if as_sampled_gaussian(event) or isinstance(
+    if events.as_sampled_gaussian(event) or isinstance(
         event.event, (dpa.GaussianDpEvent, dpa.LaplaceDpEvent)
     ):
         return None
@@ -164,7 +157,7 @@ def leaves(event: dpa.DpEvent) -> Counted:
     counts: dict[dpa.DpEvent, int] = {}
     inverse_square = 0.0
     for part, times in parts(event):
-        leaf = as_sampled_gaussian(part) or part
+        leaf = events.as_sampled_gaussian(part) or part
         if isinstance(leaf, dpa.GaussianDpEvent):
             inverse_square += times / leaf.noise_multiplier**2
         elif isinstance(leaf, SampledGaussianDpEvent) and leaf.rate == 1:

@@ -130,10 +130,7 @@ class OneOfDpEvent(dpa.DpEvent):
 
 def one_of(*events: dpa.DpEvent) -> dpa.DpEvent:
     """One of ``events``, whichever it may be; equal ones count once, a single one stays itself."""
-    different: list[dpa.DpEvent] = []
-    for event in events:
-        if event not in different:
-            different.append(event)
+    different = [event for place, event in enumerate(events) if event not in events[:place]]
     return different[0] if len(different) == 1 else OneOfDpEvent(different)
 
 
@@ -181,12 +178,7 @@ def _inverse_square(event: dpa.DpEvent) -> float:
     return 0.0
 
 
-_OWN = (
-    SampledGaussianDpEvent,
-    RevealedCountGaussianDpEvent,
-    GumbelTopKDpEvent,
-    OneOfDpEvent,
-)
+_OWN = (SampledGaussianDpEvent, RevealedCountGaussianDpEvent, GumbelTopKDpEvent, OneOfDpEvent)
 _BY_NAME: dict[str, type[dpa.DpEvent]] = {
     cls.__name__: cls
     for cls in (*_OWN, *vars(dp_event).values())
@@ -201,11 +193,8 @@ def to_json(event: dpa.DpEvent) -> dict[str, Any]:
             f"The event {type(event).__name__} is not one graphveil can write down; use an event "
             "of dp_accounting or of graphveil.privacy.events."
         )
-    fields = attr.asdict(event, recurse=False)
-    return {
-        "type": type(event).__name__,
-        **{k: _plain(v) for k, v in fields.items() if v is not None},
-    }
+    fields = attr.asdict(event, recurse=False).items()
+    return {"type": type(event).__name__} | {k: _plain(v) for k, v in fields if v is not None}
 
 
 def _plain(value: Any) -> Any:

@@ -34,6 +34,10 @@ class Unit:
     withheld: str  # how two neighbouring data sets differ
 
 
+_BUT_EDGES = (
+    "node features, labels and ids, and whether edges have a direction, which are public under "
+    "this unit"
+)
 UNITS: Mapping[str, Unit] = {
     unit.name: unit
     for unit in (
@@ -46,15 +50,13 @@ UNITS: Mapping[str, Unit] = {
         Unit(
             "edge-directed",
             "the presence of one directed edge (one message)",
-            "node features, labels and ids, and whether edges have a direction, which are public "
-            "under this unit",
+            _BUT_EDGES,
             "the edge is missing from one of two otherwise equal graphs",
         ),
         Unit(
             "edge-undirected",
             "the presence of one undirected edge (two messages)",
-            "node features, labels and ids, and whether edges have a direction, which are public "
-            "under this unit",
+            _BUT_EDGES,
             "the edge, with both its messages, is missing from one of two otherwise equal graphs",
         ),
         Unit(
@@ -155,6 +157,14 @@ class Charge:
     event: dpa.DpEvent
 
 
+def charges_from_json(listed: Sequence[Mapping[str, Any]]) -> tuple[Charge, ...]:
+    """Charges of which each was written as ``paid_for`` and the JSON values of its event."""
+    return tuple(
+        Charge(paid_for=str(item["paid_for"]), event=_events.from_json(item["event"]))
+        for item in listed
+    )
+
+
 @dataclass(frozen=True, kw_only=True)
 class Claimed:
     """What a paper prints for the same settings (see claims.py); never a guarantee."""
@@ -216,9 +226,8 @@ class Certificate:
         """The certificate in a notebook: headings and lists, everything escaped."""
         html = ['<div class="graphveil-certificate">']
         for title, lines in self._sections():
-            html += [f"<h4>{escape(title)}</h4><ul>"]
-            html += [f"<li>{escape(line)}</li>" for line in lines]
-            html += ["</ul>"]
+            items = (f"<li>{escape(line)}</li>" for line in lines)
+            html += [f"<h4>{escape(title)}</h4><ul>", *items, "</ul>"]
         return "\n".join([*html, "</div>"])
 
     def to_json(self, indent: int | None = 2) -> str:
@@ -234,14 +243,9 @@ class Certificate:
             raw.setdefault("vouched", [])
             raw.setdefault("unprotected", _declared_public(raw["public"]))
             values = {f.name: raw[f.name] for f in fields(cls)}
-            for name, value in values.items():
-                if isinstance(value, list):
-                    values[name] = tuple(value)
+            values |= {name: tuple(v) for name, v in values.items() if isinstance(v, list)}
             values["guarantee"] = Guarantee(**_numbers(raw["guarantee"]))
-            values["charges"] = tuple(
-                Charge(paid_for=charge["paid_for"], event=_events.from_json(charge["event"]))
-                for charge in raw["charges"]
-            )
+            values["charges"] = charges_from_json(raw["charges"])
             if raw["claim"] is not None:
                 values["claim"] = Claimed(**_numbers(raw["claim"]))
             return cls(**values)
@@ -251,28 +255,13 @@ class Certificate:
             ) from error
 
     def _sections(self) -> list[tuple[str, list[str]]]:
-        unit = UNITS[self.guarantee.unit]
         void = [f"VOID: {reason}" for reason in self.void_because]
         sections = [
             ("Certificate of differential privacy", [*void, str(self.guarantee)]),
             ("Released", [f"{self.released}, to {self.released_to}"]),
-            (
-                "Unit",
-                [
-                    f"{'Would protect' if math.isinf(self.guarantee.epsilon) else 'Protects'} "
-                    f"{unit.protects}.",
-                    f"Relation: {self.guarantee.difference}.",
-                    f"Leaves out {unit.leaves_out}."
-                    if self.guarantee.relation == "withhold"
-                    else "Rests on the public degree bound named below.",
-                    *(f"Not protected: {line}." for line in self.unprotected),
-                ],
-            ),
+            ("Unit", self._unit_lines()),
             ("Epsilon", self._epsilon_lines()),
-            (
-                "Charged",
-                [f"{charge.paid_for}: {_one_line(charge.event)}" for charge in self.charges],
-            ),
+            ("Charged", [f"{paid.paid_for}: {_one_line(paid.event)}" for paid in self.charges]),
             ("Public by assumption", list(self.public)),
             ("Vouched for", [f"The owner vouches that {line}." for line in self.vouched]),
             ("Inference", list(self.inference)),
@@ -281,6 +270,17 @@ class Certificate:
             ("Made with", [f"{name} {version}" for name, version in self.versions.items()]),
         ]
         return [(title, lines) for title, lines in sections if lines]
+
+    def _unit_lines(self) -> list[str]:
+        unit = UNITS[self.guarantee.unit]
+        verb = "Would protect" if math.isinf(self.guarantee.epsilon) else "Protects"
+        rests = "Rests on the public degree bound named below."
+        return [
+            f"{verb} {unit.protects}.",
+            f"Relation: {self.guarantee.difference}.",
+            f"Leaves out {unit.leaves_out}." if self.guarantee.relation == "withhold" else rests,
+            *(f"Not protected: {line}." for line in self.unprotected),
+        ]
 
     def _epsilon_lines(self) -> list[str]:
         void = ["none holds; what the charges alone would cost:"] if self.void_because else []
@@ -335,7 +335,7 @@ _IF_TUNED = {
 _MOST_PARTS = 8  # of a certificate that says what each would cost by itself
 
 
-def certify(
+def certify(  # noqa: PLR0913
     charges: Sequence[Charge],
     *,
     unit: str,
@@ -373,23 +373,17 @@ def certify(
     unprotected = tuple(dict.fromkeys((*unprotected, *_declared_public(public))))
     tuned = tuned or any(line.startswith(TUNED) for line in public)
     if public_degree is not None:
-        public = (
-            f"every node is in at most {public_degree} lists and lists at most as many",
-            *public,
-        )
+        bound = f"every node is in at most {public_degree} lists and lists at most as many"
+        public = (bound, *public)
     whole = price(_events.composed(*(charge.event for charge in charges)), delta)
     reasons = tuple(reason for reason in void_because if reason)
+    epsilon = math.inf if reasons else whole.epsilon
     always = {
         line: _IF_TUNED.get(line, line) if tuned else line
         for line in (*ALWAYS_PUBLIC, *ALWAYS_VOIDED_BY)
     }
     return Certificate(
-        guarantee=Guarantee(
-            unit=unit,
-            relation=relation,
-            epsilon=math.inf if reasons else whole.epsilon,
-            delta=whole.delta,
-        ),
+        guarantee=Guarantee(unit=unit, relation=relation, epsilon=epsilon, delta=whole.delta),
         released=released,
         released_to=released_to,
         pld=whole.pld,

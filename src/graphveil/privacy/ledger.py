@@ -38,25 +38,11 @@ from typing import Any
 from graphveil import _validate
 from graphveil._errors import BudgetError, InvalidInputError, UnprovenError
 from graphveil._files import link
+from graphveil.privacy import ledger_state
 from graphveil.privacy.composing import together
 from graphveil.privacy.events import to_json
-from graphveil.privacy.guarantee import Charge, round_up
-from graphveil.privacy.ledger_state import (
-    FORMAT,
-    NO_HASH,
-    Account,
-    LedgerState,
-    Promise,
-    Row,
-    canonical,
-    charges_from_json,
-    charges_to_json,
-    count_releases,
-    entry_hash,
-    event_of,
-    first_entry,
-    fold,
-)
+from graphveil.privacy.guarantee import Charge, charges_from_json, round_up
+from graphveil.privacy.ledger_state import FORMAT, NO_HASH, Account, LedgerState, Promise, Row
 
 _APPLICATION = 0x67766C67  # in the header of the file: what kind of SQLite file it is
 _BLOCK = 512  # bytes: every page of SQLite's is a multiple
@@ -102,10 +88,9 @@ class Ledger:
         ``who`` is a public statement of whose data is charged to it, such as "patients of ward 3".
         """
         body = {"kind": "open", "account": name, "epsilon": epsilon, "delta": delta}
-        body |= {} if unit is None else {"unit": unit}
-        body |= {} if who is None else {"who": who}
+        body |= _stated({"unit": unit, "who": who})
         LedgerState(key="none").apply(body)  # refuse what makes no sense before there is a file
-        state, rows = _add_entry(*_add_entry(LedgerState(), [], first_entry()), body)
+        state, rows = _add_entry(*_add_entry(LedgerState(), [], ledger_state.first_entry()), body)
         if self._create(rows):
             return state
         return self._append(lambda state: body)
@@ -139,18 +124,19 @@ class Ledger:
         that tells whether charges fit and with what is left, for a sentence on what could be had
         instead.
         """
+        facts = None if facts is None else dict(facts)
         body: dict[str, Any] = {
             "kind": "reserve",
             "id": id,
             "account": account,
-            "charges": charges_to_json(charges),
-            "promise": {key: value for key, value in vars(promise).items() if value is not None},
+            "charges": ledger_state.charges_to_json(charges),
+            "promise": _stated(vars(promise)),
             "purpose": purpose,
             "run": run,
+            **_stated(
+                {"facts": facts, "fingerprint": fingerprint, "prediction": prediction or None}
+            ),
         }
-        body |= {} if facts is None else {"facts": dict(facts)}
-        body |= {} if fingerprint is None else {"fingerprint": fingerprint}
-        body |= {"prediction": True} if prediction else {}
 
         def decide(state: LedgerState) -> dict[str, Any] | None:
             if state.apply(body).reservation(id) == state.reservation(id):
@@ -163,7 +149,7 @@ class Ledger:
     def _check_budget(
         self, account: Account, id: str, charges: Sequence[Charge], would_fit: WouldFit | None
     ) -> None:
-        event, others = event_of(charges), account.budget_events(id)
+        event, others = ledger_state.event_of(charges), account.budget_events(id)
         alone = together([event], account.delta).epsilon
         if math.isinf(alone):
             raise UnprovenError(
@@ -175,7 +161,7 @@ class Ledger:
             return
 
         def fits(offered: Sequence[Charge]) -> bool:
-            return account.share([*others, event_of(offered)]) <= 1
+            return account.share([*others, ledger_state.event_of(offered)]) <= 1
 
         left = account.left(id)
         hint = f" {would_fit(fits, left)}" if would_fit is not None else ""
@@ -201,12 +187,16 @@ class Ledger:
         To settle the same again changes nothing, unless whoever settles has just released it and
         says so by its ``turn``: then it must be the one that has it, and nobody settled before.
         """
-        listed = charges_to_json(charges)
+        listed = ledger_state.charges_to_json(charges)
 
         def decide(state: LedgerState) -> dict[str, Any] | None:
             held = state.reservation(id)
             settled = None if held is None else held.settled
-            if turn is None and settled is not None and charges_to_json(settled) == listed:
+            if (
+                turn is None
+                and settled is not None
+                and ledger_state.charges_to_json(settled) == listed
+            ):
                 return None
             lost = held is not None and (settled is not None or held.turn != turn)
             if turn is not None and lost:
@@ -215,7 +205,7 @@ class Ledger:
                     "has the turn, or is settled. What this one released is not charged to it; do "
                     "not use it."
                 )
-            begun, paid = state.releases_begun(id), count_releases(charges)
+            begun, paid = state.releases_begun(id), ledger_state.count_releases(charges)
             if begun > paid:
                 raise InvalidInputError(
                     f"The reservation {id} must be settled to the {begun} releases that it began "
@@ -264,7 +254,7 @@ class Ledger:
         with self._refuse_unreadable():
             bodies = _entries_about(connection, id)
             reserved = next(body for body in bodies if body["kind"] == "reserve")
-            paid = count_releases(charges_from_json(reserved["charges"]))
+            paid = ledger_state.count_releases(charges_from_json(reserved["charges"]))
         if begun > paid:
             raise InvalidInputError(
                 f"The run of the reservation {id} must begin at most the {paid:g} releases that it "
@@ -296,7 +286,7 @@ class Ledger:
             raise self._broken(f"no entry has the hash {head!r}: its end was cut off or rewritten")
         for id in state.progress:
             held = state.reservation(id)
-            if held is None or count_releases(held.charges) < state.releases_begun(id):
+            if held is None or ledger_state.count_releases(held.charges) < state.releases_begun(id):
                 raise self._broken(f"the reservation {id} is charged less than the run began")
         self._check_history(state)
         return state
@@ -349,9 +339,11 @@ class Ledger:
             json.dumps(content, ensure_ascii=False).encode()  # half a letter cannot be written
             previous, rows = NO_HASH, []
             for number, entry in enumerate(content["entries"], 1):
-                rows.append((number, canonical(entry["body"]), previous, str(entry["hash"])))
+                rows.append(
+                    (number, ledger_state.canonical(entry["body"]), previous, str(entry["hash"]))
+                )
                 previous = rows[-1][3]
-            state = fold(rows)
+            state = ledger_state.fold(rows)
             progress = [
                 (id, place, _validate.integer("noted", count, "[0, 1e12]"))
                 for id, parts in content.get("progress", {}).items()
@@ -444,7 +436,7 @@ class Ledger:
     def _read(self, connection: sqlite3.Connection) -> LedgerState:
         rows = connection.execute("SELECT seq, body, previous, hash FROM entries ORDER BY seq")
         try:
-            state = fold(rows.fetchall())
+            state = ledger_state.fold(rows.fetchall())
         except InvalidInputError as error:
             raise self._broken(str(error)) from None
         progress: dict[str, dict[str, int]] = {}
@@ -503,12 +495,17 @@ class Ledger:
         )
 
 
+def _stated(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Those of the ``values`` that are not None."""
+    return {name: value for name, value in values.items() if value is not None}
+
+
 def _add_entry(
     state: LedgerState, rows: Sequence[Row], body: Mapping[str, Any]
 ) -> tuple[LedgerState, list[Row]]:
     """The state and the rows to write with one entry more; what does not fit is refused."""
-    text = canonical({**body, "at": datetime.now(UTC).isoformat(timespec="seconds")})
-    digest = entry_hash(state.head, text)
+    text = ledger_state.canonical({**body, "at": datetime.now(UTC).isoformat(timespec="seconds")})
+    digest = ledger_state.entry_hash(state.head, text)
     row = (len(state.entries) + 1, text, state.head, digest)
     after = state.apply(json.loads(text))
     return replace(after, entries=(*state.entries, (text, digest))), [*rows, row]

@@ -22,9 +22,10 @@ import dp_accounting as dpa
 from graphveil import _validate
 from graphveil._errors import InvalidInputError
 from graphveil.privacy.composing import together
-from graphveil.privacy.events import composed, from_json, to_json
+from graphveil.privacy.event_tree import parts
+from graphveil.privacy.events import composed, to_json
 from graphveil.privacy.filters import Filter
-from graphveil.privacy.guarantee import RELATIONS, UNITS, Charge
+from graphveil.privacy.guarantee import RELATIONS, UNITS, Charge, charges_from_json
 
 FORMAT = 2
 _FIRST = 1  # of ledgers in which nobody noted what had begun
@@ -428,20 +429,12 @@ def _count_releases(event: Mapping[str, Any]) -> float:
 def count_events(charges: Sequence[Charge]) -> Counter[str]:
     """How often charges pay for each event, however they are put together."""
     counts: Counter[str] = Counter()
-    for charge in charges:
-        _count_events(to_json(charge.event), 1, counts)
+    for event, times in parts(event_of(charges)):
+        if not isinstance(event, dpa.NoOpDpEvent):
+            # A rate of 1 is one of 1.0.
+            alike = json.loads(canonical(to_json(event)), parse_int=float)
+            counts[canonical(alike)] += times
     return +counts
-
-
-def _count_events(event: Mapping[str, Any], times: int, counts: Counter[str]) -> None:
-    if event["type"] == "SelfComposedDpEvent":
-        _count_events(event["event"], times * event["count"], counts)
-    elif event["type"] == "ComposedDpEvent":
-        for part in event["events"]:
-            _count_events(part, times, counts)
-    elif event["type"] != "NoOpDpEvent":
-        alike = json.loads(canonical(event), parse_int=float)  # a rate of 1 is one of 1.0
-        counts[canonical(alike)] += times
 
 
 def canonical(body: Mapping[str, Any]) -> str:
@@ -452,13 +445,6 @@ def canonical(body: Mapping[str, Any]) -> str:
 def charges_to_json(charges: Sequence[Charge]) -> list[dict[str, Any]]:
     """Charges as plain JSON values."""
     return [{"paid_for": charge.paid_for, "event": to_json(charge.event)} for charge in charges]
-
-
-def charges_from_json(listed: Sequence[Mapping[str, Any]]) -> tuple[Charge, ...]:
-    """What :func:`charges_to_json` wrote."""
-    return tuple(
-        Charge(paid_for=str(item["paid_for"]), event=from_json(item["event"])) for item in listed
-    )
 
 
 def _account_of(body: Mapping[str, Any]) -> Account:

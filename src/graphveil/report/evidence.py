@@ -7,7 +7,6 @@ environment and audit are only read, and typed.
 
 from __future__ import annotations
 
-import inspect
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,7 +16,7 @@ from typing import Any
 from graphveil import _validate, runs
 from graphveil.data.catalog import CATALOG, Entry
 from graphveil.methods import Facts, Plan
-from graphveil.methods.private import PrivateMethod
+from graphveil.methods.settings import setting_fields
 from graphveil.privacy.accounting import account
 from graphveil.privacy.guarantee import UNITS, Certificate, Charge, Unit
 from graphveil.privacy.ledger_state import count_releases
@@ -25,7 +24,7 @@ from graphveil.report import audit
 from graphveil.report.wording import SCORES, trains_in_the_open
 from graphveil.runs.files import read_json, reading
 
-FORMAT = 1  # of every file of a run that has a format number
+FORMATS = (1, 2)  # of every file of a run that has a format number
 _AGREES = 1e-6  # relative: two machines may differ in a last digit, not in more
 _FIGURES: Mapping[str, Callable[[Certificate], float | None]] = {
     "epsilon": lambda certificate: certificate.guarantee.epsilon,
@@ -158,7 +157,7 @@ def read(path: str) -> Evidence:
         environment = _content(directory, "environment.json")
         environment["versions"] = {str(k): str(v) for k, v in environment["versions"].items()}
     delta, proven = certificate.guarantee.delta, math.isfinite(certificate.guarantee.epsilon)
-    ledger = runs.charged_to(directory) or {}
+    ledger = runs.Run(directory).charged_to() or {}
     return Evidence(
         path=path,
         method=plan.method,
@@ -179,7 +178,7 @@ def read(path: str) -> Evidence:
         audit=audit.read(directory),
         account=ledger.get("account"),
         ledger=ledger.get("ledger"),
-        charged=bool(ledger) or runs.was_charged(directory),
+        charged=bool(ledger) or runs.Run(directory).was_charged(),
     )
 
 
@@ -189,23 +188,20 @@ def _record(directory: Path) -> tuple[Plan, Certificate, Certificate, dict[str, 
     That is all this package asks ``runs`` and ``methods`` for, beside whole files of JSON. The
     second certificate is made from the plan, the charges and the streams of the run.
     """
-    method = runs.read(directory)
-    written = method.certificate_
-    if isinstance(method, PrivateMethod):
-        method._certify()
-        certificate = method.certificate_
-    else:
-        certificate = method.plan_.certificate(method.charges_)
-    settings = inspect.signature(type(method)).parameters.values()
-    usual = {setting.name: setting.default for setting in settings}
-    return method.plan_, written, certificate, usual
+    record = runs.Run(directory).record()
+    certificate = record.plan.certificate(
+        record.charges, void_because=record.void_because, inference=record.inference
+    )
+    written = record.certificate or certificate
+    usual = {name: field.default for name, field in setting_fields(record.kind).items()}
+    return record.plan, written, certificate, usual
 
 
 def _content(directory: Path, name: str) -> dict[str, Any]:
     """What a JSON file of a run holds; a format number that is not ours is refused."""
     content = read_json(directory / name)
-    if content.get("format", FORMAT) != FORMAT:
-        raise ValueError(f"format {content['format']!r} is not {FORMAT}")
+    if content.get("format", FORMATS[-1]) not in FORMATS:
+        raise ValueError(f"format {content['format']!r} is not {FORMATS[-1]}")
     return content
 
 

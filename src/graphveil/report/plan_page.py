@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from graphveil._errors import GraphveilError, InvalidInputError
+from graphveil._progress import Progress
 from graphveil.privacy.guarantee import Certificate, round_up
 from graphveil.report import svg
 from graphveil.report.template import fill
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
     from graphveil.methods import Facts, Method, Plan
 
 Rows = Callable[["Plan", Certificate], Sequence[tuple[str, str]]]
-Progress = Callable[[Iterable[Any]], Iterable[Any]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -139,7 +139,7 @@ def _axes(method: Method) -> list[Axis]:
     if (budget := settings.get("epsilon")) is not None:
         axes.append(_axis("epsilon", "epsilon", budget, [budget * f for f in (0.25, 0.5, 2)]))
     # A cap that is left out is the method's own.
-    cap = getattr(method, "_sender_cap", settings.get("sender_cap"))
+    cap = getattr(method, "sender_cap_in_use", settings.get("sender_cap"))
     if cap is not None:
         axes.append(_axis("sender_cap", "messages a node may send (sender cap)", cap, [3 * cap]))
     if (rate := settings.get("sample_rate")) is not None:

@@ -19,9 +19,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from torch import Tensor
 
-    from graphveil.bench.compare import Row
-    from graphveil.bench.curves import Curve
-    from graphveil.bench.hard_cases import HardCases
+    from graphveil.bench import Curve, HardCases, Row
     from graphveil.explain import Agreement, Explanation
 
 ENDINGS = (".png", ".svg", ".pdf")
@@ -39,6 +37,16 @@ def require_matplotlib() -> None:
         raise InvalidInputError(
             "Plots need matplotlib; pip install 'graphveil[report]', or leave the plots out."
         ) from None
+
+
+def check_path(path: str | Path) -> Path:
+    """The path of a plot, if it can be drawn: matplotlib is there, and knows the ending."""
+    require_matplotlib()
+    if Path(path).suffix not in ENDINGS:
+        raise InvalidInputError(
+            f"A plot must end in {', '.join(ENDINGS)}. Got {str(path)!r} instead."
+        )
+    return Path(path)
 
 
 def privacy_utility(rows: Iterable[Row], path: str | Path, title: str = "") -> Path:
@@ -225,9 +233,7 @@ def neighbourhoods(
         places = TSNE(perplexity=spread, init="pca", random_state=0).fit_transform(rows.numpy())
         axes = figure.add_subplot(1, len(panels), number + 1)
         axes.scatter(places[:, 0], places[:, 1], s=4, c=classes.numpy(), cmap="tab20", linewidths=0)
-        axes.set_title(title)
-        axes.set_xticks([])
-        axes.set_yticks([])
+        axes.set(title=title, xticks=[], yticks=[])
     return _save(figure, None, path)
 
 
@@ -303,16 +309,14 @@ def _table(axes: Any, cases: HardCases) -> None:
             fontsize=13,
             bbox={"facecolor": "white", "edgecolor": "none", "boxstyle": "round,pad=0.35"},
         )
-    axes.set_xlim(-0.5, 1.5)
-    axes.set_ylim(1.5, -0.5)
+    axes.set(xlim=(-0.5, 1.5), ylim=(1.5, -0.5))
     axes.set_xticks((0, 1), ("right", "wrong"))
     axes.set_yticks((0, 1), ("right", "wrong"), rotation=90, va="center")
     axes.tick_params(length=0)
     runs = cases.private_runs, cases.open_runs
     sides = [f"{count} run{'s' if count > 1 else ''}" for count in runs]
-    axes.set_ylabel(f"private ({sides[0]})")
     note = f"\nwrong: in {100 * cases.often:g} % of the runs or more" if max(runs) > 1 else ""
-    axes.set_xlabel(f"open ({sides[1]}){note}")
+    axes.set(xlabel=f"open ({sides[1]}){note}", ylabel=f"private ({sides[0]})")
     axes.spines[:].set_visible(False)
     axes.set_box_aspect(0.8)
 
@@ -335,19 +339,13 @@ def _canvas(title: str, across: str, up: str) -> tuple[Figure, Any]:
 
 
 def _dress(axes: Any, title: str, across: str, up: str) -> None:
-    axes.set_title(title)
-    axes.set_xlabel(across)
-    axes.set_ylabel(up)
+    axes.set(title=title, xlabel=across, ylabel=up)
     axes.grid(axis="y", alpha=0.3)
     axes.spines[["top", "right"]].set_visible(False)
 
 
 def _save(figure: Figure, axes: Any, path: str | Path) -> Path:
-    path = Path(path)
-    if path.suffix not in ENDINGS:
-        raise InvalidInputError(
-            f"A plot must end in {', '.join(ENDINGS)}. Got {path.name!r} instead."
-        )
+    path = check_path(path)
     if axes is not None and (labels := axes.get_legend_handles_labels()[1]):
         # Below the axes: inside, it would lie on lines and bars.
         columns = 3 if max(map(len, labels)) < 22 else 2 if max(map(len, labels)) < 38 else 1
@@ -447,8 +445,7 @@ def _draw_graph(axes: Any, where: np.ndarray, styles: dict[Any, str]) -> None:
         else:
             axes.plot(*where[[one, other]].T, solid_capstyle="round", **look)
     axes.scatter(*where.T, s=26, color="#222222", edgecolor="white", linewidth=0.8, zorder=5)
-    axes.set_xticks([])
-    axes.set_yticks([])
+    axes.set(xticks=[], yticks=[])
     axes.margins(0.12)
     axes.set_aspect("equal", adjustable="datalim")
     axes.spines[:].set_color("#DDDDDD")

@@ -224,8 +224,7 @@ class _Plot:
         bottom, right, marks = self.height - _BOTTOM, WIDTH - _RIGHT, []
         for value, text in across:
             x = f"{self.at(value, self.y[0])[0]:.1f}"
-            marks.append(_path("grid", f"M{x} {_TOP}V{bottom}"))
-            marks.append(_text("mid", x, bottom + 16, text))
+            marks += [_path("grid", f"M{x} {_TOP}V{bottom}"), _text("mid", x, bottom + 16, text)]
         for value, text in up:
             y = self.at(self.x[0], value)[1]
             marks.append(_path("grid", f"M{_LEFT} {y:.1f}H{right}"))

@@ -18,13 +18,9 @@ import os
 import secrets
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
-
-from sklearn.base import clone
-from torch_geometric.data import Data
-from torch_geometric.utils import coalesce
+from typing import TYPE_CHECKING, Any
 
 from graphveil._errors import (
     BudgetError,
@@ -34,21 +30,50 @@ from graphveil._errors import (
     UnprovenError,
 )
 from graphveil._files import write_file
-from graphveil.graph.checks import num_classes_of, num_records, record_of, void_of
 from graphveil.methods import METHODS, Facts, Method, Plan
-from graphveil.methods.node import PrivateNodeMethod
+from graphveil.methods.inference import PAID_FOR_PREDICTION
 from graphveil.privacy.guarantee import Charge, default_delta
 from graphveil.privacy.ledger import Fits, Ledger
 from graphveil.privacy.ledger_state import Account, Promise, Reservation, charges_to_json
 from graphveil.runs.files import read_json, reading, write_json
+from graphveil.runs.fingerprints import fingerprint_of
+from graphveil.runs.record import CHECKPOINT, EVENTS, LEDGER, SETTINGS, read_reservation
 from graphveil.runs.source import Source
 
-LEDGER = "ledger.json"
-CHECKPOINT = "checkpoint"
+if TYPE_CHECKING:
+    from torch_geometric.data import Data
+
 TURN = "turn.json"  # in the checkpoint of a run that has begun
-PREDICTION = "a noisy prediction"
-_CONTENT = ("x", "edge_index", "y", "batch")  # what data is, however it may be split
 _LEAST_OFFER = 0.01  # an epsilon below which nothing is offered
+
+
+class Plans:
+    """The plans of one method, each made once: for facts, or for data at hand."""
+
+    def __init__(self, method: Any) -> None:
+        self.method = method
+        self._plans: dict[Facts, Plan] = {}
+        self._seen: tuple[int, Facts] | None = None
+
+    def for_facts(self, facts: Facts) -> Plan:
+        """The plan for these facts, which takes a second to make."""
+        if facts not in self._plans:
+            self._plans[facts] = self.method.plan(facts)
+        return self._plans[facts]
+
+    def know(self, plan: Plan) -> None:
+        """Take a plan that was made before for that of its facts."""
+        self._plans[plan.facts] = plan
+
+    def facts_of(self, data: Data) -> Facts:
+        """The facts of data at hand, which is checked once."""
+        if self._seen is None or self._seen[0] != id(data):
+            self._seen = id(data), Facts.of(data)
+        return self._seen[1]
+
+    def on(self, data: Data) -> Plan:
+        """The plan for data at hand."""
+        return self.for_facts(self.facts_of(data)).on(data)
 
 
 @dataclass(kw_only=True)
@@ -62,28 +87,29 @@ class Spending:
     purpose: str
     notify: Callable[[str], None] = warnings.warn
     _turn: str | None = None  # of this attempt, once it has begun
-    _plans: dict[Facts, Plan] = field(default_factory=dict)
 
     # --- before data, and after it was loaded ----------------------------------------------------
 
-    def reserve_unseen(self, method: Method, source: Source) -> None:
-        """Reserve what ``method`` will spend, as far as it can be known before data is opened."""
+    def reserve_unseen(self, plans: Plans, source: Source) -> None:
+        """Reserve what a method will spend, as far as it can be known before data is opened."""
         if self.reservation() is not None:
             return  # by an earlier attempt, which was killed before it released anything
         account = self._account()
-        _check_unit(method, account)
+        _check_unit(plans.method, account)
         facts = source.expected(None if account.seen is None else known_facts(account.seen))
         if facts is None:
-            _check_first(method, account)
+            _check_first(plans.method, account)
             return
-        self._reserve(method, self._planned(method, facts), account)
+        self._reserve(plans, plans.for_facts(facts), account)
 
-    def reserve_seen(self, method: Method, facts: Facts, data: Data) -> None:
+    def reserve_seen(self, plans: Plans, facts: Facts, data: Data) -> None:
         """Reserve again, now for the data at hand; an equal reservation stays what it is."""
+        from graphveil.graph.checks import num_classes_of, num_records, record_of, void_of
+
         _refuse_void(void_of(data))
-        book = self.ledger.read()
-        fingerprint = fingerprint_of(data, book.fingerprint_hash())
-        self._notice(book.account(self.account), fingerprint)
+        state = self.ledger.read()
+        fingerprint = fingerprint_of(data, state.fingerprint_hash())
+        self._notice(state.account(self.account), fingerprint)
         whole = {
             "num_nodes": num_records(data),
             "num_features": int(data.x.shape[1]),
@@ -92,26 +118,28 @@ class Spending:
             "record": record_of(data),
         }
         self._reserve(
-            method,
-            self._planned(method, facts),
-            book.account(self.account),
+            plans,
+            plans.for_facts(facts),
+            state.account(self.account),
             facts=whole,
             fingerprint=fingerprint,
         )
 
-    def check_same(self, method: Method, facts: Facts, data: Data) -> None:
+    def check_same(self, plan: Plan, data: Data) -> None:
         """Refuse to go on with a run on other data, or at another price, than was reserved."""
-        book = self.ledger.read()
-        found = book.reservation(self.id)
-        if found is None or found.fingerprint != fingerprint_of(data, book.fingerprint_hash()):
+        state = self.ledger.read()
+        reservation = state.reservation(self.id)
+        if reservation is None or reservation.fingerprint != fingerprint_of(
+            data, state.fingerprint_hash()
+        ):
             raise InvalidInputError(
                 f"The run in {self.run} was charged for other data than this; resume with the "
                 "same data, or start anew with --force."
             )
-        if charges_to_json(found.reserved) != charges_to_json(method.plan(facts).charges):
+        if charges_to_json(reservation.reserved) != charges_to_json(plan.charges):
             raise InvalidInputError(
-                f"The run in {self.run} reserved other charges than it would make now; resume with "
-                "the same settings and the same version, or start anew with --force."
+                f"The run in {self.run} reserved other charges than its plan has; put the right "
+                "plan.json back, or start anew with --force."
             )
 
     def _notice(self, account: Account, fingerprint: str) -> None:
@@ -124,18 +152,13 @@ class Spending:
                 "people are in it, they need an account of their own."
             )
 
-    def _planned(self, method: Method, facts: Facts) -> Plan:
-        """The plan for these facts, which takes a second to make."""
-        if facts not in self._plans:
-            self._plans[facts] = method.plan(facts)
-        return self._plans[facts]
-
     def _account(self) -> Account:
         return self.ledger.read().account(self.account)
 
-    def _reserve(self, method: Method, plan: Plan, account: Account, **seen: Any) -> None:
+    def _reserve(self, plans: Plans, plan: Plan, account: Account, **seen: Any) -> None:
+        method = plans.method
         _refuse_void(plan.void_because)
-        _check_delta(account, _units(method, plan.facts))
+        _check_delta(account, method.num_units(plan.facts))
         self.ledger.reserve(
             self.id,
             self.account,
@@ -147,29 +170,30 @@ class Spending:
             **seen,
         )
 
-    def reserve_prediction(
-        self, method: PrivateNodeMethod, epsilon: float, data: Data | None = None
-    ) -> None:
+    def reserve_prediction(self, method: Method, epsilon: float, data: Data | None = None) -> None:
         """Reserve a noisy prediction of a trained method; again when its data is at hand."""
         seen: dict[str, Any] = {}
         facts = method.plan_.facts
         if data is not None:
-            facts = replace(facts, num_nodes=num_records(data))
-            book = self.ledger.read()
-            seen["fingerprint"] = fingerprint_of(data, book.fingerprint_hash())
-            self._notice(book.account(self.account), seen["fingerprint"])
-        _check_delta(self._account(), _units(method, facts))
+            facts = replace(facts, num_nodes=len(data.x))
+            state = self.ledger.read()
+            seen["fingerprint"] = fingerprint_of(data, state.fingerprint_hash())
+            self._notice(state.account(self.account), seen["fingerprint"])
+        _check_delta(self._account(), method.num_units(facts))
+
+        def charges(epsilon: float) -> list[Charge]:
+            part = method.plan_prediction(epsilon)
+            return [Charge(paid_for=part.paid_for, event=part.event)]
+
         self.ledger.reserve(
             self.id,
             self.account,
-            [method.planned_prediction(epsilon)],
+            charges(epsilon),
             promise_of(method.plan_),
             purpose=self.purpose,
             run=self.run,
             prediction=True,
-            would_fit=lambda fits, left: _largest(
-                epsilon, left, lambda each: fits([method.planned_prediction(each)])
-            ),
+            would_fit=lambda fits, left: _largest(epsilon, left, lambda less: fits(charges(less))),
             **seen,
         )
 
@@ -181,13 +205,13 @@ class Spending:
         The new turn is in the checkpoint before the ledger has it, beside the last one: killed in
         between, the run has one that is known.
         """
-        found, self._turn = self.reservation(), secrets.token_hex(8)
-        follows = None if found is None else found.turn
+        reserved, self._turn = self.reservation(), secrets.token_hex(8)
+        follows = None if reserved is None else reserved.turn
         held = [] if directory is None else _turns(directory)
         if follows is not None and follows not in held:
             follows = held[-1] if held else None  # which the ledger refuses: it is another's turn
         if directory is not None:
-            turns = [each for each in (follows, self._turn) if each]
+            turns = [turn for turn in (follows, self._turn) if turn]
             content = {"reservation": self.id, "turns": turns}
             write_file(directory / CHECKPOINT / TURN, json.dumps(content).encode(), private=True)
         self.ledger.begin(self.id, self._turn, follows)
@@ -214,8 +238,8 @@ class Spending:
     def give_back(self) -> bool:
         """Settle to nothing, if nothing can have been released; False if that is not possible."""
         try:
-            found = self.reservation()
-            if found is not None and found.settled is None:
+            reserved = self.reservation()
+            if reserved is not None and reserved.settled is None:
                 self.ledger.settle(self.id, ())
         except GraphveilError:
             return False
@@ -242,57 +266,68 @@ def begun(
 
     None for a run without a ledger. ``released`` says whether the run's files know of a release.
     """
-    noted = noted_in(directory)
-    if noted is None:
-        if (directory / CHECKPOINT / TURN).exists():
-            raise InvalidInputError(
-                f"The run in {directory} is charged to a ledger, and its {LEDGER} is gone; put it "
-                "back, or start anew with --force and --ledger."
-            )
-        if ledger is None:
-            if account is not None:
-                raise InvalidInputError(
-                    f"The run in {directory} was begun without a ledger. Got the account "
-                    f"{account!r} instead; leave it out, or start anew with --force and --ledger."
-                )
-            refuse_uncharged(directory, kept_beside(directory))
-            return None
-        if released or (directory / "settings.json").exists():
-            raise InvalidInputError(
-                f"The run in {directory} was begun without a ledger, and cannot be charged "
-                "halfway; go on without --ledger, or start anew with --force."
-            )
-        book = Ledger(ledger).read()
-        return _noted(directory, purpose, Path(ledger), book.account(account).name, notify)
-    if account not in (None, noted["account"]):
+    note = read_note(directory)
+    if note is None:
+        return _begin_new(directory, purpose, ledger, account, released, notify)
+    if account not in (None, note["account"]):
         raise InvalidInputError(
-            f"The run in {directory} is charged to the account {noted['account']!r}. Got "
+            f"The run in {directory} is charged to the account {note['account']!r}. Got "
             f"{account!r} instead; leave --account out, or start anew with --force."
         )
-    place = Path(noted["ledger"] if ledger is None else ledger)
+    place = Path(note["ledger"] if ledger is None else ledger)
     _check_there(place, directory)
-    found = Spending(
+    spending = Spending(
         ledger=Ledger(place),
-        account=noted["account"],
-        id=noted["reservation"],
+        account=note["account"],
+        id=note["reservation"],
         run=str(directory.absolute()),
         purpose=purpose,
         notify=notify,
     )
-    reserved = found.reservation()
-    trained = (directory / "events.json").exists()
+    reserved, trained = spending.reservation(), (directory / EVENTS).exists()
     if reserved is None and (released or trained):
         raise InvalidInputError(
             f"The ledger {place} does not know what the run in {directory} reserved; name the "
             "right one with --ledger."
         )
     if reserved is not None and reserved.settled == () and not (released or trained):
-        return _noted(directory, purpose, place, noted["account"], notify)  # it was given back
+        return _note(directory, purpose, place, note["account"], notify)  # it was given back
     if reserved is not None:
         _check_turn(directory, reserved, trained)
     if ledger is not None:
-        _write(directory, place, found.account, found.id)
-    return found
+        _write(directory, place, spending.account, spending.id)
+    return spending
+
+
+def _begin_new(
+    directory: Path,
+    purpose: str,
+    ledger: str | Path | None,
+    account: str | None,
+    released: bool,
+    notify: Callable[[str], None],
+) -> Spending | None:
+    """The spending of a run that says nothing of a ledger; None if it is given none."""
+    if (directory / CHECKPOINT / TURN).exists():
+        raise InvalidInputError(
+            f"The run in {directory} is charged to a ledger, and its {LEDGER} is gone; put it "
+            "back, or start anew with --force and --ledger."
+        )
+    if ledger is None:
+        if account is not None:
+            raise InvalidInputError(
+                f"The run in {directory} was begun without a ledger. Got the account "
+                f"{account!r} instead; leave it out, or start anew with --force and --ledger."
+            )
+        refuse_uncharged(directory, kept_beside(directory))
+        return None
+    if released or (directory / SETTINGS).exists():
+        raise InvalidInputError(
+            f"The run in {directory} was begun without a ledger, and cannot be charged "
+            "halfway; go on without --ledger, or start anew with --force."
+        )
+    state = Ledger(ledger).read()
+    return _note(directory, purpose, Path(ledger), state.account(account).name, notify)
 
 
 def _check_turn(directory: Path, reserved: Reservation, trained: bool) -> None:
@@ -313,7 +348,7 @@ def _check_turn(directory: Path, reserved: Reservation, trained: bool) -> None:
 def _turns(directory: Path) -> list[str]:
     """The turns that a run has: its last one, and the one it was about to take."""
     try:
-        return [str(each) for each in read_json(directory / CHECKPOINT / TURN)["turns"]]
+        return [str(turn) for turn in read_json(directory / CHECKPOINT / TURN)["turns"]]
     except (OSError, ValueError, KeyError, TypeError):
         return []  # as good as none
 
@@ -326,9 +361,9 @@ def kept_beside(directory: Path) -> Path:
 def refuse_uncharged(directory: Path, before: Path | None = None) -> None:
     """Refuse to replace the run in ``before``, or in ``directory``, without the ledger it has."""
     before = directory if before is None else before
-    noted = noted_in(before)
-    trained = (before / "events.json").exists()
-    if noted is not None or (trained and reserved_by(before) is not None):
+    noted = read_note(before)
+    trained = (before / EVENTS).exists()
+    if noted is not None or (trained and read_reservation(before) is not None):
         whose = "a ledger" if noted is None else f"{noted['account']!r} of {noted['ledger']}"
         raise InvalidInputError(
             f"The run in {directory} is charged to {whose}, and must not be replaced by one that "
@@ -336,37 +371,27 @@ def refuse_uncharged(directory: Path, before: Path | None = None) -> None:
         )
 
 
-def noted_in(directory: Path) -> dict[str, str] | None:
+def read_note(directory: Path) -> dict[str, str] | None:
     """What a run says of its ledger; None where it has none."""
     if not (directory / LEDGER).exists():
         return None
     with reading(directory, LEDGER):
-        found = read_json(directory / LEDGER)
-        if found["format"] != 1:
-            raise ValueError(f"format {found['format']!r} is not 1")
+        note = read_json(directory / LEDGER)
+        if note["format"] != 1:
+            raise ValueError(f"format {note['format']!r} is not 1")
         names = ("ledger", "account", "reservation")
-        if not all(isinstance(found[name], str) for name in names):
+        if not all(isinstance(note[name], str) for name in names):
             raise ValueError("it must hold three words")
-        return {name: found[name] for name in names}
+        return {name: note[name] for name in names}
 
 
-def charged_to(directory: str | Path) -> dict[str, str] | None:
-    """The ledger, account and reservation of a run; None for a run without."""
-    return noted_in(Path(directory))
-
-
-def was_charged(directory: str | Path) -> bool:
-    """Whether a trained run was charged to a ledger, which a copy of it need not name."""
-    return reserved_by(Path(directory)) is not None
-
-
-def abandoned(directory: Path) -> None:
+def give_up(directory: Path) -> None:
     """Give back what a run reserved that goes before it began to release.
 
     What has begun stays charged, which the ledger sees to; so does what nobody can find any more.
     """
     with contextlib.suppress(InvalidInputError):
-        noted = noted_in(directory)
+        noted = read_note(directory)
         if noted is None:
             return
         Spending(
@@ -385,7 +410,7 @@ def for_prediction(
     notify: Callable[[str], None] = warnings.warn,
 ) -> Spending | None:
     """A new spending for a noisy prediction of a finished run; None if nothing is charged."""
-    noted, reserved = noted_in(directory), reserved_by(directory)
+    noted, reserved = read_note(directory), read_reservation(directory)
     if noted is None and ledger is None:
         if reserved is not None:
             raise InvalidInputError(
@@ -399,31 +424,22 @@ def for_prediction(
     ids = {id for id in (noted and noted["reservation"], reserved) if id}
     if ids:
         _check_there(place, directory)
-    book = Ledger(place).read()
-    known = [book.reservation(id) for id in ids]
+    state = Ledger(place).read()
+    known = [state.reservation(id) for id in ids]
     if None in known:
         raise InvalidInputError(
             f"The ledger {place} does not know what the run in {directory} reserved; name the "
             "right one with --ledger."
         )
-    own = next((each.account for each in known if each is not None), None)
+    own = next((one.account for one in known if one is not None), None)
     return Spending(
         ledger=Ledger(place),
-        account=book.account(account or own).name,
+        account=state.account(account or own).name,
         id=secrets.token_hex(8),
         run=str(directory.absolute()),
-        purpose=PREDICTION,
+        purpose=PAID_FOR_PREDICTION,
         notify=notify,
     )
-
-
-def reserved_by(directory: Path) -> str | None:
-    """The reservation that a trained run was charged under, which a copy of it has, too."""
-    with reading(directory, "events.json"):
-        found = read_json(directory / "events.json").get("reservation")
-        if not (found is None or isinstance(found, str)):
-            raise TypeError(f"'reservation' cannot be {found!r}")
-        return found
 
 
 def _check_there(place: Path, directory: Path) -> None:
@@ -435,7 +451,7 @@ def _check_there(place: Path, directory: Path) -> None:
         )
 
 
-def _noted(
+def _note(
     directory: Path, purpose: str, ledger: Path, account: str, notify: Callable[[str], None]
 ) -> Spending:
     id = secrets.token_hex(8)
@@ -503,10 +519,11 @@ def _check_unit(method: Method, account: Account) -> None:
     Whether edges are directed is not known yet, and left to the ledger.
     """
     unit = account.unit if account.promise is None else account.promise.unit
-    if METHODS[method.name].record == "graph":
+    kind = METHODS[method.name]
+    if kind.record == "graph":
         asked = "graph"
     elif isinstance(method, Method):
-        asked = getattr(method, "unit", "node")
+        asked = getattr(method, "unit", kind.units[0])
     else:  # a search, which has many settings; nodes or edges are not graphs
         asked = "node" if unit == "graph" else unit
     if unit is not None and unit.partition("-")[0] != str(asked).partition("-")[0]:
@@ -515,11 +532,6 @@ def _check_unit(method: Method, account: Account) -> None:
             f"'{method.name}', which protects one {asked}, instead; charge another account, which "
             "'graphveil ledger open' makes."
         )
-
-
-def _units(method: Method, facts: Facts) -> int:
-    units: Any = getattr(method, "_units", lambda facts: facts.num_nodes)
-    return int(units(facts))
 
 
 def _check_delta(account: Account, units: int) -> None:
@@ -537,7 +549,8 @@ def _offer(method: Method, facts: Facts, fits: Fits, left: float) -> str:
 
     def could_have(epsilon: float) -> bool:
         try:
-            return fits(clone(method).set_params(epsilon=epsilon).plan(facts).charges)
+            settings = {**method.get_params(), "epsilon": epsilon}
+            return fits(type(method)(**settings).plan(facts).charges)
         except RefusedError:  # settings that no noise makes affordable
             return False
 
@@ -563,26 +576,3 @@ def _largest(asked: float, left: float, could_have: Callable[[float], bool]) -> 
         low, high = (middle, high) if could_have(middle) else (low, middle)
     unit = 10.0 ** (math.floor(math.log10(low)) - 3)
     return f"With these settings --epsilon {math.floor(low / unit) * unit:.4g} would fit."
-
-
-# --- fingerprints ---------------------------------------------------------------------------------
-
-
-def fingerprint_of(data: Data, digest: Any) -> str:
-    """What a ledger keeps of data: a keyed hash of features, edges, labels and graphs, in order.
-
-    The order and repetition of edges, and the masks of a split, make no difference.
-    """
-    plain = Data(**{name: data[name] for name in _CONTENT if name in data})
-    plain.edge_index = coalesce(data.edge_index, num_nodes=len(data.x))
-    return content_hash(plain, _CONTENT, digest)
-
-
-def content_hash(data: Data, names: Sequence[str], digest: Any) -> str:
-    """A hash of some of the tensors of a data set, which goes on with a keyed one."""
-    for name in names:
-        if name in data:
-            value = data[name].detach().contiguous().cpu()
-            digest.update(f"{name} {value.dtype} {tuple(value.shape)}\n".encode())
-            digest.update(value.numpy().view("uint8").data if value.numel() else b"")
-    return str(digest.hexdigest())

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
-
-from torch_geometric.data import Data
+from typing import TYPE_CHECKING, Any
 
 from graphveil import _validate
 from graphveil._errors import InvalidInputError
-from graphveil.data import classes as _classes
-from graphveil.data.catalog import CATALOG, load
-from graphveil.graph.checks import MASKS, checked, record_of
-from graphveil.graph.splits import separate, split, thinned
-from graphveil.methods import Facts
+from graphveil.data.catalog import CATALOG, load, sizes_of
+from graphveil.graph.shares import part_ends
+from graphveil.methods.plan import Facts
+
+if TYPE_CHECKING:
+    from torch_geometric.data import Data
 
 SPLITS = ("transductive", "inductive", "given")
 
@@ -41,7 +40,10 @@ class Source:
     directed: bool | None = None
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "classes", _classes.stated(self.classes))
+        if self.classes is not None:
+            from graphveil.data.class_list import parse_classes
+
+            object.__setattr__(self, "classes", parse_classes(self.classes))
         if self.split is not None:
             _validate.choice("split", self.split, SPLITS)
         _validate.integer("seed", self.seed, "[0, 1e18]")
@@ -53,6 +55,9 @@ class Source:
 
     def arrange(self, data: Data) -> Arranged:
         """Split a loaded graph into what is trained on and what is tested on."""
+        from graphveil.graph.checks import MASKS, check, record_of
+        from graphveil.graph.splits import draw_masks, separate, thin
+
         masks = [name for name in MASKS if name in data]
         known = self.data.partition(":")[0] in CATALOG
         own = bool(masks) and (not known or record_of(data) == "graph")
@@ -64,10 +69,11 @@ class Source:
             )
         how = self.split or ("given" if own else "transductive")
         if how != "given" and not (own and how == "inductive"):
-            data = split(data, seed=self.seed)
-        checked(data)
+            data = draw_masks(data, seed=self.seed)
+        if self.train_share < 1 or how == "inductive":
+            check(data)
         if self.train_share < 1:
-            data = thinned(data, self.train_share, self.seed)
+            data = thin(data, self.train_share, self.seed)
         if how == "inductive":
             training, testing = separate(data)
             return Arranged(training=training, testing=testing, mode="disjoint", split=how)
@@ -79,35 +85,33 @@ class Source:
         None for files of one's own of which nothing is known. Masks that come with data may train
         on another number than this.
         """
-        known = known or self._cataloged()
+        known = known or cataloged_facts(self.data)
         if known is None:
             return None
         if self.directed is not None:
             known = replace(known, directed=self.directed)
         records = known.num_nodes
-        drawn = round(0.75 * records)
-        left = drawn + round(0.1 * records)
+        drawn, left, _ = part_ends(records)
         return replace(
             known,
             num_nodes=left if self.split == "inductive" else records,
             num_train=max(1, round(self.train_share * drawn)),
         )
 
-    def _cataloged(self) -> Facts | None:
-        entry = CATALOG.get(self.data.partition(":")[0])
-        if entry is None or entry.num_features is None or not entry.num_classes:
-            return None
-        records = entry.num_nodes if entry.record == "node" else entry.num_graphs
-        if records is None:
-            return None
-        return Facts(
-            num_nodes=records,
-            num_features=entry.num_features,
-            num_classes=entry.num_classes,
-            num_train=1,
-            directed=entry.directed and entry.record == "node",
-            record=entry.record,
-        )
+
+def cataloged_facts(data: str) -> Facts | None:
+    """What the catalog says of a data set, with one training record; None if it does not say."""
+    sizes = sizes_of(data)
+    if sizes is None or None in (sizes.num_records, sizes.num_features, sizes.num_classes):
+        return None
+    return Facts(
+        num_nodes=sizes.num_records or 0,
+        num_features=sizes.num_features or 0,
+        num_classes=sizes.num_classes or 0,
+        num_train=1,
+        directed=sizes.directed,
+        record=sizes.record,
+    )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -61,9 +61,9 @@ class Between:
             return min(self.low + int(share * (self.high - self.low + 1)), self.high)
         if self.even:
             return self.low + share * (self.high - self.low)
-        found = self.low * (self.high / self.low) ** share
-        found = min(max(found, self.low), self.high)
-        return round(found) if self.whole else found
+        value = self.low * (self.high / self.low) ** share
+        value = min(max(value, self.low), self.high)
+        return round(value) if self.whole else value
 
     @property
     def looked_at(self) -> tuple[Any, ...]:
@@ -82,7 +82,7 @@ def values_of(key: str, given: Any) -> Values:
     """What one setting may be: from a word (as above), or from a list."""
     if isinstance(given, str) and ".." in given:
         return _between(key, given)
-    values = [toml_value(each) for each in given.split(",")] if isinstance(given, str) else given
+    values = [toml_value(word) for word in given.split(",")] if isinstance(given, str) else given
     if not isinstance(values, (list, tuple)) or any(value == "" for value in values):
         raise _refused(key, given)
     different = [value for number, value in enumerate(values) if value not in values[:number]]

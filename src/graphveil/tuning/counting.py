@@ -39,13 +39,13 @@ def chances(law: str, mean: float) -> Iterator[float]:
     """P(1), P(2), and so on without end."""
     parameter = gamma(law, mean)
     stays = 1 - parameter
-    each = stays / -math.log(parameter) if law == "logarithmic" else parameter
+    chance = stays / -math.log(parameter) if law == "logarithmic" else parameter
     for k in count(1):
-        yield each
-        each *= stays * (k / (k + 1) if law == "logarithmic" else 1.0)
+        yield chance
+        chance *= stays * (k / (k + 1) if law == "logarithmic" else 1.0)
 
 
-def drawn_count(law: str, mean: float, rng: SecretStream) -> int:
+def draw_count(law: str, mean: float, rng: SecretStream) -> int:
     """A number of trials. It goes to nobody: not to a file, a log, a screen or a progress bar."""
     # Uniform, and finest near 0, where it decides on large numbers: they are what is left over.
     left = float(special.ndtr(rng.normal(1))[0])

@@ -21,21 +21,19 @@ from typing import Any
 
 import dp_accounting as dpa
 from dp_accounting import dp_event
-from sklearn.base import BaseEstimator
 
 from graphveil import _validate
 from graphveil._errors import BudgetError, InvalidInputError, UnprovenError
 from graphveil.mechanisms import Gaussian
 from graphveil.methods import METHODS, Facts, Plan
-from graphveil.methods.base import ALSO_RELEASED
-from graphveil.methods.private import PrivateMethod
-from graphveil.privacy.accounting import calibrate
-from graphveil.privacy.accounting import epsilon as price
+from graphveil.methods.base import Method
+from graphveil.methods.parts import Search
+from graphveil.privacy.accounting import calibrate, epsilon_of
 from graphveil.privacy.events import composed, one_of, repeated
-from graphveil.privacy.guarantee import DECLARED_PUBLIC, TUNED, Charge
+from graphveil.privacy.guarantee import Charge
 from graphveil.tuning.candidates import Between, Values
 from graphveil.tuning.counting import LAWS, MEANS
-from graphveil.tuning.scores import UNSEEN, sensitivity
+from graphveil.tuning.scores import sensitivity, unseen
 
 SCORES = ("private", "public-validation", "public-data")
 SAMPLERS = ("random", "optuna")
@@ -81,7 +79,7 @@ class Tuning:
         else:
             _validate.number("trials", self.trials, MEANS)
         kind = METHODS.get(self.method)
-        if kind is None or not issubclass(kind, PrivateMethod):
+        if kind is None or not kind.private:
             raise InvalidInputError(
                 f"A tuning run must have a private method. Got {self.method!r} instead; a method "
                 "in the open has no budget to keep ('graphveil sweep' shows how it does)."
@@ -109,7 +107,7 @@ class Tuning:
                 raise InvalidInputError(
                     f"The setting {key!r} must be either set or varied. Got both; leave one out."
                 )
-            if self.scores == "private" and key in UNSEEN.get(self.method, ()):
+            if self.scores == "private" and key in unseen(self.method):
                 raise UnprovenError(
                     f"A private score of '{self.method}' reads each node's own row, where "
                     f"{key!r} makes no difference: a score that reads neighbours has no bound. "
@@ -131,7 +129,7 @@ class Tuning:
         """One of the candidates."""
         return {key: values.looked_at[0] for key, values in self.vary.items()}
 
-    def made(self, candidate: Mapping[str, Any], epsilon: float | None = None) -> PrivateMethod:
+    def make(self, candidate: Mapping[str, Any], epsilon: float | None = None) -> Method:
         """The method of one candidate, with a trial's budget (by default the whole)."""
         kind: Any = METHODS[self.method]
         return kind(
@@ -154,7 +152,7 @@ class Tuning:
         """As a ledger sees it."""
         return PricedTuning(tuning=self, epsilon=self.epsilon)
 
-    def described(self) -> dict[str, Any]:
+    def describe(self) -> dict[str, Any]:
         """For settings.json: what was tried and how it was chosen, and what that rests on."""
         number = "trials" if self.counted else "mean_trials"
         return {
@@ -165,45 +163,57 @@ class Tuning:
             "sampler": self.sampler,
             "vary": {key: values.plain() for key, values in self.vary.items()},
             "epsilon": self.epsilon,
-            "public": list(self._public()),
+            "rests_on": self._rests_on(),
+        }
+
+    def apply_to(self, plan: Plan) -> Plan:
+        """A plan that says how its settings were chosen."""
+        return plan.resting_on(**self._rests_on())
+
+    def _rests_on(self) -> dict[str, Any]:
+        """What the certificate says of how the settings were chosen."""
+        public, unprotected = self._public()
+        also = [] if self.scores == "public-data" else [self._also_released()]
+        return {
+            "tuned": True,
+            "public": public,
+            "unprotected": unprotected,
+            "also_released": also,
             "voided_by": list(self._voided_by()),
         }
 
-    def tuned(self, plan: Plan) -> Plan:
-        """A plan that says how its settings were chosen."""
-        return plan.resting_on(self._public(), self._voided_by())
-
-    def _public(self) -> tuple[str, ...]:
+    def _public(self) -> tuple[list[str], list[str]]:
+        """What counts as public, and what of it is not protected."""
         record = f"{METHODS[self.method].record}s"
         tried = ", ".join(f"{key} = {values.plain()}" for key, values in self.vary.items())
         if self.scores == "public-data":
-            return (
-                f"{TUNED}on {self.public_data}, declared public: settings were chosen there "
+            line = (
+                f"TUNED on {self.public_data}, declared public: settings were chosen there "
                 f"({tried}), where nothing is charged; the private data was used once, for the "
-                "last run",
+                "last run"
             )
+            return [line], []
         number = f"{self.trials:g} trials" if self.counted else (
             f"a secret number of trials, {self.trials:g} on average ({self.law} law)"
         )  # fmt: skip
-        lines = [
-            f"{TUNED}by {number}, drawn from {tried}: these settings were chosen by looking at the "
-            "data, and every look is charged",
-            f"{ALSO_RELEASED}{self._also_released()}",
-        ]
-        if self.scores == "private":
-            return (*lines, f"how many validation {record} there are and who they are")
-        read = " and the edges among them" if record == "nodes" else ""
-        return (
-            *lines,
-            f"the validation {record}, their labels{read}, which scored the trials: "
-            f"{DECLARED_PUBLIC}, and not protected; training on the other {record} is charged",
+        line = (
+            f"TUNED by {number}, drawn from {tried}: these settings were chosen by looking at the "
+            "data, and every look is charged"
         )
+        if self.scores == "private":
+            return [line, f"how many validation {record} there are and who they are"], []
+        read = " and the edges among them" if record == "nodes" else ""
+        declared = (
+            f"the validation {record}, their labels{read}, which scored the trials: "
+            f"DECLARED PUBLIC, and not protected; training on the other {record} is charged"
+        )
+        return [line, declared], [declared]
 
     def _also_released(self) -> str:
         if self.scores == "public-validation":
             return "the chosen settings and their score on the public validation records"
         # An edge may move no score, which then has no noise; the charge says so.
-        edge = "edge" in str(getattr(self.made(self.first), "unit", ""))
+        edge = "edge" in str(getattr(self.make(self.first), "unit", ""))
         return f"the chosen settings and their {'' if edge else 'noisy '}validation score"
 
     def _voided_by(self) -> tuple[str, ...]:
@@ -240,7 +250,7 @@ class TuningPlan:
         """All that the run may spend."""
         return self.plan.charges
 
-    def scorer(self, method: PrivateMethod, facts: Facts) -> Gaussian | None:
+    def scorer(self, method: Method, facts: Facts) -> Gaussian | None:
         """The mechanism that releases a candidate's score; None where it costs nothing."""
         if self.score_noise is None or not (moved := sensitivity(method, facts)):
             return None
@@ -254,7 +264,7 @@ class TuningPlan:
 
 
 @dataclass(kw_only=True)
-class PricedTuning(BaseEstimator):
+class PricedTuning:
     """A tuning run as a ledger sees it: its plan, and what it would be with another epsilon."""
 
     tuning: Tuning
@@ -278,8 +288,13 @@ class PricedTuning(BaseEstimator):
         """What it may spend. Touches no data."""
         return self.planned(facts).plan
 
-    def _units(self, facts: Facts) -> int:
-        return self.tuning.made(self.tuning.first)._units(facts)
+    def num_units(self, facts: Facts) -> int:
+        """The public number of units."""
+        return self.tuning.make(self.tuning.first).num_units(facts)
+
+    def get_params(self) -> dict[str, Any]:
+        """What another one like it is made of."""
+        return {"tuning": self.tuning, "epsilon": self.epsilon}
 
 
 class _Planner:
@@ -299,7 +314,7 @@ class _Planner:
             tuning=tuning, plan=base, trial_epsilon=trial_epsilon, events=(), score_noise=noise
         )
         scorers = [
-            made.scorer(tuning.made(candidate, trial_epsilon), self.facts)
+            made.scorer(tuning.make(candidate, trial_epsilon), self.facts)
             for candidate in self.candidates
         ]
         events: list[dpa.DpEvent] = []
@@ -308,14 +323,15 @@ class _Planner:
             if (event := made.trial_event(charges, scorer)) not in events:
                 events.append(event)
         paid_for = self._paid_for(scored=any(scorer is not None for scorer in scorers))
-        whole = Charge(paid_for=paid_for, event=self._whole(one_of(*events)))
-        plan = replace(tuning.tuned(base), charges=(whole,))
+        search = Search(paid_for=paid_for, event=self._whole(one_of(*events)))
+        plan = replace(tuning.apply_to(base), parts=(search,))
         return replace(made, plan=plan, events=tuple(events))
 
     def total(self, trial_epsilon: float) -> float:
         """What the whole costs, when each trial trains with this budget."""
         planned = self.planned(trial_epsilon)
-        return price(composed(*(each.event for each in planned.charges)), planned.plan.delta)
+        whole = composed(*(charge.event for charge in planned.charges))
+        return epsilon_of(whole, planned.plan.delta)
 
     def _whole(self, trial: dpa.DpEvent) -> dpa.DpEvent:
         tuning = self.tuning
@@ -350,14 +366,14 @@ class _Planner:
         """A candidate for each price: those that differ in settings that a price depends on."""
         dear: dict[str, tuple[Any, ...]] = {}
         for key, values in self.tuning.vary.items():
-            found = [
+            plans = [
                 self._plan({**self.first, key: value}, self.tuning.epsilon)
                 for value in values.looked_at
             ]
             for value in values.looked_at:  # whether the score has a bound, too
                 if self.tuning.scores == "private":
-                    sensitivity(self.tuning.made({**self.first, key: value}), self.facts)
-            if all(each.charges == found[0].charges for each in found):
+                    sensitivity(self.tuning.make({**self.first, key: value}), self.facts)
+            if all(plan.charges == plans[0].charges for plan in plans):
                 continue
             if isinstance(values, Between):
                 raise UnprovenError(
@@ -379,13 +395,13 @@ class _Planner:
     def _plan(self, candidate: Mapping[str, Any], epsilon: float) -> Plan:
         key = (epsilon, tuple(map(repr, candidate.values())))
         if key not in self.known:
-            plan = self.tuning.made(candidate, epsilon).plan(self.facts)
+            plan = self.tuning.make(candidate, epsilon).plan(self.facts)
             if plan.void_because or plan.claim is not None:
                 raise UnprovenError(
                     "Every candidate must have a proven epsilon. Got one that has none: "
                     f"{(*plan.void_because, 'its epsilon is a claim')[0]}."
                 )
-            if any(isinstance(each.event, dpa.PoissonSampledDpEvent) for each in plan.charges):
+            if plan.sampled_at < 1:
                 raise UnprovenError(
                     "What a secret sample of the nodes amplifies cannot be repeated or composed. "
                     "Got a 'graph_rate' below 1; leave it out, or choose on public data."
@@ -401,11 +417,11 @@ def _largest(total: Callable[[float], float], budget: float) -> float:
     where that does not help.
     """
     fits, exceeds = 0.0, budget
-    found: list[tuple[float, float]] = []
+    points: list[tuple[float, float]] = []
     value = budget / 2
     for _ in range(40):
         spent = total(value)
-        found.append((math.log(value), math.log(spent)))
+        points.append((math.log(value), math.log(spent)))
         if spent <= budget:
             fits = max(fits, value)
             if spent >= (1 - _CLOSE) * budget:
@@ -414,7 +430,7 @@ def _largest(total: Callable[[float], float], budget: float) -> float:
             exceeds = min(exceeds, value)
         if fits and exceeds - fits < 1e-6 * fits:
             break  # prices jump here
-        value = _next(found, math.log((1 - _CLOSE / 2) * budget))
+        value = _next(points, math.log((1 - _CLOSE / 2) * budget))
         if not fits < value < exceeds:
             value = math.sqrt(fits * exceeds) if fits else exceeds / 4
         if value < 1e-4 * budget:
@@ -427,9 +443,9 @@ def _largest(total: Callable[[float], float], budget: float) -> float:
     return fits
 
 
-def _next(found: list[tuple[float, float]], wanted: float) -> float:
+def _next(points: list[tuple[float, float]], wanted: float) -> float:
     """Where the chord through the two last points, or a line of slope 1, reaches ``wanted``."""
-    (x, y), slope = found[-1], 1.0
-    if len(found) > 1 and found[-2][0] != x:
-        slope = (y - found[-2][1]) / (x - found[-2][0])
+    (x, y), slope = points[-1], 1.0
+    if len(points) > 1 and points[-2][0] != x:
+        slope = (y - points[-2][1]) / (x - points[-2][0])
     return math.exp(x + (wanted - y) / slope) if slope > 0.05 else 0.0

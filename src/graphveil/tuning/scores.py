@@ -29,15 +29,16 @@ from torch import Tensor
 from torch_geometric.data import Data
 
 from graphveil._errors import InvalidInputError, UnprovenError
-from graphveil.methods import DPGNN, GAP, Facts, Method
+from graphveil.methods import METHODS, Facts, Method
+from graphveil.methods.settings import setting_fields
 
-_OWN_ROW = ("dp-mlp", "late-graph", "dpar", "graph-split")
-_OWN_GRAPH = "graph-dpsgd"
-# Settings of how the graph is read when predicting, which no prediction from one row notices.
-UNSEEN = {
-    "late-graph": ("reading", "smoothing_steps", "teleport"),
-    "dpar": ("smoothing_steps", "teleport", "student"),
-}
+
+def unseen(method: str) -> tuple[str, ...]:
+    """Settings of how the graph is read when predicting, which a score from one row ignores."""
+    kind = METHODS[method]
+    if kind.scored_by != "own row":
+        return ()
+    return tuple(n for n, field in setting_fields(kind).items() if field.metadata["predicts"])
 
 
 def validation(data: Data) -> Tensor:
@@ -57,13 +58,14 @@ def sensitivity(method: Method, facts: Facts) -> int:
     *Guarantee*: whatever the graph; of the unit and relation that the method's plan names. Public:
     settings and ``facts``. A method whose predictions have no bound here is refused.
     """
-    unit = getattr(method, "unit", "node")
-    if isinstance(method, DPGNN):
+    unit = getattr(method, "unit", method.units[0])
+    if method.scored_by == "neighbourhood":
         # The count of loss terms, with validation records as the roots: at most every node is one.
-        return sum(method._influence(replace(facts, num_train=facts.num_nodes)))
-    if method.name in _OWN_ROW or isinstance(method, GAP):
+        influence: Any = method
+        return sum(influence.influence(replace(facts, num_train=facts.num_nodes)))
+    if method.scored_by in ("own row", "cache"):
         return 1 if unit == "node" else 0
-    if method.name == _OWN_GRAPH:
+    if method.scored_by == "own graph":
         return 1
     raise UnprovenError(
         "How far one unit moves the score must be proven. Got the method "
@@ -73,13 +75,14 @@ def sensitivity(method: Method, facts: Facts) -> int:
 
 def private_answers(method: Any, data: Data) -> Tensor:
     """The class of every record, by the predictions that :func:`sensitivity` speaks of."""
-    if not isinstance(method, DPGNN):
-        found: Tensor = method.predict(_without_edges(data) if method.name in _OWN_ROW else data)
-        return found
-    x = method._readable(data)
-    messages, _ = method._read_in_training(data)
+    if method.scored_by != "neighbourhood":
+        alone = method.scored_by == "own row"
+        classes: Tensor = method.predict(_without_edges(data) if alone else data)
+        return classes
+    data, network = method.readable(data), method.network_.eval()
     with torch.no_grad():
-        return method.network_.eval().on_graph(x, messages).argmax(1)
+        outputs = network.on_graph(method.prepare(data), method.read_in_training(data))
+    return method.task(method.plan_.facts).decide(outputs)
 
 
 def private_count(method: Any, data: Data) -> int:
@@ -91,7 +94,7 @@ def private_count(method: Any, data: Data) -> int:
 def public_count(method: Any, data: Data) -> int:
     """Right answers, exactly; what is read beside the weights was declared public."""
     wanted = validation(data)
-    if method.record == "node" and not isinstance(method, GAP):
+    if method.record == "node" and method.scored_by != "cache":
         # A neighbour outside is private: the edges to it are left out.
         data = _among(data, wanted)
         wanted = torch.ones(len(data.x), dtype=torch.bool)

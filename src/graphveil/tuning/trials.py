@@ -12,15 +12,14 @@ from typing import Any
 from torch_geometric.data import Data
 
 from graphveil._errors import InvalidInputError, UnprovenError
-from graphveil.methods import Facts
-from graphveil.methods.private import PrivateMethod
+from graphveil._progress import Progress
+from graphveil.methods import Facts, Method
 from graphveil.rng import SecretStream, secret
 from graphveil.tuning.candidates import Between, drawn
-from graphveil.tuning.counting import drawn_count
+from graphveil.tuning.counting import draw_count
 from graphveil.tuning.plan import Tuning, TuningPlan
 from graphveil.tuning.scores import private_count, public_count, validation
 
-Track = Callable[[Iterable[int]], Iterable[int]]
 Tell = Callable[[float], None]
 
 
@@ -32,7 +31,7 @@ class Winner:
     ``noise`` if it was private: a difference in accuracy that is much smaller decided nothing.
     """
 
-    method: PrivateMethod
+    method: Method
     candidate: dict[str, Any]
     score: float
     noise: float = 0.0
@@ -43,7 +42,7 @@ def search(
     data: Data,
     *,
     rng: SecretStream | None = None,
-    track: Track | None = None,
+    track: Progress | None = None,
 ) -> Winner:
     """Train and score as many candidates as the plan says; the best, charged for all of them.
 
@@ -55,8 +54,8 @@ def search(
     tuning, facts = planned.tuning, Facts.of(data)
     rng = secret() if rng is None else rng
 
-    def tried(candidate: dict[str, Any]) -> tuple[PrivateMethod, float]:
-        method: Any = tuning.made(candidate, planned.trial_epsilon)
+    def tried(candidate: dict[str, Any]) -> tuple[Method, float]:
+        method: Any = tuning.make(candidate, planned.trial_epsilon)
         scorer = planned.scorer(method, facts)
         _check_price(planned, method.plan(facts).charges, scorer)
         method.fit(data, rng=rng)
@@ -71,14 +70,14 @@ def search(
     if scorer is not None:
         records = int(validation(data).sum())
         winner = replace(winner, noise=scorer.noise_multiplier * scorer.sensitivity / records)
-    winner.method.plan_ = tuning.tuned(winner.method.plan_)
+    winner.method.plan_ = tuning.apply_to(winner.method.plan_)
     winner.method.charges_ = list(planned.charges)
-    winner.method._certify()
+    winner.method.certify()
     return winner
 
 
 def search_openly(
-    tuning: Tuning, data: Data, *, rng: SecretStream | None = None, track: Track | None = None
+    tuning: Tuning, data: Data, *, rng: SecretStream | None = None, track: Progress | None = None
 ) -> Winner:
     """The best candidate on public ``data``; what was trained there is of no further use.
 
@@ -87,10 +86,10 @@ def search_openly(
     apart = replace(tuning, delta=None)  # below one in so many nodes of this data, too
     wanted = validation(data)
 
-    def tried(candidate: dict[str, Any]) -> tuple[PrivateMethod, float]:
-        method = apart.made(candidate).fit(data)
-        found = method.predict(data)
-        return method, float((found[wanted] == data.y[wanted]).sum())
+    def tried(candidate: dict[str, Any]) -> tuple[Method, float]:
+        method = apart.make(candidate).fit(data)
+        classes = method.predict(data)
+        return method, float((classes[wanted] == data.y[wanted]).sum())
 
     return _best(tuning, data, tried, secret() if rng is None else rng, track)
 
@@ -98,12 +97,12 @@ def search_openly(
 def _best(
     tuning: Tuning,
     data: Data,
-    tried: Callable[[dict[str, Any]], tuple[PrivateMethod, float]],
+    tried: Callable[[dict[str, Any]], tuple[Method, float]],
     rng: SecretStream,
-    track: Track | None,
+    track: Progress | None,
 ) -> Winner:
     records = int(validation(data).sum())
-    count = int(tuning.trials) if tuning.counted else drawn_count(tuning.law, tuning.trials, rng)
+    count = int(tuning.trials) if tuning.counted else draw_count(tuning.law, tuning.trials, rng)
     numbers: Iterable[int] = range(count)
     if track is not None and tuning.counted:
         numbers = track(numbers)
@@ -141,7 +140,7 @@ def asked(tuning: Tuning, rng: SecretStream) -> Iterator[tuple[dict[str, Any], T
         yield drawn(tuning.vary, rng), lambda score: None
 
 
-def needed(sampler: str) -> None:
+def require_optuna(sampler: str) -> None:
     """Refuse in one line where optuna is missing; before anything is spent."""
     if sampler != "optuna":
         return
@@ -156,7 +155,7 @@ def needed(sampler: str) -> None:
 
 def _by_optuna(tuning: Tuning) -> Iterator[tuple[dict[str, Any], Tell]]:
     """What optuna makes of the scores so far, all of which are paid for."""
-    needed("optuna")
+    require_optuna("optuna")
     import optuna
 
     optuna.logging.set_verbosity(optuna.logging.WARNING)
@@ -164,7 +163,7 @@ def _by_optuna(tuning: Tuning) -> Iterator[tuple[dict[str, Any], Tell]]:
     study = optuna.create_study(direction="maximize", sampler=sampler)
     while True:
         trial = study.ask()
-        candidate = {key: _suggested(trial, key, values) for key, values in tuning.vary.items()}
+        candidate = {key: _suggest(trial, key, values) for key, values in tuning.vary.items()}
 
         def tell(score: float, trial: Any = trial) -> None:
             study.tell(trial, score)
@@ -172,7 +171,7 @@ def _by_optuna(tuning: Tuning) -> Iterator[tuple[dict[str, Any], Tell]]:
         yield candidate, tell
 
 
-def _suggested(trial: Any, key: str, values: Any) -> Any:
+def _suggest(trial: Any, key: str, values: Any) -> Any:
     if not isinstance(values, Between):  # by its number: values may be lists or tables
         return values.values[trial.suggest_categorical(key, list(range(len(values.values))))]
     if values.whole:

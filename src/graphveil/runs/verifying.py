@@ -17,9 +17,10 @@ from graphveil.privacy.ledger_state import (
     charges_to_json,
     count_releases,
 )
-from graphveil.runs.charging import noted_in, reserved_by
-from graphveil.runs.directory import state_of_run, steps_noted
+from graphveil.runs.charging import read_note
 from graphveil.runs.files import read_json, reading
+from graphveil.runs.record import CERTIFICATES, EVENTS, read_reservation
+from graphveil.runs.run import Run
 
 
 def check_charged(ledger: str | Path, directories: Sequence[str | Path]) -> int:
@@ -30,71 +31,77 @@ def check_charged(ledger: str | Path, directories: Sequence[str | Path]) -> int:
     given back. Of runs that are not given, or whose files say less than they released, nothing is
     known.
     """
-    book = Ledger(ledger).read()
-    found = {_reservation(book, Path(each)).id: Path(each) for each in directories}
-    if len(found) < len(directories):
+    state = Ledger(ledger).read()
+    runs = {_reservation(state, Path(path)).id: Path(path) for path in directories}
+    if len(runs) < len(directories):
         raise InvalidInputError(
             "Each run must have a reservation of its own. Got two with one, as where a run was "
             "copied; name one of them, and do not use the other."
         )
     predicted: Counter[str] = Counter()
-    for id, directory in found.items():
-        reservation = book.reservation(id)
+    for id, directory in runs.items():
+        reservation = state.reservation(id)
         assert reservation is not None
-        predicted += _check_run(book, reservation, directory)
-    charged = [each for account in book.accounts.values() for each in account.charged]
+        predicted += _check_run(state, reservation, directory)
+    charged = [paid for account in state.accounts.values() for paid in account.charged]
     known = Counter(
         canonical(charge)
-        for each in charged
-        if each.prediction
-        for charge in charges_to_json(each.charges)
+        for paid in charged
+        if paid.prediction
+        for charge in charges_to_json(paid.charges)
     )
     if lost := predicted - known:
         raise _less(f"{sum(lost.values())} noisy predictions of these runs are not in it")
-    return len(found) + sum(predicted.values())
+    return len(runs) + sum(predicted.values())
 
 
-def _reservation(book: LedgerState, directory: Path) -> Reservation:
+def _reservation(state: LedgerState, directory: Path) -> Reservation:
     """What a run reserved, by its own files; what names none, or one that is not known, is refused.
 
     A copy without ledger.json has it in events.json.
     """
-    state_of_run(directory)
-    ids = {None if (noted := noted_in(directory)) is None else noted["reservation"]}
-    if (directory / "events.json").exists():
-        ids.add(reserved_by(directory))
+    _ = Run(directory).state_of_run
+    ids = {None if (noted := read_note(directory)) is None else noted["reservation"]}
+    if (directory / EVENTS).exists():
+        ids.add(read_reservation(directory))
     if not (named := {id for id in ids if id is not None}):
         raise InvalidInputError(
             f"The run in {directory} must be one that was charged to a ledger. It was not; leave "
             "it out."
         )
-    known = [book.reservation(id) for id in named]
+    known = [state.reservation(id) for id in named]
     if len(known) > 1 or known[0] is None:
         raise _less(f"it does not know the run in {directory}, or knows it as another's")
     return known[0]
 
 
-def _check_run(book: LedgerState, reservation: Reservation, directory: Path) -> Counter[str]:
+def _check_run(state: LedgerState, reservation: Reservation, directory: Path) -> Counter[str]:
     """Compare one run; the noisy predictions it was charged for since."""
-    if not (directory / "events.json").exists():
-        steps = max(steps_noted(directory), book.releases_begun(reservation.id))
-        unnoted = not reservation.begun and book.format == FORMAT  # the first format had no notes
+    if not (directory / EVENTS).exists():
+        steps = max(_count_steps(directory), state.releases_begun(reservation.id))
+        unnoted = not reservation.begun and state.format == FORMAT  # the first format had no notes
         if count_releases(reservation.charges) < steps or (steps and unnoted):
             raise _less(f"the run in {directory} began {steps} steps that it does not charge")
         return Counter()
-    with reading(directory, "events.json"):
-        charges = [canonical(each) for each in _events(directory)["charges"]]
-    paid = [canonical(each) for each in charges_to_json(reservation.charges)]
+    with reading(directory, EVENTS):
+        charges = [canonical(charge) for charge in _events(directory)["charges"]]
+    paid = [canonical(charge) for charge in charges_to_json(reservation.charges)]
     if not paid or charges[: len(paid)] != paid:
         raise _less(f"the run in {directory} released other charges than these")
-    if reservation.settled is None and (directory / "certificate.json").exists():
+    if reservation.settled is None and (directory / CERTIFICATES[-1]).exists():
         raise _less(f"the run in {directory} is finished, and is not settled in it")
     return Counter(charges[len(paid) :])
 
 
+def _count_steps(directory: Path) -> int:
+    """Steps in all journals of an unfinished run, whether or not an index names them."""
+    journals = Run(directory).checkpoint.directory.rglob("steps")
+    return sum(path.stat().st_size for path in journals)
+
+
 def _events(directory: Path) -> dict[str, Any]:
-    with reading(directory, "events.json"):
-        return read_json(directory / "events.json")
+    with reading(directory, EVENTS):
+        return read_json(directory / EVENTS)
 
 
 def _less(why: str) -> InvalidInputError:

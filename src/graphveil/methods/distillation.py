@@ -15,12 +15,12 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from graphveil.graph.messages import Messages
-from graphveil.graph.propagation import smoothed
+from graphveil.graph.propagation import spread_rows
 
 _ITERATIONS = 30
 
 
-def taught(beliefs: Tensor, x: Tensor, messages: Messages, decay: float) -> Tensor:
+def teach_student(beliefs: Tensor, x: Tensor, messages: Messages, decay: float) -> Tensor:
     """Log-probabilities (nodes, classes) of a linear model that was taught ``beliefs``.
 
     Multinomial regression on each node's unit row beside its smoothed one, with ``decay`` times
@@ -30,7 +30,7 @@ def taught(beliefs: Tensor, x: Tensor, messages: Messages, decay: float) -> Tens
     that the private model was trained on, post-processing of its weights.
     """
     own = F.normalize(x, dim=1)
-    rows = torch.cat([own, F.normalize(smoothed(own, messages, 2, 0.1), dim=1)], 1)
+    rows = torch.cat([own, F.normalize(spread_rows(own, messages, 2, 0.1), dim=1)], 1)
     down, up = _times(rows), _times(rows.t())
     nodes = len(rows)
     weight = torch.zeros(rows.shape[1], beliefs.shape[1], requires_grad=True)
@@ -40,9 +40,9 @@ def taught(beliefs: Tensor, x: Tensor, messages: Messages, decay: float) -> Tens
 
     @torch.no_grad()
     def loss() -> Tensor:
-        found = down(weight).log_softmax(1)
-        weight.grad = up(found.exp() - beliefs) / nodes + decay * weight
-        return -(beliefs * found).sum() / nodes + decay / 2 * (weight**2).sum()
+        log_chances = down(weight).log_softmax(1)
+        weight.grad = up(log_chances.exp() - beliefs) / nodes + decay * weight
+        return -(beliefs * log_chances).sum() / nodes + decay / 2 * (weight**2).sum()
 
     solver.step(loss)
     with torch.no_grad():

@@ -10,10 +10,10 @@ import tempfile
 from pathlib import Path
 
 import pytest
+from runs_cases import DATA, DELTA, Crash, Given, crash, method, name_plan, people, train
 
-import prices
-from graphveil import runs
 from graphveil._errors import BudgetError, InvalidInputError, RefusedError, UnprovenError
+from graphveil._files import partial_name
 from graphveil.data.synthetic import social_network
 from graphveil.grads.step import PrivateStep
 from graphveil.methods import (
@@ -26,30 +26,13 @@ from graphveil.methods import (
     GraphSplit,
     LateGraph,
     MLPBaseline,
-    private,
 )
-from graphveil.privacy.accounting import account
+from graphveil.privacy.accounting import price
 from graphveil.privacy.events import composed
 from graphveil.privacy.ledger import Ledger
-from graphveil.privacy.ledger_state import keyed_hash
-from graphveil.runs.charging import _largest, fingerprint_of, promise_of
-from ledger_cases import DATA, DELTA, Crash, Given, crash, method, people, train
-
-
-@pytest.fixture(autouse=True)
-def source(monkeypatch):
-    """Data in memory; a plan's noise is sought once."""
-    monkeypatch.setattr(private, "calibrate", prices.calibrate)
-    monkeypatch.setattr(Given, "data_now", DATA)
-    monkeypatch.setattr(Given, "read", 0)
-    return Given(data="memory")
-
-
-@pytest.fixture
-def ledger(tmp_path):
-    found = Ledger(tmp_path / "study.ledger")
-    found.open("people", 10.0, DELTA)
-    return found
+from graphveil.runs import Run, Source, search_into, training
+from graphveil.runs.charging import _largest, promise_of
+from graphveil.runs.fingerprints import fingerprint_of
 
 
 def kinds(ledger):
@@ -61,22 +44,22 @@ def kinds(ledger):
 
 def test_a_run_is_charged_what_its_certificate_says(tmp_path, source, ledger):
     made = train(tmp_path / "run", source, ledger)
-    noted = runs.charged_to(tmp_path / "run")
+    noted = Run(tmp_path / "run").charged_to()
     reservation = people(ledger).reservations[noted["reservation"]]
     assert (
         reservation.settled
         == tuple(made.charges_)
-        == runs.read(tmp_path / "run").certificate_.charges
+        == Run(tmp_path / "run").read().certificate_.charges
     )
     assert reservation.fingerprint == fingerprint_of(DATA, ledger.read().fingerprint_hash())
     assert reservation.facts["num_nodes"] == 60
     assert noted["ledger"] == str(ledger.path)
-    assert runs.state(tmp_path / "run") == "finished"
+    assert Run(tmp_path / "run").state == "finished"
     assert kinds(ledger) == ["reserve", "begin", "settle"]  # sizes were known with the data only
     train(tmp_path / "second", source, ledger)
     assert kinds(ledger)[3:] == ["reserve", "reserve", "begin", "settle"]  # now they were
     both = composed(*(charge.event for charge in made.charges_ * 2))
-    assert people(ledger).spent() == account(both, 1e-4).epsilon
+    assert people(ledger).spent() == price(both, 1e-4).epsilon
 
 
 def test_the_log_says_what_happened_and_no_number_of_the_data(tmp_path, source, ledger):
@@ -84,7 +67,7 @@ def test_the_log_says_what_happened_and_no_number_of_the_data(tmp_path, source, 
     lines = [
         line.split(" ", 1)[1] for line in (tmp_path / "run" / "log.txt").read_text().splitlines()
     ]
-    id = runs.charged_to(tmp_path / "run")["reservation"]
+    id = Run(tmp_path / "run").charged_to()["reservation"]
     assert lines == [
         "begun: dp-mlp",
         f"reservation {id} in account 'people'",
@@ -113,11 +96,11 @@ def test_over_budget_is_refused_before_data_is_read(tmp_path, source, ledger):
 
 
 def test_the_catalog_s_sizes_are_known_before_anything_is_loaded(tmp_path, ledger, monkeypatch):
-    monkeypatch.setattr(runs.Source, "load", crash)
+    monkeypatch.setattr(Source, "load", crash)
     ledger.open("many", 10.0, 1e-6)
     with pytest.raises(BudgetError, match="would bring it to"):
         train(
-            tmp_path / "run", runs.Source(data="social"), ledger, method(12.0, delta=1e-6),
+            tmp_path / "run", Source(data="social"), ledger, method(12.0, delta=1e-6),
             account="many",
         )  # fmt: skip
 
@@ -157,22 +140,6 @@ def test_data_of_another_account_is_refused_and_what_was_reserved_is_given_back(
     assert not (tmp_path / "run").exists()
 
 
-def test_the_same_data_is_the_same_under_another_split_and_order_of_edges():
-    split = runs.Source(data="memory", seed=5).arrange(DATA.clone()).training
-    turned = DATA.clone()
-    turned.edge_index = DATA.edge_index.flip(1)
-
-    def hashed(data, key="key"):
-        return fingerprint_of(data, keyed_hash(key))
-
-    assert hashed(split) == hashed(DATA) == hashed(turned)
-    assert hashed(DATA, "other") != hashed(DATA)
-    for name in ("x", "y", "edge_index"):
-        other = DATA.clone()
-        other[name] = other[name].flip(0) if name != "edge_index" else other[name][:, 1:]
-        assert hashed(other) != hashed(DATA)
-
-
 def test_an_inductive_split_is_the_same_data(tmp_path, source, ledger):
     train(tmp_path / "first", source, ledger)
     train(tmp_path / "second", Given(data="memory", split="inductive"), ledger)
@@ -192,7 +159,7 @@ def test_a_method_for_another_unit_is_told_so_and_nothing_else(
     tmp_path, source, ledger, unit, made
 ):
     ledger.open("given", 10.0, DELTA, unit=unit)
-    for known in (source, runs.Source(data="social")):  # sizes are not known, or are
+    for known in (source, Source(data="social")):  # sizes are not known, or are
         with pytest.raises(InvalidInputError, match=f"is for the unit '{unit}'"):
             train(tmp_path / "run", known, ledger, made(), account="given")
     assert Given.read == 0
@@ -242,9 +209,9 @@ def test_data_that_cannot_be_loaded_costs_nothing(tmp_path, source, ledger, monk
         "graphveil.runs.charging.Spending.reserve_seen",
         "graphveil.grads.step.PrivateStep._draw",
         "graphveil.runs.training.measure",
-        "graphveil.runs.directory.write_events",
+        "graphveil.runs.record.write_events",
         "graphveil.runs.charging.Ledger.settle",
-        "graphveil.runs.directory.write_certificate",
+        "graphveil.runs.record.write_certificate",
     ],
 )
 @pytest.mark.parametrize("how", ["resume", "force"])
@@ -256,11 +223,11 @@ def test_a_killed_run_goes_on_under_its_own_reservation(
         patched.setattr(place, crash)
         with pytest.raises(Crash):
             train(tmp_path / "run", source, ledger)
-    begun = (tmp_path / "run" / "checkpoint" / "steps").exists()
+    begun = (tmp_path / "run" / "checkpoint" / "weights" / "steps").exists()
     first = people(ledger)
     made = train(tmp_path / "run", source, ledger, **{how: True})
     now = people(ledger)
-    id = runs.charged_to(tmp_path / "run")["reservation"]
+    id = Run(tmp_path / "run").charged_to()["reservation"]
     assert now.reservations[id].settled == tuple(made.charges_)
     assert made.charges_[0].event.count == 3  # the step that was begun included
     if how == "resume":
@@ -269,6 +236,45 @@ def test_a_killed_run_goes_on_under_its_own_reservation(
         assert now.spent() <= first.spent() or not first.waiting
     else:  # what may have been released stays charged, and nothing else does
         assert len(now.charged) == (3 if begun else 2)
+    ledger.verify()
+
+
+@pytest.mark.parametrize("how", ["resume", "force"])
+@pytest.mark.parametrize("number", range(1, 20))
+def test_a_crash_at_any_write_is_charged_once(
+    tmp_path, source, ledger, released, writing, monkeypatch, number, how
+):
+    """As without a ledger, but for a key; with ledger.json, and with turn.json before the steps."""
+
+    def crash_there(now, path, content):
+        if now == number:
+            path.with_name(partial_name(path.name)).write_bytes(content[:3])
+            raise Crash
+
+    with monkeypatch.context() as patched:
+        writing(patched, crash_there)
+        with pytest.raises(Crash) if number < 19 else contextlib.nullcontext():
+            train(tmp_path / "run", source, ledger)
+    if number == 19:
+        return  # there is no further write
+    before = people(ledger)
+    begun = any(each.begun for each in before.charged)
+    assert begun == (number > 6)
+    assert begun or not released
+    taken = len(released)
+    made = train(tmp_path / "run", source, ledger, **{how: True})
+    now, id = people(ledger), Run(tmp_path / "run").charged_to()["reservation"]
+    assert now.reservations[id].settled == tuple(made.charges_)
+    assert not [each for each in now.waiting if each.id == id]
+    assert made.charges_[0].event.count == 3
+    if how == "resume":
+        assert len(now.charged) == 1
+        assert len(released) == 3
+    else:
+        assert len(now.charged) == 1 + begun
+        assert len(released) == taken + 3
+    assert Run(tmp_path / "run").state == "finished"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["run", "study.ledger"]
     ledger.verify()
 
 
@@ -293,7 +299,7 @@ def test_a_run_is_resumed_with_its_own_ledger_and_account_only(
         with pytest.raises(Crash):
             train(tmp_path / "run", source, ledger, account="people")
         with pytest.raises(Crash):
-            runs.train(method(), None, tmp_path / "plain", source)
+            Run(tmp_path / "plain").train(method(), source)
     with pytest.raises(InvalidInputError, match="account 'people'"):
         train(tmp_path / "run", source, ledger, resume=True, account="others")
     with pytest.raises(InvalidInputError, match="begun without a ledger"):
@@ -304,9 +310,9 @@ def test_a_run_is_resumed_with_its_own_ledger_and_account_only(
         train(tmp_path / "run", source, other, resume=True)
     moved = Ledger(shutil.move(ledger.path, tmp_path / "moved.ledger"))
     with pytest.raises(InvalidInputError, match="was it moved"):
-        runs.train(method(), None, tmp_path / "run", source, resume=True)
+        Run(tmp_path / "run").train(method(), source, resume=True)
     train(tmp_path / "run", source, moved, resume=True)
-    assert runs.charged_to(tmp_path / "run")["ledger"] == str(moved.path)
+    assert Run(tmp_path / "run").charged_to()["ledger"] == str(moved.path)
     assert not people(moved).waiting
 
 
@@ -323,12 +329,25 @@ def test_a_run_goes_on_with_the_same_data_and_price_only(tmp_path, source, ledge
             train(tmp_path / "run", source, ledger, resume=True)
     with pytest.raises(InvalidInputError, match=r"begun with epsilon = 4\.0\. Got 3\.0"):
         train(tmp_path / "run", source, ledger, method(3.0), resume=True)
-    with monkeypatch.context() as patched:  # another version, which finds another noise
+    place = tmp_path / "run" / "plan.json"
+    whole = json.loads(place.read_text())
+    before, settings = place.read_text(), (tmp_path / "run" / "settings.json").read_text()
+    for less in ({"noise_multiplier": 0.1}, {"count": 30}, {"noise_multiplier": 100.0}):
+        (part,) = whole["plan"]["parts"]
+        changed = whole | {"plan": whole["plan"] | {"parts": [part | less]}}
+        place.write_text(json.dumps(changed))
+        with pytest.raises(InvalidInputError, match=r"plan\.json: it is another plan"):
+            train(tmp_path / "run", source, ledger, resume=True)
+        name_plan(tmp_path / "run")
+        with pytest.raises(InvalidInputError, match=r"reserved other charges.*plan\.json"):
+            train(tmp_path / "run", source, ledger, resume=True)
+        (tmp_path / "run" / "settings.json").write_text(settings)
+    place.write_text(before)
+    with monkeypatch.context() as patched:  # another version, which would find another noise
         plan = DPMLP.plan
         patched.setattr(DPMLP, "plan", lambda self, facts: plan(method(3.0), facts))
-        with pytest.raises(InvalidInputError, match="reserved other charges"):
-            train(tmp_path / "run", source, ledger, resume=True)
-    train(tmp_path / "run", source, ledger, resume=True)
+        made = train(tmp_path / "run", source, ledger, resume=True)
+    assert people(ledger).charged[0].reserved == tuple(made.charges_)
 
 
 def test_a_half_removed_run_does_not_pass_for_one_that_released_nothing(
@@ -340,7 +359,7 @@ def test_a_half_removed_run_does_not_pass_for_one_that_released_nothing(
             with pytest.raises(Crash):
                 train(tmp_path / "run", source, ledger, method(1.0), **how)
     with monkeypatch.context() as patched:  # forced again, and killed while the last is removed
-        patched.setattr("graphveil.runs.directory.shutil.rmtree", crash)
+        patched.setattr("graphveil.runs.training.shutil.rmtree", crash)
         with pytest.raises(Crash):
             train(tmp_path / "run", source, ledger, method(1.0), force=True)
     assert not (tmp_path / "run" / "ledger.json").exists()
@@ -380,7 +399,7 @@ def test_what_failed_while_fitting_is_not_asked_of_the_disk(tmp_path, source, le
 
     def step_and_fail(self):
         real(self)
-        (tmp_path / "run" / "checkpoint" / "steps").unlink()
+        (tmp_path / "run" / "checkpoint" / "weights" / "steps").unlink()
         raise ZeroDivisionError
 
     monkeypatch.setattr(PrivateStep, "__call__", step_and_fail)
@@ -398,10 +417,10 @@ def test_a_charged_run_is_not_replaced_by_one_that_is_not(tmp_path, source, ledg
             (tmp_path / "run" / "ledger.json").unlink()
         read = Given.read
         with pytest.raises(InvalidInputError, match=r"must not be replaced.*--ledger"):
-            runs.train(method(1.0), None, tmp_path / "run", source, force=True)
+            Run(tmp_path / "run").train(method(1.0), source, force=True)
         assert Given.read == read
         with pytest.raises(InvalidInputError, match=r"must not be replaced.*--ledger"):
-            runs.tune(crash, method(1.0), tmp_path / "run", source, {}, force=True)
+            search_into(Run(tmp_path / "run"), crash, method(1.0), source, {}, force=True)
         now = {path.name: path.read_bytes() for path in (tmp_path / "run").iterdir()}
         assert now == before
     train(tmp_path / "run", source, ledger, method(1.0), force=True)
@@ -414,7 +433,7 @@ def test_a_damaged_ledger_json_is_one_clear_line(tmp_path, source, ledger, conte
     train(tmp_path / "run", source, ledger, method(kind=LateGraph))
     (tmp_path / "run" / "ledger.json").write_bytes(content)
     with pytest.raises(InvalidInputError, match=r"ledger\.json") as caught:
-        runs.predict(tmp_path / "run", DATA, mode="noisy", epsilon=1.0)
+        Run(tmp_path / "run").predict(DATA, mode="noisy", epsilon=1.0)
     assert "\n" not in str(caught.value)
     (tmp_path / "run" / "certificate.json").unlink()
     with pytest.raises(InvalidInputError, match=r"ledger\.json"):
@@ -447,7 +466,7 @@ def test_no_kill_makes_a_run_settle_to_more_than_it_reserved(
             patched.setattr(PrivateStep, "__call__", die_at(steps))
             with contextlib.suppress(Crash):
                 train(tmp_path / "run", source, ledger, made(), **how)
-        if runs.state(tmp_path / "run") == "finished":
+        if Run(tmp_path / "run").state == "finished":
             break
         assert len(people(ledger).waiting) == 1
     else:
@@ -456,8 +475,8 @@ def test_no_kill_makes_a_run_settle_to_more_than_it_reserved(
     events = [
         composed(*(charge.event for charge in each)) for each in (found.settled, found.reserved)
     ]
-    assert account(events[0], DELTA).epsilon <= account(events[1], DELTA).epsilon * (1 + 1e-9)
-    assert found.settled == tuple(runs.read(tmp_path / "run").charges_)
+    assert price(events[0], DELTA).epsilon <= price(events[1], DELTA).epsilon * (1 + 1e-9)
+    assert found.settled == tuple(Run(tmp_path / "run").read().charges_)
 
 
 def test_a_full_disk_stops_a_run_which_goes_on_when_there_is_room(source, small_disk):
@@ -472,14 +491,14 @@ def test_a_full_disk_stops_a_run_which_goes_on_when_there_is_room(source, small_
             train(directory, source, ledger)
         except InvalidInputError:
             stopped += 1
-        noted, found = runs.charged_to(directory), people(ledger)
-        journal = directory / "checkpoint" / "steps"
+        noted, found = Run(directory).charged_to(), people(ledger)
+        journal = directory / "checkpoint" / "weights" / "steps"
         if journal.exists() and journal.stat().st_size:
             assert found.reservations[noted["reservation"]].charges
         (small_disk / "filling").unlink()
-        if runs.state(directory) == "unfinished":
+        if Run(directory).state == "unfinished":
             train(directory, source, ledger, resume=True)
-        if runs.state(directory) == "finished":
+        if Run(directory).state == "finished":
             assert not people(ledger).waiting
             shutil.rmtree(directory)
         ledger.verify()
@@ -500,7 +519,7 @@ def test_a_ledger_that_cannot_be_written_stops_a_run_before_and_after(
         train(tmp_path / "run", source, ledger)
     remounted("rw")
     assert not (tmp_path / "run").exists()
-    measure = runs.training.measure
+    measure = training.measure
 
     def then_read_only(*asked):
         remounted("ro")
@@ -526,35 +545,35 @@ def trained(tmp_path, source, ledger):
 
 
 def test_a_noisy_prediction_is_charged_to_the_run_s_account(trained, ledger):
-    made, _ = runs.predict(trained, DATA, mode="noisy", epsilon=1.0)
+    made, _ = Run(trained).predict(DATA, mode="noisy", epsilon=1.0)
     assert (
-        people(ledger).spent() == account(composed(*(c.event for c in made.charges_)), 1e-4).epsilon
+        people(ledger).spent() == price(composed(*(c.event for c in made.charges_)), 1e-4).epsilon
     )
     assert not people(ledger).waiting
     assert people(ledger).charged[-1].settled == (made.charges_[-1],)
-    runs.predict(trained, DATA, mode="visible")
+    Run(trained).predict(DATA, mode="visible")
     assert len(people(ledger).charged) == 2
 
 
 def test_a_noisy_prediction_over_budget_reads_nothing(trained, ledger):
     with pytest.raises(BudgetError, match=r"--epsilon .* would fit"):
-        runs.predict(trained, crash, mode="noisy", epsilon=20.0)
-    assert len(runs.read(trained).charges_) == 1
+        Run(trained).predict(crash, mode="noisy", epsilon=20.0)
+    assert len(Run(trained).read().charges_) == 1
     assert len(people(ledger).charged) == 1
 
 
 def test_a_noisy_prediction_without_its_data_costs_nothing(trained, ledger):
     with pytest.raises(ZeroDivisionError):
-        runs.predict(trained, lambda: 1 / 0, mode="noisy", epsilon=1.0)
+        Run(trained).predict(lambda: 1 / 0, mode="noisy", epsilon=1.0)
     assert not people(ledger).waiting
     assert len(people(ledger).charged) == 1
-    assert len(runs.read(trained).charges_) == 1
+    assert len(Run(trained).read().charges_) == 1
     ledger.open("others", 10.0, 1e-4)
     with pytest.raises(InvalidInputError, match="--account people"):
-        runs.predict(trained, DATA, mode="noisy", epsilon=1.0, account="others")
+        Run(trained).predict(DATA, mode="noisy", epsilon=1.0, account="others")
     other = DATA.clone()
     other.x[0, 0] += 1
-    runs.predict(trained, other, mode="noisy", epsilon=1.0, account="others")
+    Run(trained).predict(other, mode="noisy", epsilon=1.0, account="others")
     assert len(ledger.read().account("others").charged) == 1
 
 
@@ -566,7 +585,7 @@ def test_a_noisy_prediction_is_charged_where_the_run_was_and_nowhere_else(
 
     def refused(words, **where):
         with pytest.raises(InvalidInputError, match=words) as said:
-            runs.predict(trained, crash, mode="noisy", epsilon=1.0, **where)
+            Run(trained).predict(crash, mode="noisy", epsilon=1.0, **where)
         assert "\n" not in str(said.value)
         assert "ledger open" not in str(said.value)
 
@@ -579,7 +598,7 @@ def test_a_noisy_prediction_is_charged_where_the_run_was_and_nowhere_else(
     refused("was it moved", ledger=ledger.path)
     assert len(people(moved).charged) == 1
     for number in (2, 3):  # the second time, too: what is written keeps the reservation
-        runs.predict(trained, DATA, mode="noisy", epsilon=1.0, ledger=moved.path)
+        Run(trained).predict(DATA, mode="noisy", epsilon=1.0, ledger=moved.path)
         assert len(people(moved).charged) == number
     refused("was charged to a ledger.*--ledger")
     assert not people(other).charged
@@ -588,34 +607,36 @@ def test_a_noisy_prediction_is_charged_where_the_run_was_and_nowhere_else(
 def test_a_noisy_prediction_needs_a_delta_below_one_in_n(trained, ledger):
     ledger.open("careless", 10.0, 0.1)
     with pytest.raises(UnprovenError, match="which must be below 1/n"):
-        runs.predict(trained, crash, mode="noisy", epsilon=1.0, account="careless")
+        Run(trained).predict(crash, mode="noisy", epsilon=1.0, account="careless")
     ledger.open("small", 10.0, 0.01)  # below 1/60, and not below 1/120
     larger = social_network(num_nodes=120, num_classes=3, num_features=5, seed=1)
     with pytest.raises(UnprovenError, match="which must be below 1/n"):
-        runs.predict(trained, larger, mode="noisy", epsilon=1.0, account="small")
+        Run(trained).predict(larger, mode="noisy", epsilon=1.0, account="small")
     assert not ledger.read().account("small").charged
 
 
-@pytest.mark.parametrize("place", ["write_events", "write_certificate", "Spending.settle"])
+@pytest.mark.parametrize(
+    "place", ["record.write_events", "record.write_certificate", "charging.Spending.settle"]
+)
 def test_a_noisy_prediction_that_was_killed_stays_charged(trained, ledger, monkeypatch, place):
     with monkeypatch.context() as patched:
-        patched.setattr(f"graphveil.runs.predicting.{place}", crash)
+        patched.setattr(f"graphveil.runs.{place}", crash)
         with pytest.raises(Crash):
-            runs.predict(trained, DATA, mode="noisy", epsilon=1.0)
+            Run(trained).predict(DATA, mode="noisy", epsilon=1.0)
     assert len(people(ledger).charged) == 2
-    assert people(ledger).spent() >= runs.read(trained).certificate_.guarantee.epsilon
+    assert people(ledger).spent() >= Run(trained).read().certificate_.guarantee.epsilon
 
 
 def test_only_noisy_predictions_take_a_ledger(trained, ledger):
     with pytest.raises(InvalidInputError, match="Only the mode 'noisy'"):
-        runs.predict(trained, DATA, mode="visible", ledger=ledger.path)
+        Run(trained).predict(DATA, mode="visible", ledger=ledger.path)
 
 
 # --- kills, and many runs -------------------------------------------------------------------------
 
 
 def killed(kills, seed):
-    """Run tests/ledger_kills.py; where possible in memory, since no kill is lost with a disk."""
+    """Run ledger_kills.py; where possible in memory, since no kill is lost with a disk."""
     memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
     folder = tempfile.mkdtemp(dir=memory)
     program = str(Path(__file__).with_name("ledger_kills.py"))
@@ -624,7 +645,7 @@ def killed(kills, seed):
             [sys.executable, program, folder, str(kills), str(seed)],
             capture_output=True,
             text=True,
-            env={**os.environ, "OMP_NUM_THREADS": "1"},
+            env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(sys.path)},
         )  # fmt: skip
     finally:
         shutil.rmtree(folder)
@@ -675,7 +696,7 @@ def check_mixed(ledger, count, epsilons):
     for name in ("nodes", "graphs"):
         found = ledger.read().account(name)
         events = [c.event for each in found.reservations.values() for c in each.charges]
-        assert found.spent() == account(composed(*events), 1e-4).epsilon
+        assert found.spent() == price(composed(*events), 1e-4).epsilon
         assert found.spent() < 0.8 * found.plain_sum()
         assert found.spent() <= found.epsilon
         assert 0 < found.left() < found.epsilon

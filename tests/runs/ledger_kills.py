@@ -20,20 +20,20 @@ from pathlib import Path
 import torch
 
 import prices
-from graphveil import runs
 from graphveil._errors import GraphveilError
 from graphveil.data.synthetic import social_network
-from graphveil.methods import DPMLP, private
+from graphveil.methods import DPMLP, budget
 from graphveil.privacy import ledger as ledgers
 from graphveil.privacy.composing import together
 from graphveil.privacy.ledger import Ledger
+from graphveil.runs import Run, Source
 
 STEPS = 8
 BUDGET = 25.0
 DATA = social_network(num_nodes=60, num_classes=3, num_features=5, seed=1)
 
 
-class Given(runs.Source):
+class Given(Source):
     """A source whose data is here already."""
 
     def load(self):
@@ -43,7 +43,7 @@ class Given(runs.Source):
 def train(directory, ledger, account, how):
     method = DPMLP(epsilon=4.0, steps=STEPS, sample_rate=1.0, hidden_channels=4)
     source = Given(data="memory")
-    runs.train(method, None, directory, source, ledger=ledger, account=account, **how)
+    Run(directory).train(method, source, ledger=ledger, account=account, **how)
 
 
 def die_inside_a_statement(after):
@@ -87,7 +87,7 @@ def forked(directory, ledger, account, how, after):
 
 
 def steps_noted(directory):
-    journal = directory / "checkpoint" / "steps"
+    journal = directory / "checkpoint" / "weights" / "steps"
     return journal.stat().st_size if journal.exists() else 0
 
 
@@ -98,9 +98,7 @@ def steps_charged(reservation):
 def main(folder, kills, seed):
     torch.set_num_threads(1)
     random.seed(seed)
-    private.calibrate = (
-        prices.calibrate
-    )  # plans are made at every start; here they are all the same
+    budget.calibrate = prices.calibrate  # plans are made at every start, here the same
     ledger, counts = Ledger(folder / "study.ledger"), Counter()
     ledger.open("first", BUDGET, 1e-3)
     began = time.monotonic()
@@ -110,7 +108,7 @@ def main(folder, kills, seed):
     while counts["kills"] < kills:
         directory, account = folder / f"run{number}", accounts[-1]
         how = {}
-        if runs.state(directory) != "new":
+        if Run(directory).state != "new":
             how = {"force" if random.random() < 0.1 else "resume": True}
             counts["gone on" if "resume" in how else "started anew"] += 1
         after = ("time", random.uniform(0.1, 1.0) * whole)
@@ -135,10 +133,10 @@ def main(folder, kills, seed):
         else:
             assert code == 0, code
         entries = check(ledger, directory, entries, begun_by, counts)
-        if runs.state(directory) == "finished":
+        if Run(directory).state == "finished":
             counts["finished"] += 1
-            settled = ledger.read().reservation(runs.charged_to(directory)["reservation"])
-            assert settled.settled == tuple(runs.read(directory).charges_)
+            settled = ledger.read().reservation(Run(directory).charged_to()["reservation"])
+            assert settled.settled == tuple(Run(directory).read().charges_)
             number += 1
     state = ledger.verify()
     for account in state.accounts.values():
@@ -151,7 +149,7 @@ def check(ledger, directory, before, begun_by, counts):
     """What must hold whenever anything was killed."""
     state = ledger.read()  # the chain holds, and every entry fits those before it
     assert state.entries[: len(before)] == before  # none was lost
-    noted = runs.charged_to(directory) if directory.exists() else None
+    noted = Run(directory).charged_to() if directory.exists() else None
     if noted is not None:
         id, steps = noted["reservation"], steps_noted(directory)
         if steps:

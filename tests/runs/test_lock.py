@@ -8,8 +8,8 @@ import time
 
 import pytest
 
-from graphveil import runs
 from graphveil._errors import InvalidInputError
+from graphveil.runs import Run
 from graphveil.runs.files import locked
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
@@ -21,14 +21,14 @@ from graphveil._errors import GraphveilError
 from graphveil.data.synthetic import social_network
 from graphveil.grads.journal import Journal
 from graphveil.methods import DPMLP
-from graphveil import runs
+from graphveil.runs import Run, Source
 
 directory, witness, how = Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3:]
 data = social_network(num_nodes=60, num_classes=3, num_features=5, seed=1)
-source = runs.Source(data="memory")
+source = Source(data="memory")
 method = DPMLP(epsilon=8.0, steps=10, sample_rate=1.0)
 if how:
-    runs.train(method, source.arrange(data), directory, source)
+    Run(directory).train(method, source, arranged=source.arrange(data))
 else:
     method.fit(source.arrange(data).training)  # prices are remembered
 note = Journal.note
@@ -49,7 +49,8 @@ for _ in range(4):
         code = 0
         time.sleep(max(0.0, start - time.time()))
         try:
-            runs.train(method, source.arrange(data), directory, source, **dict.fromkeys(how, True))
+            given = {"arranged": source.arrange(data), **dict.fromkeys(how, True)}
+            Run(directory).train(method, source, **given)
         except GraphveilError as error:
             code = error.exit_code
             os.write(1, f"{error}\\n".encode())
@@ -74,7 +75,7 @@ def test_of_four_processes_one_trains(tmp_path):
     assert len(sentences) == 3
     for sentence in sentences:
         assert "in use by another process" in sentence or "not written over" in sentence
-    assert runs.state(tmp_path / "run") == "finished"
+    assert Run(tmp_path / "run").state == "finished"
     assert [path.name for path in tmp_path.iterdir()] == ["run"]
 
 
@@ -82,7 +83,7 @@ def test_four_processes_that_replace_a_run_never_train_at_once(tmp_path):
     codes, _ = race(tmp_path / "run", "force")
     assert set(codes) <= {0, 2}
     assert codes[0] == 0
-    assert runs.state(tmp_path / "run") == "finished"
+    assert Run(tmp_path / "run").state == "finished"
     assert [path.name for path in tmp_path.iterdir()] == ["run"]
 
 

@@ -1,113 +1,78 @@
 """A run that has released stays charged, and goes on once, whatever happens to its files."""
 
-import contextlib
 import json
 import os
 import shutil
-import sqlite3
 import stat
-from dataclasses import replace
 
 import pytest
 import torch
+from runs_cases import (
+    DATA,
+    DELTA,
+    STEPS,
+    Crash,
+    Given,
+    crash,
+    die_at,
+    long,
+    method,
+    people,
+    remove,
+    train,
+)
 
-import prices
-from graphveil import runs
-from graphveil._errors import InvalidInputError
+from graphveil._errors import GraphveilError, InvalidInputError
 from graphveil.grads.step import PrivateStep
 from graphveil.mechanisms import Gaussian
-from graphveil.methods import GAP, Facts, LateGraph, private
-from graphveil.privacy.ledger import Ledger
-from graphveil.privacy.ledger_state import canonical, charges_to_json, count_releases, entry_hash
+from graphveil.methods import DPMLP, GAP, LateGraph
+from graphveil.privacy.ledger_state import count_releases
+from graphveil.runs import Run, training
 from graphveil.runs.charging import Spending, begun
-from graphveil.tuning import Tuning, search, values_of
-from ledger_cases import DATA, DELTA, Crash, Given, crash, method, people, train
-
-STEPS = 12
-
-
-@pytest.fixture(autouse=True)
-def source(monkeypatch):
-    """Data in memory; a plan's noise is sought once."""
-    monkeypatch.setattr(private, "calibrate", prices.calibrate)
-    monkeypatch.setattr(Given, "data_now", DATA)
-    return Given(data="memory")
-
-
-@pytest.fixture
-def ledger(tmp_path):
-    found = Ledger(tmp_path / "study.ledger")
-    found.open("people", 10.0, DELTA)
-    return found
-
-
-@pytest.fixture
-def released(monkeypatch):
-    """How often noise was added to anything, whatever the files say."""
-    counted, real = [], Gaussian.release
-
-    def release(self, *given, **how):
-        counted.append(self)
-        return real(self, *given, **how)
-
-    monkeypatch.setattr(Gaussian, "release", release)
-    return counted
-
-
-def long():
-    return method(2.0, steps=STEPS)
-
-
-def die_at(number):
-    """A step that dies, as by a kill, once so many were taken."""
-    real, left = PrivateStep.__call__, iter(range(1, 1000))
-
-    def step(self):
-        real(self)
-        if next(left) == number:
-            raise Crash
-
-    return step
-
-
-@pytest.fixture
-def killed(tmp_path, source, ledger, released, monkeypatch):
-    """A run that was killed after eleven of its twelve steps; the last checkpoint has ten."""
-    with monkeypatch.context() as patched:
-        patched.setattr(PrivateStep, "__call__", die_at(11))
-        with pytest.raises(Crash):
-            train(tmp_path / "run", source, ledger, long())
-    assert len(released) == 11
-    return tmp_path / "run"
-
-
-def remove(directory, *names):
-    for name in names:
-        path = directory / name
-        shutil.rmtree(path) if path.is_dir() else path.unlink()
 
 
 def empty_journal(directory):
-    (directory / "checkpoint" / "steps").write_bytes(b"")
+    (directory / "checkpoint" / "weights" / "steps").write_bytes(b"")
 
 
 def forget(directory):
     """The journal and the checkpoint agree that nothing was begun."""
     empty_journal(directory)
-    place = directory / "checkpoint" / "checkpoint.pt"
+    place = directory / "checkpoint" / "weights" / "checkpoint.pt"
     state = torch.load(place, weights_only=True)
     state["taken"] = 0
     torch.save(state, place)
 
 
+def write_index(checkpoint, releases):
+    """Have the index name these releases."""
+    place = checkpoint / "releases.json"
+    place.write_text(json.dumps({**json.loads(place.read_text()), "releases": releases}))
+
+
+def forget_all(directory):
+    write_index(directory / "checkpoint", {})
+    remove(directory, "checkpoint/weights")
+
+
 DAMAGE = {
-    "journal": lambda run: remove(run, "checkpoint/steps"),
+    "journal": lambda run: remove(run, "checkpoint/weights/steps"),
     "checkpoint and journal": lambda run: remove(
-        run, "checkpoint/steps", "checkpoint/checkpoint.pt"
+        run, "checkpoint/weights/steps", "checkpoint/weights/checkpoint.pt"
     ),
+    "steps": lambda run: remove(run, "checkpoint/weights"),
     "directory and settings": lambda run: remove(run, "checkpoint", "settings.json"),
     "directory": lambda run: remove(run, "checkpoint"),
     "turn": lambda run: remove(run, "checkpoint/turn.json"),
+    "index": lambda run: remove(run, "checkpoint/releases.json"),
+    "index and settings": lambda run: remove(run, "checkpoint/releases.json", "settings.json"),
+    "index and steps": lambda run: remove(run, "checkpoint/releases.json", "checkpoint/weights"),
+    "index emptied": lambda run: write_index(run / "checkpoint", {}),
+    "index emptied and steps": forget_all,
+    "plan": lambda run: remove(run, "plan.json"),
+    "settings": lambda run: remove(run, "settings.json"),
+    "plan and settings": lambda run: remove(run, "plan.json", "settings.json"),
+    "fingerprint": lambda run: remove(run, "checkpoint/data.sha256"),
     "journal emptied": empty_journal,
     "all counts forgotten": forget,
 }
@@ -173,13 +138,13 @@ def test_a_checkpoint_does_not_say_that_there_was_more_noise(
     with monkeypatch.context() as patched:
         patched.setattr(PrivateStep, "__call__", die_at(11))
         with pytest.raises(Crash):
-            runs.train(long(), None, tmp_path / "run", source, **of)
-    place = tmp_path / "run" / "checkpoint" / "checkpoint.pt"
+            Run(tmp_path / "run").train(long(), source, **of)
+    place = tmp_path / "run" / "checkpoint" / "weights" / "checkpoint.pt"
     state = torch.load(place, weights_only=True)
     state[edited] = {**state["one_step"], "noise_multiplier": 1e6}
     torch.save(state, place)
     with pytest.raises(InvalidInputError, match=r"other noise or batches.*--force"):
-        runs.train(long(), None, tmp_path / "run", source, resume=True, **of)
+        Run(tmp_path / "run").train(long(), source, resume=True, **of)
     assert len(released) == 11
 
 
@@ -187,8 +152,9 @@ def test_a_checkpoint_behind_a_link_takes_no_step_twice(killed, source, ledger, 
     """A part of a run has one name, wherever a link leads."""
     (killed / "checkpoint").rename(tmp_path / "before")
     (tmp_path / "fresh").mkdir()
-    for name in ("turn.json", "data.sha256"):
+    for name in ("turn.json", "data.sha256", "releases.json"):
         shutil.copy(tmp_path / "before" / name, tmp_path / "fresh" / name)
+    write_index(tmp_path / "fresh", {})
     (killed / "checkpoint").symlink_to(tmp_path / "fresh")
     with pytest.raises(InvalidInputError, match="journal is gone"):
         train(killed, source, ledger, long(), resume=True)
@@ -253,6 +219,89 @@ def test_a_run_whose_beginning_was_not_noted_begins_again(
     assert len(released) == STEPS
 
 
+@pytest.mark.parametrize("how", ["resume", "force"])
+@pytest.mark.parametrize("index", ["named", "", "{}", "gone"])
+def test_a_release_of_an_unknown_kind_is_a_release(
+    tmp_path, source, ledger, released, monkeypatch, index, how
+):
+    """Whatever a checkpoint names was begun. So was what cannot be read, or is gone.
+
+    The ledger was not told: it would give back what is asked for.
+    """
+    with monkeypatch.context() as patched:
+        patched.setattr("graphveil.runs.charging.Ledger.begin", crash)
+        with pytest.raises(Crash):
+            train(tmp_path / "run", source, ledger, long())
+    run = Run(tmp_path / "run")
+    checkpoint, id = run.checkpoint, run.charged_to()["reservation"]
+    assert not run.begun
+    assert not people(ledger).reservations[id].begun
+    if index == "named":
+        part = {"kind": "histogram", "name": "ages", "paid_for": "a histogram of ages"}
+        write_index(checkpoint.directory, {"ages": part})
+    elif index == "gone":
+        (checkpoint.directory / "releases.json").unlink()
+    else:
+        (checkpoint.directory / "releases.json").write_text(index)
+    assert run.begun
+    if how == "resume":
+        with pytest.raises(GraphveilError) as said:
+            train(run.directory, source, ledger, long(), resume=True)
+        assert "\n" not in str(said.value)
+        assert not released
+        assert len(people(ledger).charged) == 1
+    else:
+        train(run.directory, source, ledger, long(), force=True)
+        assert len(people(ledger).charged) == 2
+    assert count_releases(people(ledger).reservations[id].charges) == STEPS
+
+
+def test_what_goes_on_before_it_has_begun_is_the_plan_that_was_reserved(
+    tmp_path, source, ledger, monkeypatch
+):
+    """Another version would find another noise, and reserve what does not run."""
+    with monkeypatch.context() as patched:
+        patched.setattr("graphveil.runs.charging.Ledger.begin", crash)
+        with pytest.raises(Crash):
+            train(tmp_path / "run", source, ledger, long())
+    before, entries = people(ledger).charged[0].reserved, len(ledger.read().entries)
+    with monkeypatch.context() as patched:
+        plan = DPMLP.plan
+        patched.setattr(DPMLP, "plan", lambda self, facts: plan(method(3.0, steps=STEPS), facts))
+        made = train(tmp_path / "run", source, ledger, long(), resume=True)
+    assert tuple(made.charges_) == before
+    (charged,) = people(ledger).charged
+    assert charged.reserved == charged.settled == before
+    assert len(ledger.read().entries) == entries + 2  # it begins, and is settled
+
+
+@pytest.mark.parametrize(
+    "place",
+    [
+        "graphveil.runs.charging.Ledger.begin",
+        "graphveil.grads.step.PrivateStep._draw",
+        "graphveil.runs.training.measure",
+        "graphveil.runs.charging.Ledger.settle",
+        "graphveil.runs.record.write_certificate",
+    ],
+)
+def test_a_charged_run_goes_on_without_a_plan(tmp_path, source, ledger, monkeypatch, place):
+    with monkeypatch.context() as patched:
+        patched.setattr(place, crash)
+        with pytest.raises(Crash):
+            train(tmp_path / "run", source, ledger, long())
+
+    def planned(*_, **__):
+        raise AssertionError("a plan was made again")
+
+    for module in ("methods.budget", "methods.inference", "privacy.accounting"):
+        monkeypatch.setattr(f"graphveil.{module}.calibrate", planned)
+    monkeypatch.setattr(DPMLP, "plan", planned)
+    made = train(tmp_path / "run", source, ledger, long(), resume=True)
+    assert people(ledger).charged[0].settled == tuple(made.charges_)
+    assert Run(tmp_path / "run").read().certificate_ == made.certificate_
+
+
 def test_a_run_stops_when_a_copy_of_it_has_gone_on(tmp_path, source, ledger, released, monkeypatch):
     """The copy is made, and trained, while the run takes its fourth step."""
     real, left = PrivateStep.__call__, iter(range(1, 100))
@@ -267,25 +316,25 @@ def test_a_run_stops_when_a_copy_of_it_has_gone_on(tmp_path, source, ledger, rel
     with pytest.raises(InvalidInputError, match="This one stops"):
         train(tmp_path / "run", source, ledger, long())
     assert len(released) == STEPS
-    assert runs.state(tmp_path / "copy") == "finished"
-    assert runs.state(tmp_path / "run") == "unfinished"
+    assert Run(tmp_path / "copy").state == "finished"
+    assert Run(tmp_path / "run").state == "unfinished"
     assert count_releases(people(ledger).charged[0].settled) == STEPS
 
 
 def test_what_is_settled_elsewhere_while_a_run_is_measured_is_not_finished(
     killed, source, ledger, monkeypatch
 ):
-    real = runs.training.measure
+    real = training.measure
 
     def measure(*given):
-        ledger.settle(runs.charged_to(killed)["reservation"], long_charges)
+        ledger.settle(Run(killed).charged_to()["reservation"], long_charges)
         return real(*given)
 
     long_charges = people(ledger).charged[0].reserved
     monkeypatch.setattr("graphveil.runs.training.measure", measure)
     with pytest.raises(InvalidInputError, match="do not use it"):
         train(killed, source, ledger, long(), resume=True)
-    assert runs.state(killed) == "unfinished"
+    assert Run(killed).state == "unfinished"
 
 
 @pytest.mark.parametrize("also", ["events", "events and journal"])
@@ -299,13 +348,13 @@ def test_events_json_does_not_lower_a_settlement(tmp_path, source, ledger, monke
     content["charges"][0]["event"]["count"] = 2
     place.write_text(json.dumps(content))
     if also != "events":
-        (tmp_path / "run" / "checkpoint" / "steps").write_bytes(b"..")
+        (tmp_path / "run" / "checkpoint" / "weights" / "steps").write_bytes(b"..")
     with pytest.raises(InvalidInputError, match="12"):
         train(tmp_path / "run", source, ledger, long(), resume=True)
     assert count_releases(people(ledger).charged[0].charges) == STEPS
     content["charges"][0]["event"]["count"] = STEPS
     place.write_text(json.dumps(content))
-    (tmp_path / "run" / "checkpoint" / "steps").write_bytes(b"." * STEPS)
+    (tmp_path / "run" / "checkpoint" / "weights" / "steps").write_bytes(b"." * STEPS)
     train(tmp_path / "run", source, ledger, long(), resume=True)
     assert not people(ledger).waiting
 
@@ -317,18 +366,50 @@ def test_events_json_does_not_say_that_there_was_more_noise(
     """As many releases, and others than were made: the plan knows, and so does the ledger."""
     run, of = tmp_path / "run", {"ledger": ledger.path} if charged else {}
     with monkeypatch.context() as patched:
-        patched.setattr("graphveil.runs.directory.log", crash)
+        patched.setattr("graphveil.runs.record.describe_environment", crash)
         patched.setattr("graphveil.runs.charging.Ledger.settle", crash)
         with pytest.raises(Crash):
-            runs.train(long(), None, run, source, **of)
+            Run(run).train(long(), source, **of)
     content = json.loads((run / "events.json").read_text())
     content["charges"][0]["event"]["event"]["noise_multiplier"] *= 50
     (run / "events.json").write_text(json.dumps(content))
     before = people(ledger).spent()
     with pytest.raises(InvalidInputError, match=r"events.json with other events.*--force"):
-        runs.train(long(), None, run, source, resume=True, **of)
+        Run(run).train(long(), source, resume=True, **of)
     assert people(ledger).spent() == before
-    assert runs.state(run) == "unfinished"
+    assert Run(run).state == "unfinished"
+
+
+@pytest.mark.parametrize("charged", [True, False])
+def test_events_json_does_not_leave_out_a_release(
+    tmp_path, source, ledger, released, monkeypatch, charged
+):
+    """Of several parts: fewer events than planned, and each of them planned."""
+    run, of = Run(tmp_path / "run"), {"ledger": ledger.path} if charged else {}
+
+    def made():
+        return method(4.0, GAP, steps=2, hops=1)
+
+    with monkeypatch.context() as patched:
+        patched.setattr("graphveil.runs.record.describe_environment", crash)
+        patched.setattr("graphveil.runs.charging.Ledger.settle", crash)
+        with pytest.raises(Crash):
+            run.train(made(), source, **of)
+    place = run.directory / "events.json"
+    content, before = json.loads(place.read_text()), place.read_bytes()
+    assert len(content["charges"]) == 2
+    for paid in content["charges"]:
+        kept = [other for other in content["charges"] if other is not paid]
+        place.write_text(json.dumps({**content, "charges": kept}))
+        with pytest.raises(InvalidInputError, match=r"events\.json.*--force") as said:
+            run.train(made(), source, resume=True, **of)
+        assert "\n" not in str(said.value)
+        assert run.state == "unfinished"
+    place.write_bytes(before)
+    drawn = len(released)
+    run.train(made(), source, resume=True, **of)
+    assert len(released) == drawn
+    assert run.state == "finished"
 
 
 def test_noisy_sums_that_are_gone_are_not_drawn_again(
@@ -381,7 +462,7 @@ def test_a_run_without_its_ledger_json_does_not_go_on_outside_the_ledger(killed,
     remove(killed, "ledger.json")
     for where in ({}, {"ledger": ledger.path}):
         with pytest.raises(InvalidInputError, match=r"its ledger\.json is gone"):
-            runs.train(long(), None, killed, source, resume=True, **where)
+            Run(killed).train(long(), source, resume=True, **where)
 
 
 def test_the_ledger_hears_of_a_long_run_in_hundredths(tmp_path, source, ledger, monkeypatch):
@@ -391,8 +472,8 @@ def test_the_ledger_hears_of_a_long_run_in_hundredths(tmp_path, source, ledger, 
         patched.setattr(PrivateStep, "__call__", die_at(101))
         with pytest.raises(Crash):
             train(tmp_path / "run", source, ledger, method(2.0, steps=steps))
-    id = runs.charged_to(tmp_path / "run")["reservation"]
-    assert ledger.read().progress[id] == {"checkpoint": 102}
+    id = Run(tmp_path / "run").charged_to()["reservation"]
+    assert ledger.read().progress[id] == {"checkpoint/weights": 102}
     made = train(tmp_path / "run", source, ledger, method(2.0, steps=steps), resume=True)
     assert count_releases(made.charges_) == steps
 
@@ -405,13 +486,13 @@ def test_a_prediction_that_has_begun_is_not_given_back(tmp_path, source, ledger,
     with monkeypatch.context() as patched:
         patched.setattr(Gaussian, "release", lambda *_, **__: 1 / 0)
         with pytest.raises(ZeroDivisionError):
-            runs.predict(tmp_path / "run", DATA, mode="noisy", epsilon=1.0)
+            Run(tmp_path / "run").predict(DATA, mode="noisy", epsilon=1.0)
     (waiting,) = people(ledger).waiting
     assert waiting.begun
     narrow = DATA.clone()
     narrow.x = narrow.x[:, :2]
     with pytest.raises(InvalidInputError, match="must have 5 columns"):
-        runs.predict(tmp_path / "run", narrow, mode="noisy", epsilon=1.0)
+        Run(tmp_path / "run").predict(narrow, mode="noisy", epsilon=1.0)
     assert len(people(ledger).charged) == 2  # which was refused while it cost nothing
 
 
@@ -449,17 +530,39 @@ def test_private_files_are_their_owner_s_alone(tmp_path, source, ledger, monkeyp
             patched.setattr("graphveil.runs.training.measure", crash)
             made = method(4.0, GAP, steps=2)
             with pytest.raises(Crash):
-                runs.train(made, None, tmp_path / "run", source, private_losses=True, **where)
+                Run(tmp_path / "run").train(made, source, private_losses=True, **where)
     finally:
         os.umask(before)
     run = tmp_path / "run"
     found = [run, run / "private-losses.jsonl", run / "checkpoint"]
     found += [*(run / "checkpoint").rglob("*"), *([run / "ledger.json"] if charged else [])]
     names = {path.name for path in found}
-    assert {"data.sha256", "checkpoint.pt", "steps", "hop1.safetensors"} < names
+    assert {"data.sha256", "releases.json", "checkpoint.pt", "steps", "hop1.safetensors"} < names
+    assert {"classifier", "finished.safetensors", "turn.json" if charged else "data.key"} < names
     for path in found:
         mode = stat.S_IMODE(path.stat().st_mode)
         assert mode == (0o700 if path.is_dir() else 0o600), (path, oct(mode))
+
+
+@pytest.mark.skipif(os.name != "posix", reason="needs file modes")
+@pytest.mark.parametrize("unit", ["node", "edge"])
+def test_in_a_finished_run_the_files_of_nobody_else_stay_private(tmp_path, source, ledger, unit):
+    """The cache is for nobody under the unit node; certificate and weights have the usual mode."""
+    made = method(4.0, GAP, steps=2, unit=unit, open_steps=2, folds=2, delta=1e-5)
+    before = os.umask(0)
+    try:
+        train(tmp_path / "run", source, ledger, made, private_losses=unit == "node")
+    finally:
+        os.umask(before)
+    run = tmp_path / "run"
+    modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in (run, *run.iterdir())}
+    private = {"run": 0o700, "ledger.json": 0o600}
+    if unit == "node":
+        private |= {"cache.safetensors": 0o600, "private-losses.jsonl": 0o600}
+    assert {name: modes[name] for name in private} == private
+    assert {mode for name, mode in modes.items() if name not in private} == {0o666}
+    assert "cache.safetensors" in modes
+    assert stat.S_IMODE(ledger.path.stat().st_mode) == 0o600
 
 
 def test_what_a_checkpoint_keeps_of_the_data_is_keyed(tmp_path, source, ledger, monkeypatch):
@@ -467,101 +570,10 @@ def test_what_a_checkpoint_keeps_of_the_data_is_keyed(tmp_path, source, ledger, 
     monkeypatch.setattr("graphveil.runs.training.measure", crash)
     for name, where in (("one", {}), ("two", {}), ("charged", {"ledger": ledger.path})):
         with pytest.raises(Crash):
-            runs.train(method(2.0), None, tmp_path / name, source, **where)
+            Run(tmp_path / name).train(method(2.0), source, **where)
     kept = {
         (tmp_path / name / "checkpoint" / "data.sha256").read_text()
         for name in ("one", "two", "charged")
     }
     assert len(kept) == 3
     assert not (tmp_path / "charged" / "checkpoint" / "data.key").exists()  # it is the ledger's
-
-
-# --- runs against the ledger ----------------------------------------------------------------------
-
-
-def forged(ledger, id, charges, kind="settle"):
-    """Append an entry as somebody can who writes to the file; the chain fits."""
-    book = ledger.read()
-    text = canonical({"kind": kind, "id": id, "charges": charges_to_json(charges)})
-    row = (len(book.entries) + 1, text, book.head, entry_hash(book.head, text))
-    with contextlib.closing(sqlite3.connect(ledger.path)) as connection, connection:
-        connection.execute("INSERT INTO entries VALUES (?, ?, ?, ?)", row)
-
-
-def test_runs_that_are_charged_what_they_say_pass(tmp_path, source, ledger, killed):
-    train(tmp_path / "done", source, ledger, method(2.0, LateGraph))
-    runs.predict(tmp_path / "done", DATA, mode="noisy", epsilon=1.0)
-    assert runs.check_charged(ledger.path, [killed, tmp_path / "done"]) == 3
-    remove(tmp_path / "done", "ledger.json")  # its events.json has the reservation, too
-    assert runs.check_charged(ledger.path, [tmp_path / "done"]) == 2
-    runs.train(method(1.0), None, tmp_path / "plain", source)
-    with pytest.raises(InvalidInputError, match="leave it out"):
-        runs.check_charged(ledger.path, [tmp_path / "plain"])
-    shutil.copytree(tmp_path / "done", tmp_path / "copy")
-    with pytest.raises(InvalidInputError, match="copied"):
-        runs.check_charged(ledger.path, [tmp_path / "done", tmp_path / "copy"])
-
-
-def test_a_forged_settlement_is_found_in_the_run(tmp_path, source, ledger, monkeypatch):
-    """A kill leaves the reservation, and somebody settles it to a single step."""
-    with monkeypatch.context() as patched:
-        patched.setattr("graphveil.runs.charging.Ledger.settle", crash)
-        with pytest.raises(Crash):
-            train(tmp_path / "run", source, ledger, long())
-    head, found = ledger.read().head, people(ledger).charged[0]
-    each = found.charges[0]
-    forged(ledger, found.id, [replace(each, event=each.event.event)])
-    with pytest.raises(InvalidInputError, match="charged less than the run began"):
-        ledger.verify()
-    with contextlib.closing(sqlite3.connect(ledger.path)) as connection, connection:
-        connection.execute("DELETE FROM progress")
-    with pytest.raises(InvalidInputError, match="settled already"):
-        train(tmp_path / "run", source, ledger, long(), resume=True)
-    ledger.verify(head)  # neither the chain nor a head kept elsewhere tells
-    with pytest.raises(InvalidInputError, match="released other charges than these") as said:
-        runs.check_charged(ledger.path, [tmp_path / "run"])
-    assert "\n" not in str(said.value)
-
-
-def test_a_begun_run_settled_to_nothing_is_no_ledger(killed, ledger):
-    forged(ledger, runs.charged_to(killed)["reservation"], [])
-    with pytest.raises(InvalidInputError, match="has begun: what it may have released"):
-        ledger.read()
-
-
-def test_a_ledger_put_back_from_a_copy_is_found_in_the_run(tmp_path, source, ledger):
-    shutil.copy(ledger.path, tmp_path / "copy.ledger")
-    train(tmp_path / "run", source, ledger, method(2.0, LateGraph))
-    shutil.copy(ledger.path, tmp_path / "later.ledger")
-    shutil.copy(ledger.path, tmp_path / "cut.ledger")
-    with contextlib.closing(sqlite3.connect(tmp_path / "cut.ledger")) as connection, connection:
-        connection.execute("DROP TRIGGER no_delete")
-        connection.execute("DELETE FROM entries WHERE seq = (SELECT max(seq) FROM entries)")
-    runs.predict(tmp_path / "run", DATA, mode="noisy", epsilon=1.0)
-    for name, why in (
-        ("copy", "does not know the run"),
-        ("cut", "is finished, and is not settled"),
-        ("later", "1 noisy predictions"),
-    ):
-        Ledger(tmp_path / f"{name}.ledger").verify()
-        with pytest.raises(InvalidInputError, match=why):
-            runs.check_charged(tmp_path / f"{name}.ledger", [tmp_path / "run"])
-
-
-def test_a_search_is_charged_what_its_run_says(tmp_path, source, ledger):
-    tuning = Tuning(
-        method="dp-mlp",
-        vary={"learning_rate": values_of("learning_rate", [0.1, 0.2])},
-        trials=2,
-        epsilon=2.0,
-        settings={"steps": 2, "sample_rate": 1.0},
-        delta=DELTA,
-    )
-    priced = tuning.priced()
-
-    def find(arranged):
-        planned = priced.planned(Facts.of(arranged.training))
-        return search(planned, arranged.training).method, {}
-
-    runs.tune(find, priced, tmp_path / "run", source, tuning.described(), ledger=ledger.path)
-    assert runs.check_charged(ledger.path, [tmp_path / "run"]) == 1

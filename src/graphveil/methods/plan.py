@@ -1,0 +1,258 @@
+"""What is public of data, and what will be run on it: facts, and a plan made of parts.
+
+A plan is a tuple of parts under one promise. `fit` runs the parts of that very plan; their events
+are what it is charged. A plan is made without looking at data, is written to the run, and is read
+back: whoever reads, predicts or reports never plans again.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields, replace
+from typing import TYPE_CHECKING, Any
+
+import dp_accounting as dpa
+
+from graphveil import _validate
+from graphveil._errors import InvalidInputError
+from graphveil.methods import parts as _parts
+from graphveil.methods.parts import Part
+from graphveil.privacy.events import composed
+from graphveil.privacy.guarantee import Certificate, Charge, Claimed, certify
+
+if TYPE_CHECKING:
+    from torch_geometric.data import Data
+
+
+OWN_ONLY = "anybody; each prediction to its own node only"
+NOISY = (
+    "noisy: neighbours' predictions reach a node only as a noisy sum, charged at every call; under "
+    "the unit node each prediction is shown to its own node only"
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Facts:
+    """What is public of a graph, or of a set of them: all that a plan may depend on.
+
+    ``num_nodes`` counts the records: nodes of one graph, or whole graphs if a ``record`` is one.
+    ``directed`` says whether edges have a direction, None that nobody stated it; only the unit
+    ``edge`` asks.
+    """
+
+    num_nodes: int
+    num_features: int
+    num_classes: int
+    num_train: int
+    directed: bool | None = None
+    record: str = "node"
+
+    def __post_init__(self) -> None:
+        _validate.integer("num_nodes", self.num_nodes, "[1, 1e12]")
+        _validate.integer("num_features", self.num_features, "[1, 1e9]")
+        _validate.integer("num_classes", self.num_classes, "[2, 1e9]")
+        _validate.integer("num_train", self.num_train, f"[1, {self.num_nodes}]")
+        _validate.choice("record", self.record, ("node", "graph"))
+        if not (self.directed is None or isinstance(self.directed, bool)):
+            raise InvalidInputError(
+                f"The 'directed' parameter must be True, False or None. Got {self.directed!r} "
+                "instead."
+            )
+
+    @classmethod
+    def of(cls, data: Data) -> Facts:
+        """The facts of a graph at hand, after checking it; none is measured on its edges."""
+        from graphveil.graph import checks
+
+        checks.check(data)
+        return cls(
+            num_nodes=checks.num_records(data),
+            num_features=data.x.shape[1],
+            num_classes=checks.num_classes_of(data),
+            num_train=int(data.train_mask.sum()),
+            directed=checks.directed_of(data),
+            record=checks.record_of(data),
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """What ``fit`` will run *and* what it will be charged; made without looking at data.
+
+    ``parts`` are run in their order. With a ``sampled_at`` below 1 all of them run on a secret
+    sample of the units, which amplifies the whole. ``details`` are the numbers a person may want to
+    see before spending: noise, rate, steps, influence, expected signal-to-noise. ``settings`` are
+    those that must still be the same when the fitted method is used.
+    """
+
+    method: str
+    facts: Facts
+    unit: str
+    delta: float
+    parts: tuple[Part, ...]
+    sampled_at: float = 1.0
+    details: Mapping[str, float] = field(default_factory=dict)
+    relation: str = "withhold"
+    public_degree: int | None = None
+    released: str = "model weights"
+    released_to: str = "anybody"
+    public: tuple[str, ...] = ()
+    unprotected: tuple[str, ...] = ()
+    inference: tuple[str, ...] = ()
+    voided_by: tuple[str, ...] = ()
+    void_because: tuple[str, ...] = ()
+    tuned: bool = False
+    claim: Claimed | None = None
+    settings: Mapping[str, object] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        names = [part.name for part in self.parts]
+        if len(set(names)) < len(names):
+            raise InvalidInputError(
+                f"Every part of a plan must have a name of its own. Got {', '.join(names)} instead."
+            )
+
+    def part(self, name: str) -> Any:
+        """The part of that name."""
+        return next(part for part in self.parts if part.name == name)
+
+    @property
+    def charges(self) -> tuple[Charge, ...]:
+        """What all parts cost."""
+        return self.charges_for({part.name: part.event for part in self.parts})
+
+    def charges_for(self, spent: Mapping[str, dpa.DpEvent]) -> tuple[Charge, ...]:
+        """What was ``spent``, by the names of the parts; parts that pay for one thing are one."""
+        return charge(self.parts, spent, self.sampled_at)
+
+    def certificate(
+        self,
+        charges: Sequence[Charge] | None = None,
+        *,
+        void_because: Sequence[str | None] = (),
+        inference: Sequence[str] = (),
+    ) -> Certificate:
+        """The certificate of the plan, or of the ``charges`` that a run really made.
+
+        ``inference`` says in which further ways was predicted since.
+        """
+        own_only = NOISY in inference and self.unit == "node" and self.released_to == "anybody"
+        return certify(
+            self.charges if charges is None else charges,
+            unit=self.unit,
+            delta=self.delta,
+            released=self.released,
+            released_to=OWN_ONLY if own_only else self.released_to,
+            relation=self.relation,
+            public_degree=self.public_degree,
+            public=self.public,
+            unprotected=self.unprotected,
+            inference=(*self.inference, *inference),
+            voided_by=self.voided_by,
+            void_because=(*self.void_because, *void_because),
+            tuned=self.tuned,
+            claim=self.claim,
+        )
+
+    @property
+    def epsilon(self) -> float:
+        """What the whole plan costs."""
+        return self.certificate().guarantee.epsilon
+
+    def on(self, data: Data) -> Plan:
+        """The same plan on data that takes more as public, or for which no guarantee holds."""
+        from graphveil.graph import checks
+
+        return replace(
+            self,
+            public=(*self.public, *checks.public_of(data)),
+            unprotected=(*self.unprotected, *checks.unprotected_of(data)),
+            void_because=(*self.void_because, *checks.void_of(data)),
+        )
+
+    def resting_on(
+        self,
+        *,
+        public: Sequence[str] = (),
+        unprotected: Sequence[str] = (),
+        voided_by: Sequence[str] = (),
+        also_released: Sequence[str] = (),
+        tuned: bool = False,
+    ) -> Plan:
+        """The same plan, whose certificate takes more as public, is voided by or releases more."""
+        return replace(
+            self,
+            public=(*self.public, *public),
+            unprotected=(*self.unprotected, *unprotected),
+            voided_by=(*self.voided_by, *voided_by),
+            released=", ".join([self.released, *also_released]),
+            tuned=self.tuned or tuned,
+        )
+
+    def plain(self) -> Plan:
+        """The same plan, as it will be read back: numbers of numpy are plain ones there."""
+        return Plan.from_json(json.loads(json.dumps(self.to_json(), default=_as_plain)))
+
+    def to_json(self) -> dict[str, Any]:
+        """The plan as plain JSON values; :meth:`from_json` makes an equal one."""
+        plain = {field.name: getattr(self, field.name) for field in fields(self)}
+        return plain | {
+            "facts": asdict(self.facts),
+            "parts": [_parts.to_json(part) for part in self.parts],
+            "details": {
+                name: "inf" if value == math.inf else value for name, value in self.details.items()
+            },
+            "claim": None if self.claim is None else asdict(self.claim),
+            "settings": dict(self.settings),
+        }
+
+    @classmethod
+    def from_json(cls, plain: Mapping[str, Any]) -> Plan:
+        """Read what :meth:`to_json` wrote."""
+        lists = ("public", "unprotected", "inference", "voided_by", "void_because")
+        claim = plain["claim"]
+        details = {
+            name: math.inf if value == "inf" else value for name, value in plain["details"].items()
+        }
+        return cls(
+            **{
+                **plain,
+                **{name: tuple(plain[name]) for name in lists},
+                "facts": Facts(**plain["facts"]),
+                "parts": tuple(_parts.from_json(part) for part in plain["parts"]),
+                "details": details,
+                "claim": None if claim is None else Claimed(**claim),
+            }
+        )
+
+
+def _as_plain(value: Any) -> Any:
+    if not hasattr(value, "tolist"):
+        raise InvalidInputError(
+            "A plan must be made of numbers, words and lists of them. Got "
+            f"{type(value).__name__} instead; give a plain value."
+        )
+    return value.tolist()
+
+
+def charge(
+    parts: Sequence[Part], spent: Mapping[str, dpa.DpEvent], sampled_at: float = 1.0
+) -> tuple[Charge, ...]:
+    """Charges for what parts spent; with a secret sample it is the whole that is amplified."""
+    events: dict[str, list[dpa.DpEvent]] = {}
+    for part in parts:
+        if part.name in spent:
+            events.setdefault(part.paid_for, []).append(spent[part.name])
+    charges = [Charge(paid_for=what, event=composed(*list_)) for what, list_ in events.items()]
+    if sampled_at == 1:
+        return tuple(charges)
+    paid_for = " and ".join(charge.paid_for for charge in charges)
+    whole = composed(*(charge.event for charge in charges))
+    return (
+        Charge(
+            paid_for=f"{paid_for}, on a secret sample of the nodes",
+            event=dpa.PoissonSampledDpEvent(sampled_at, whole),
+        ),
+    )

@@ -1,0 +1,147 @@
+"""What nodes send in a hop of GAP: rows along messages, with their weights."""
+
+from __future__ import annotations
+
+import functools
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+from torch_geometric.data import Data
+
+from graphveil._errors import InvalidInputError
+from graphveil.graph import aggregation
+from graphveil.graph.aggregation import Sent, bounded_rows, incoming, unit_rows
+from graphveil.graph.caps import cap_receivers
+from graphveil.graph.messages import Messages
+from graphveil.graph.neighbourhoods import RootedTerms
+from graphveil.methods.terms import node_terms
+from graphveil.nn.gap import GAPNetwork
+
+if TYPE_CHECKING:
+    from graphveil.methods.execution import Execution
+    from graphveil.methods.gap import GAP
+    from graphveil.methods.parts import Release
+    from graphveil.rng import SecretStream
+
+_PAIRS_AT_ONCE = 1 << 16  # pairs that attention weighs together
+_READ_AT_ONCE = 50  # messages that a loss term of the attention reads; free
+
+
+@dataclass(frozen=True, eq=False)
+class Sending:
+    """What every node sends in a hop, and what weights are made of."""
+
+    messages: Messages
+    rows: Any
+    ends: Any
+    beliefs: Tensor | None = None
+
+
+def prepare_to_send(
+    method: GAP, network: GAPNetwork, x: Any, data: Data, beliefs: Tensor | None
+) -> Sending:
+    """What every node sends first, along which messages."""
+    kind = method.messages_in_use
+    messages = incoming(
+        data.edge_index,
+        len(x),
+        seed=method.seed,
+        sender_cap=method.sender_cap_in_use if method.unit == "node" else None,
+        cap=method.capping_in_use,
+    )
+    ends = None
+    if kind == "encoding" or method.weighting == "similarity":
+        ends = unit_rows(network.encoders[0].encode(x) if method.encodes else x)
+    if kind == "encoding":
+        return Sending(messages, ends, ends)
+    labels = _label_rows(method, network, x, data, beliefs)
+    if kind == "evidence":
+        assert beliefs is not None
+        return Sending(messages, bounded_rows(labels), ends, beliefs.exp())
+    classes = labels.shape[1]
+    centred = (labels - labels.sum(1, keepdim=True) / classes) / math.sqrt(1 - 1 / classes)
+    return Sending(messages, bounded_rows(centred), ends)
+
+
+def _label_rows(
+    method: GAP, network: GAPNetwork, x: Any, data: Data, beliefs: Tensor | None
+) -> Tensor:
+    """The label of a training node, what is believed of any other; (nodes, classes).
+
+    Where there is no encoder others say nothing, unless nobody has a label: on a new graph each
+    sends what the classifier makes of it alone.
+    """
+    classes = method.plan_.facts.num_classes
+    labelled = "y" in data and "train_mask" in data and bool(data.train_mask.any())
+    if beliefs is not None:
+        rows = beliefs.exp()
+    elif labelled:
+        rows = torch.zeros(len(x), classes)
+    else:
+        nothing = torch.zeros(len(x), method.hops_in_use, classes)
+        rows = network.head(method.inputs(network, x, nothing, None)).softmax(1)
+    if not labelled:
+        return rows
+    if int(data.y.max()) >= classes:
+        raise InvalidInputError(
+            f"The labels must be of the {classes} classes that were trained on. Got "
+            f"{int(data.y.max())} instead; leave 'y' out to predict without labels."
+        )
+    labels = F.one_hot(data.y.clamp_min(0), classes).to(rows)
+    return torch.where(data.train_mask.unsqueeze(1), labels, rows)
+
+
+def send(method: GAP, network: GAPNetwork, hop: int, sending: Sending) -> Sent:
+    """The messages of one hop with their weights."""
+    messages, rows, beliefs = sending.messages, sending.rows, sending.beliefs
+    soft = method.unit == "node" and method.capping_in_use == "soft"
+    weights: list[Tensor] = [messages.weights] if soft else []
+    if method.weighting == "similarity":
+        weights.append(aggregation.similarity_weights(messages, sending.ends, method.similarity))
+    elif method.weighting == "attention":
+        weigh = network.attention[hop].between(rows)
+        weight = aggregation.weigh_pairs(messages, weigh, _PAIRS_AT_ONCE)
+        weights.append(weight.nan_to_num(0.0).clamp(0.0, 1.0))
+    if beliefs is not None:
+        share = None
+        if method.unit_for(method.plan_.facts) == "edge-undirected":
+            share = -(beliefs * beliefs.clamp_min(1e-30).log()).sum(1) + 1e-3
+        weights.append(aggregation.evidence_weights(messages, rows, beliefs, share))
+    product = functools.reduce(torch.mul, weights) if weights else None
+    return Sent(messages, rows, product, beliefs)
+
+
+def attention_terms(sending: Sending, data: Data, seed: int) -> RootedTerms:
+    """Loss terms of the attention: each reads the messages of its own node."""
+    rows = sending.rows
+    read = cap_receivers(sending.messages.edge_index, len(rows), _READ_AT_ONCE, seed=seed)
+    heard = Messages(read, torch.ones(read.shape[1]), torch.zeros(len(rows)))
+    return node_terms(rows, data, heard, 1)
+
+
+def release_sums(execution: Execution, part: Release, sent: Sent) -> Tensor:
+    """The noisy sums of one hop."""
+
+    def draw(mechanism: Any, rng: SecretStream) -> dict[str, Tensor]:
+        return {"sums": sent.noisy_sums(mechanism, rng)}
+
+    return execution.release(part, draw)["sums"]
+
+
+def check_edges(method: GAP, edge_index: Tensor, unit: str) -> None:
+    """Refuse a graph that breaks the promise delta rests on; for the data's owner to read."""
+    if method.unit == "node" or method.public_edges is None:
+        return
+    ends = edge_index[:, edge_index[0] != edge_index[1]]
+    if unit == "edge-undirected":
+        ends = ends.sort(dim=0).values
+    if ends.unique(dim=1).shape[1] > method.public_edges:
+        raise InvalidInputError(
+            "The 'public_edges' parameter must be a bound that the data is known to obey. Got "
+            f"{method.public_edges} for a graph with more edges instead; state one that holds, "
+            "or leave it out: all pairs of nodes are counted then."
+        )
