@@ -452,7 +452,8 @@ def _reach(probs: Array, count: int, spread: float, sign: int) -> float:
     @lru_cache
     def bound(k: int) -> float:
         order = sign * float(_CHERNOFF[k] / spread)
-        log_moment = special.logsumexp(index * order, b=probs)
+        with np.errstate(over="ignore"):
+            log_moment = special.logsumexp(index * order, b=probs)
         value = sign * (count * log_moment + math.log(2 / _TRUNCATION)) / order
         return float(value) if math.isfinite(value) else math.inf
 
