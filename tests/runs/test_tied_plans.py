@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from runs_cases import Crash, crash, method, people
 
-from graphveil._errors import InvalidInputError, UnprovenError
+from graphveil._errors import InvalidInputError, NotFittedError, UnprovenError
 from graphveil.mechanisms import Gaussian
 from graphveil.methods import DPGNN, DPMLP, GAP, Facts
 from graphveil.methods.execution import Execution
@@ -169,3 +169,24 @@ def test_fewer_steps_leave_no_finished_weights_behind(arranged, tmp_path, monkey
             DPMLP(epsilon=20.0, steps=2, sample_rate=1.0).fit(arranged.training, directory=tmp_path)
     assert not (tmp_path / "weights" / "finished.safetensors").exists()
     assert first.certificate_.guarantee.epsilon <= 8.0
+
+
+def test_a_plan_for_edges_that_have_a_direction_is_for_no_others(planned):
+    made, plan, data = planned(method(2.0))
+    other = data.clone()
+    other.directed = not plan.facts.directed
+    with pytest.raises(InvalidInputError, match="directed otherwise"):
+        made.run(plan, other)
+
+
+def test_a_file_is_no_directory_to_train_in(arranged, tmp_path):
+    place = tmp_path / "file"
+    place.write_text("precious")
+    with pytest.raises(InvalidInputError, match="which is a file"):
+        method(2.0).fit(arranged.training, directory=place)
+    assert place.read_text() == "precious"
+
+
+def test_a_method_that_was_not_fitted_plans_no_prediction():
+    with pytest.raises(NotFittedError, match="has not been fitted"):
+        method(2.0, DPGNN).plan_prediction(1.0)

@@ -232,14 +232,19 @@ class Method(Settings, ABC):
     @final
     def _check_plan(self, plan: Plan, data: Data) -> None:
         """Refuse a plan that was made for other settings, or for other data."""
-        from graphveil.graph.checks import num_records
+        from graphveil.graph.checks import directed_of, num_records
 
-        sizes = (num_records(data), int(data.x.shape[1]), int(data.train_mask.sum()))
-        planned = (plan.facts.num_nodes, plan.facts.num_features, plan.facts.num_train)
+        facts = plan.facts
+        sizes = (num_records(data), data.x.shape[1], int(data.train_mask.sum()), directed_of(data))
+        planned = (facts.num_nodes, facts.num_features, facts.num_train, facts.directed)
         settings = {**self.training_settings(), "method": self.name}
         changed = _differing(settings, {**plan.settings, "method": plan.method})
         if changed or sizes != planned:
-            what = f"another {', '.join(changed)}" if changed else "data of other sizes"
+            what = (
+                f"another {', '.join(changed)}"
+                if changed
+                else "data of other sizes, or directed otherwise,"
+            )
             raise InvalidInputError(
                 f"A plan must be run with the settings and on the data it was made for. Got {what} "
                 "instead; plan anew."
@@ -342,6 +347,7 @@ class Method(Settings, ABC):
     @final
     def plan_prediction(self, epsilon: float, sensitivity: float = 1.0) -> Release:
         """The release that a noisy prediction will make. Touches no data."""
+        self._check_fitted()
         for inference in self.inferences:
             if isinstance(inference, Noisy):
                 return inference.part(self, epsilon, sensitivity)
@@ -373,14 +379,18 @@ class Method(Settings, ABC):
             self.certify()
 
     @final
-    def readable(self, data: Any) -> Data:
-        """Data that this fitted method can read; anything else is refused."""
-        from graphveil.graph.checks import check
-
+    def _check_fitted(self) -> None:
         if not hasattr(self, "network_"):
             from graphveil._errors import NotFittedError  # which loads scikit-learn
 
             raise NotFittedError(f"This {type(self).__name__} has not been fitted; call 'fit'.")
+
+    @final
+    def readable(self, data: Any) -> Data:
+        """Data that this fitted method can read; anything else is refused."""
+        from graphveil.graph.checks import check
+
+        self._check_fitted()
         data = self.take(data)
         check(data, labels=False, masks=False, record=self.record)
         wanted = self.plan_.facts.num_features

@@ -76,7 +76,7 @@ class Checkpoint:
         try:
             content = json_of(read_text(self.directory / INDEX))
             if content["format"] != _FORMAT:
-                raise self._unreadable(f"format {content['format']!r} is not {_FORMAT}")
+                raise ValueError(f"format {content['format']!r} is not {_FORMAT}")
             return {str(name): dict(part) for name, part in content["releases"].items()}
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise self._unreadable(str(error)) from error
@@ -97,6 +97,11 @@ class Checkpoint:
 
     def open(self) -> None:
         """Make the index, if there is none."""
+        if self.directory.exists() and not self.directory.is_dir():
+            raise InvalidInputError(
+                f"The 'directory' must be a directory. Got {self.directory}, which is a file, "
+                "instead; name another."
+            )
         private_directory(self.directory)
         if self.lost and self._empty:
             self._write({})

@@ -381,9 +381,11 @@ class DPAR(Method, FeatureSettings, StepSettings, Budget):
         from graphveil.methods.terms import no_messages, node_losses
 
         plan = execution.plan
-        drawn = self.draw_sample(data, int(plan.details["rows"]), execution.rng)
+        chosen = len(plan.parts) > 1
+        variant = plan.part("rows").mechanism.how if chosen else "features"
+        drawn = self.draw_sample(data, self.num_rows(plan.facts, variant), execution.rng)
         messages = no_messages(len(data.x))
-        if len(plan.parts) > 1:
+        if chosen:
             messages = self._choose(data, drawn, execution)
         x = torch.where(drawn.sample.unsqueeze(1), self.prepare(data), 0.0)
         y = torch.where(drawn.sample, data.y, _NO_LABEL)

@@ -76,7 +76,7 @@ class Asked:
             version = content["format"]
         if version == 1:
             raise InvalidInputError(
-                f"The run in {directory} was written by graphveil 0.1.0, which kept no plan; "
+                f"The run in {directory} was written by an earlier version, which kept no plan; "
                 "read it with that version, or train again."
             )
         with reading(directory, SETTINGS):

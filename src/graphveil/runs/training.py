@@ -106,9 +106,8 @@ class Training:
         if arranged is None:
             expected = None if resume else self.source.expected()
             if expected is not None:
-                self.plans.for_facts(
-                    expected
-                )  # a bad setting is refused before any data is touched
+                # A bad setting is refused before any data is touched.
+                self.plans.for_facts(expected)
             arranged = self.source.arrange(self.source.load())
         if not resume:
             self.plans.on(arranged.training)
