@@ -129,6 +129,7 @@ BAD = {
     "clipping": ["none"],
     "optimizer": ["lion"],
     "averaged": [-0.5, 2, "x", math.nan],
+    "momentum": [-0.1, 1, 2, "x", math.nan],
     "features": ["pca"],
     "feature_scale": [0, -1],
     "projection": [0],

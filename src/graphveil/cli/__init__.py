@@ -135,6 +135,7 @@ COMMANDS = {
     "tsne": ("tsne", "The test nodes as trained models see them, as a picture."),
     "hard-cases": ("hard_cases", "The test nodes that private and open models get wrong."),
     "explain": ("explain", "The edges that private and open models of graphs look at."),
+    "recipes": ("recipes", "The settings of published experiments, by name."),
     "account": ("account", "What a training run costs: epsilon by PLD and by RDP."),
     "calibrate": ("account", "The noise, the steps or the rate that fit a budget."),
     "claims": ("claims", "What a paper prints for a setting, beside what can be proven for it."),

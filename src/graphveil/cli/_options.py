@@ -50,6 +50,9 @@ source = together(root, split, classes, directed)
 sets = click.option(
     "--set", "sets", multiple=True, metavar="KEY=VALUE", help="A setting of the method; repeat."
 )
+recipe = click.option(
+    "--recipe", help="The settings of a published experiment; see 'graphveil recipes'."
+)
 config = click.option(
     "--config", type=click.Path(dir_okay=False), help="A TOML file; the command line wins."
 )
@@ -66,6 +69,7 @@ run = together(
         "--seed", type=int, help="Draws split and first weights, never noise. Default: 0."
     ),
     source,
+    recipe,
     sets,
     config,
     ledger,

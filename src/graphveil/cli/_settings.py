@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 # Settings with an option of their own, which --set leaves alone.
 OWN_OPTIONS = ("epsilon", "delta", "seed")
 CONFIG: Schema = {
-    **dict.fromkeys(("method", "data", "root", "split", "out", "ledger", "account"), str),
+    **dict.fromkeys(("method", "recipe", "data", "root", "split", "out", "ledger", "account"), str),
     **dict.fromkeys(("epsilon", "delta"), NUMBER),
     **dict.fromkeys(("private_losses", "directed"), bool),
     "seed": int,
@@ -43,7 +43,21 @@ def merge(
     asked = {} if config is None else read_table(Path(config), {**CONFIG, **(more or {})})
     asked |= {key: value for key, value in given.items() if value is not None}
     asked["settings"] = {**asked.get("settings", {}), **parse(sets)}
-    return asked
+    return asked if asked.get("recipe") is None else _follow(asked)
+
+
+def _follow(asked: dict[str, Any]) -> dict[str, Any]:
+    """What a recipe says, replaced by what was asked for besides."""
+    from graphveil.methods.recipes import read
+
+    recipe = read(asked["recipe"])
+    if asked.get("method", recipe.method) != recipe.method:
+        raise InvalidInputError(
+            f"The recipe {recipe.name!r} is one of the method '{recipe.method}'. Got "
+            f"{asked['method']!r} instead; leave out the method, or the recipe."
+        )
+    settings = {**recipe.settings, **asked["settings"]}
+    return {**recipe.budget, **asked, "method": recipe.method, "settings": settings}
 
 
 def parse(sets: Sequence[str]) -> dict[str, Any]:

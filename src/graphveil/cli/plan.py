@@ -35,6 +35,7 @@ _SIZES = {"nodes": "num_records", "features": "num_features", "classes": "num_cl
 )
 @click.option("--epsilon", type=float, help="What may be spent.")
 @option.delta
+@option.recipe
 @option.sets
 @option.config
 @click.option("--html", help="A page with sliders around this plan.")

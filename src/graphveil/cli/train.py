@@ -41,6 +41,7 @@ def train(
     \b
     graphveil train dp-gnn --data social --epsilon 8 --out runs/social
     graphveil train --config run.toml --seed 1 --out runs/second
+    graphveil train --recipe igamberdiev-split10-adam --data cora:full --out runs/third
     """
     asked = _settings.merge(config, {"method": method, **given}, sets)
     if sys.stderr.isatty() and not as_json and {"method", "data"} <= asked.keys():

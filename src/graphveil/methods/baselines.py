@@ -34,6 +34,7 @@ class OpenSettings:
 
     steps: int = setting("Steps.", 150, "[1, 1e9]")
     optimizer: Optimizer = setting("What steps with the gradients.", "adam")
+    momentum: float = setting("Of 'sgd': what is kept of the last step.", 0.9, "[0, 1)")
     learning_rate: float = setting("The length of steps.", 0.01, "(0, inf)")
     dropout: float = setting("The share of hidden values dropped.", 0.5, "[0, 1)")
     weight_decay: float = setting("Shrinks weights at every step.", 5e-4, "[0, inf)")
@@ -58,7 +59,11 @@ def _train_nodes(method: Any, execution: Execution, data: Data) -> nn.Module:
     x, network = method.prepare(data), method.build(execution.plan.facts)
     in_training, messages = method.read_in_training(data), method.messages(data)
     optimizer = make_optimizer(
-        method.optimizer, network.parameters(), method.learning_rate, method.weight_decay
+        method.optimizer,
+        network.parameters(),
+        method.learning_rate,
+        method.weight_decay,
+        method.momentum,
     )
     training = OpenTraining(
         steps=method.steps,
@@ -201,7 +206,11 @@ class GraphBaseline(Method, GraphSettings, OpenSettings):
         network, graphs, task = self.build(facts), self.graphs(data), self.task(facts)
         weights = class_weights(self.class_weights)
         optimizer = make_optimizer(
-            self.optimizer, network.parameters(), self.learning_rate, self.weight_decay
+            self.optimizer,
+            network.parameters(),
+            self.learning_rate,
+            self.weight_decay,
+            self.momentum,
         )
         training = OpenTraining(
             steps=self.steps,

@@ -149,6 +149,7 @@ def plan_steps(
                 clipping=method.clipping,
                 max_grad_norm=method.max_grad_norm,
                 optimizer=method.optimizer,
+                momentum=method.momentum,
                 learning_rate=method.learning_rate or 0.0,
                 averaged=method.averaged,
             ),

@@ -231,6 +231,7 @@ class DPAR(Method, FeatureSettings, StepSettings, Budget):
             clipping=self.clipping,
             max_grad_norm=self.max_grad_norm,
             optimizer=self.optimizer,
+            momentum=self.momentum,
             learning_rate=self._step_size(facts, variant, noises.steps),
             averaged=self.averaged,
         )

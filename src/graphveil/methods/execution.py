@@ -205,7 +205,9 @@ class Execution:
         degree = f"degree {plan.public_degree}"
         return PrivateStep(
             LinearSum(network, clipping) if sparse else ClippedSum(network, losses, clipping),
-            make_optimizer(part.optimizer, network.parameters(), part.learning_rate),
+            make_optimizer(
+                part.optimizer, network.parameters(), part.learning_rate, momentum=part.momentum
+            ),
             examples,
             sampling=part.sampling,
             max_steps=part.count,

@@ -277,6 +277,7 @@ class GAP(Method, FeatureSettings, StepSettings, Budget):
                 clipping=self.clipping,
                 max_grad_norm=self.max_grad_norm,
                 optimizer=self.optimizer,
+                momentum=self.momentum,
                 learning_rate=self.learning_rate,
                 averaged=self.averaged,
             )

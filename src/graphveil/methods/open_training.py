@@ -20,13 +20,17 @@ OPTIMIZERS = ("adam", "sgd")
 
 
 def make_optimizer(
-    name: str, parameters: Iterable[nn.Parameter], learning_rate: float, weight_decay: float = 0.0
+    name: str,
+    parameters: Iterable[nn.Parameter],
+    learning_rate: float,
+    weight_decay: float = 0.0,
+    momentum: float = 0.9,
 ) -> torch.optim.Optimizer:
-    """Adam, or SGD with momentum 0.9."""
+    """Adam, or SGD with ``momentum``."""
     _validate.choice("optimizer", name, OPTIMIZERS)
     rate = _validate.number("learning_rate", learning_rate, "(0, inf)")
     if name == "sgd":
-        return torch.optim.SGD(parameters, lr=rate, momentum=0.9, weight_decay=weight_decay)
+        return torch.optim.SGD(parameters, lr=rate, momentum=momentum, weight_decay=weight_decay)
     return torch.optim.Adam(parameters, lr=rate, weight_decay=weight_decay)
 
 

@@ -69,6 +69,7 @@ class Steps:
     clipping: str = "flat"
     max_grad_norm: Any = 1.0
     optimizer: str = "adam"
+    momentum: float = 0.9  # of 'sgd'
     learning_rate: float = 0.01
     decay: float = 1.0
     averaged: float = 0.0

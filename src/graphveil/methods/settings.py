@@ -217,6 +217,7 @@ class StepSettings:
     )
     clipping: ClippingKind = setting("How gradients are bounded.", "flat")
     optimizer: Optimizer = setting("What steps with the noisy gradients.", "adam")
+    momentum: float = setting("Of 'sgd': what is kept of the last step.", 0.9, "[0, 1)")
     learning_rate: float = setting("The length of steps.", 0.02, "(0, inf)")
     averaged: float = setting(
         "The share of the last steps whose weights are averaged; it costs nothing.", 0.2, "[0, 1]"
