@@ -173,6 +173,10 @@ _PAPERS = {
         "DPAR's private rows, before sampling: Theorems 1 and 3, Corollary 1.",
         "mechanism noise-multiplier rows delta neighbours? value-noise?",
     ),
+    "dpar-steps": (
+        "DPAR's steps, before sampling: Theorem 2 with the released code's accountant.",
+        "rate noise-multiplier steps delta",
+    ),
 }
 
 

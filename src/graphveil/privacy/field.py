@@ -175,4 +175,3 @@ def _one_of(table: Mapping[str, Any], place: str, key: str, choices: tuple[str, 
         raise InvalidInputError(
             f"{place}: {key!r} must be one of {', '.join(choices)}. Got {table[key]!r} instead."
         )
-

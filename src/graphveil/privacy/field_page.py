@@ -9,13 +9,15 @@ from graphveil.privacy.guarantee import round_up
 
 _HEAD = """# Claims of the field, 2021 to 2026
 
-What works on private graph neural networks claim, what holds of it, and what graphveil proves for the same noise. Only what was read
-in a paper or in its code stands here, with the place; what was not read is *not checked*. A test is named where one shows it; the others are *by
-reading*. Figures are those of the commands, the claimed one by the published formula and the proven one for a run that is as the command's note says:
-where nothing is proven it says none, and where graphveil has no formula the cell is empty. How the formulas go is in [claims.md](claims.md).
+What works on private graph neural networks claim, what holds of it, and what graphveil proves for
+the same noise. Only what was read in a paper or in its code stands here, with the place; what was
+not read is *not checked*. A test is named where one shows it; the others are *by reading*. Figures
+are those of the commands, the claimed one by the published formula and the proven one for a run
+that is as the command's note says: where nothing is proven it says none, and where graphveil has no
+formula the cell is empty. How the formulas go is in [claims.md](claims.md).
 
-This page is written by `graphveil claims list --markdown` from `src/graphveil/privacy/field.toml`; a test compares the two.
-`graphveil claims show NAME` prints one work.
+This page is written by `graphveil claims list --markdown` from `src/graphveil/privacy/field.toml`;
+a test compares the two. `graphveil claims show NAME` prints one work.
 """
 
 
@@ -38,8 +40,8 @@ def written(works: Mapping[str, Work]) -> str:
 
 def _table(works: Mapping[str, Work]) -> list[str]:
     lines = [
-        "| work | year | unit | does the claim hold? | claimed epsilon | proven epsilon | checked |",
-        "| --- | --- | --- | --- | --- | --- | --- |",
+        _row("work", "year", "unit", "holds", "claimed epsilon", "proven epsilon", "checked"),
+        _row(*["---"] * 7),
     ]
     for work in works.values():
         for statement in work.statements:
@@ -60,9 +62,7 @@ def _section(work: Work) -> str:
 
 
 def _paragraphs(statement: Statement) -> str:
-    shown = ", ".join(
-        text if text == BY_READING else f"`{text}`" for text in statement.shown_by
-    )
+    shown = ", ".join(text if text == BY_READING else f"`{text}`" for text in statement.shown_by)
     lines = [
         f"- **{statement.unit}** ({statement.relation}). {statement.claimed}",
         f"  *Holds: {statement.holds}.* {statement.because}",
