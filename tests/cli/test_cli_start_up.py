@@ -18,6 +18,8 @@ LIGHT = [
     "ledger show --help",
     "claims dpar --help",
     "claims dpar --epsilon 8 --graph-rate 0.09",
+    "claims list",
+    "claims show gap",
     "ledger show LEDGER",
     "data list",
     "bench",

@@ -74,6 +74,10 @@ RUNS: dict[str, tuple[str, dict[str, Any]]] = {
         GAP | ATTENTION | NODE | TRAINING | {"max_degree": 5, "attention_noise": 20.0},
     ),
     "dpar": ("dpar", {"epsilon": 8.0, "graph_rate": 0.09, "delta": 1e-4}),
+    "dpar-steps": (
+        "dpar-steps",
+        {"rate": 0.1, "noise_multiplier": 8.0, "steps": 200, "delta": 1e-3},
+    ),
     "dpar-rows": ("dpar-rows", ROWS),
     "names": ("dpar-rows", NAMES),
     "names and values": ("dpar-rows", VALUES),
@@ -100,7 +104,7 @@ def test_the_table_is_complete():
     assert set(CLAIMS) == public
     assert {name for name, _ in RUNS.values()} == public
     papers = {"daigavane", "igamberdiev", "mueller", "gap", "shpilevskiy", "dpar"}
-    assert public == papers | {"dpar-rows"}
+    assert public == papers | {"dpar-rows", "dpar-steps"}
 
 
 @pytest.mark.parametrize("name", CLAIMS)
@@ -112,7 +116,7 @@ def test_every_function_takes_names_only_and_shows_its_equation(name):
 
 def test_what_is_proven_is_what_accounting_says(run):
     if run.proven is None:
-        assert run.method == "dpar"
+        assert run.method in ("dpar", "dpar-steps")
         assert run.proven_epsilon is None
     else:
         assert run.proven_epsilon == account(run.proven, run.delta).epsilon
@@ -212,6 +216,20 @@ def test_igamberdiev_table_3(noise, printed):
     assert claim.proven_epsilon > claim.claimed_epsilon
     plain = dpa.SelfComposedDpEvent(dpa.GaussianDpEvent(noise / 2), 2000)
     assert claim.proven_epsilon == pytest.approx(account(plain, 1e-5).epsilon, rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    "lot, noise, printed",
+    [(600, 4, 1.26), (6_000, 4, 4.24), (60_000, 4, 15.13), (60_000, 50, 0.98), (60_000, 100, 0.52)],
+)
+def test_igamberdiev_table_5(lot, noise, printed):
+    """MNIST, 100 epochs of lots out of 60,000 pictures; the last is printed as .50."""
+    splits = 60_000 // lot
+    settings = {"noise_multiplier": noise, "splits": splits, "steps": 100 * splits, "delta": 1e-5}
+    claim = claims.igamberdiev(**settings)
+    assert round(claim.claimed_epsilon, 2) == printed
+    if lot == 600:
+        assert round(claim.claimed_epsilon, 4) == 1.2586  # as in the text, and in Abadi et al.
 
 
 def test_igamberdiev_with_splits_is_the_moments_accountant():
@@ -428,6 +446,18 @@ def test_dpar_steps_are_charged_as_the_released_code_does():
     assert 12 < orders[epsilons.argmin()] < 63
     again = formulas.dpar_steps_epsilon(0.1, 8.0, 200, 1e-3)
     assert again == pytest.approx(epsilons.min(), rel=1e-9)
+    claim = claims.dpar_steps(**RUNS["dpar-steps"][1])
+    assert (claim.claimed_epsilon, claim.proven) == (again, None)
+
+
+def test_theorem_2_is_the_rate_times_the_sum_of_its_parts():
+    """By hand: q' (eps_sgd + eps_pr), of the figures that the two other commands print."""
+    rows, steps = claims.dpar_rows(**ROWS), claims.dpar_steps(**RUNS["dpar-steps"][1])
+    inside = rows.claimed_epsilon + steps.claimed_epsilon
+    whole = claims.dpar(epsilon=0.09 * inside, graph_rate=0.09)
+    corrected = math.log1p(0.09 * math.expm1(inside))
+    assert whole.further["claim_with_sampling_corrected"] == pytest.approx(corrected)
+    assert f"{inside:.4g}-DP" in whole.proven_note
 
 
 # --- bad arguments --------------------------------------------------------------------------------
@@ -466,6 +496,7 @@ def test_dpar_steps_are_charged_as_the_released_code_does():
         ("dpar", {"epsilon": 0.0, "graph_rate": 0.09}, "epsilon", "0.0"),
         ("dpar", {"epsilon": 1.0, "graph_rate": 0.0}, "graph_rate", "0.0"),
         ("dpar", {"epsilon": 1.0, "graph_rate": 0.09, "delta": 2.0}, "delta", "2.0"),
+        ("dpar-steps", RUNS["dpar-steps"][1] | {"rate": 2.0}, "rate", "2.0"),
         ("dpar-rows", ROWS | {"mechanism": "x"}, "mechanism", "'x'"),
         ("dpar-rows", ROWS | {"rows": 0}, "rows", "0"),
         ("dpar-rows", ROWS | {"neighbours": 2}, "neighbours", "2"),

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from graphveil.cli import _options as option
 from graphveil.cli._output import Result, figure
+
+if TYPE_CHECKING:
+    from graphveil.privacy.field import Statement, Work
 
 
 @click.group()
@@ -15,8 +18,103 @@ def claims() -> None:
     """What a paper prints for a setting, beside what can be proven for it.
 
     A claimed figure is the published formula's and never a guarantee; so is any other that has
-    "claim" in its name. The proven one assumes what the note says.
+    "claim" in its name. The proven one assumes what the note says. `list` and `show` are about the
+    whole field: what each work claims, what holds, and where that was read.
     """
+
+
+@claims.command("list")
+@click.option("--markdown", is_flag=True, help="Print docs/guarantees/field.md.")
+@option.as_json
+def list_field(markdown: bool, as_json: bool) -> None:
+    """What the works of 2021 to 2026 claim, what holds of it, and what shows it."""
+    from graphveil.privacy import field, field_page
+
+    works = field.works()
+    if markdown and not as_json:
+        click.echo(field_page.written(works), nl=False)
+        return
+    result = Result("Claims of the field", works=[_facts(work) for work in works.values()])
+    columns = ["work", "year", "unit", "holds", "claimed", "proven", "checked"]
+    cells = [
+        [
+            work.name if number == 0 else "",
+            str(work.year or "") if number == 0 else "",
+            statement.unit,
+            statement.holds,
+            *field_page.figures(statement),
+            work.checked if number == 0 else "",
+        ]
+        for work in works.values()
+        for number, statement in enumerate(work.statements)
+    ]
+    result.table(columns, cells)
+    result.note(
+        "Epsilons are those of an example, claimed and, for the same noise, proven; graphveil "
+        "claims show NAME has the setting, the reasons, the places and the tests."
+    )
+    result.show(as_json)
+
+
+@claims.command()
+@click.argument("name")
+@option.as_json
+def show(name: str, as_json: bool) -> None:
+    """One work of the list: its statements, why they hold or not, and what shows it."""
+    from graphveil.privacy import field
+
+    work = field.find(name)
+    result = Result(work.title)
+    result.update(_facts(work))
+    result.row("by", work.authors if work.year is None else f"{work.authors}, {work.year}")
+    result.row("reference", work.reference)
+    result.row("code", work.code)
+    result.row("checked", work.checked)
+    for statement in work.statements:
+        for label, text in _rows(statement):
+            result.row(label, text)
+    result.show(as_json)
+
+
+def _facts(work: Work) -> dict[str, Any]:
+    facts = {key: getattr(work, key) for key in ("name", "title", "authors", "year")}
+    facts |= {key: getattr(work, key) for key in ("reference", "code", "checked")}
+    return facts | {"statements": [_said(statement) for statement in work.statements]}
+
+
+def _said(statement: Statement) -> dict[str, Any]:
+    keys = ("unit", "relation", "claimed", "holds", "because", "places", "shown_by")
+    facts: dict[str, Any] = {key: getattr(statement, key) for key in keys}
+    example = statement.example
+    facts["example"] = example and {
+        "commands": example.commands,
+        "source": example.source,
+        "claimed_epsilon": example.claimed.claimed_epsilon,
+        "proven_epsilon": example.proven.proven_epsilon,
+        "delta": example.claimed.delta,
+    }
+    return facts
+
+
+def _rows(statement: Statement) -> list[tuple[str, str]]:
+    from graphveil.privacy.field_page import figures
+
+    rows = [
+        ("", ""),
+        ("unit", f"{statement.unit}: {statement.relation}"),
+        ("claimed", statement.claimed),
+        ("holds", f"{statement.holds}. {statement.because}"),
+        ("read in", "; ".join(statement.places)),
+        ("shown by", "\n".join(statement.shown_by)),
+    ]
+    if statement.example is not None:
+        claimed, proven = figures(statement)
+        rows += [
+            ("claimed epsilon", f"{claimed} ({statement.example.source})"),
+            ("proven epsilon", proven),
+            ("by", "\n".join(statement.example.commands)),
+        ]
+    return rows
 
 
 _HELP: dict[str, tuple[Any, str]] = {
@@ -74,6 +172,10 @@ _PAPERS = {
     "dpar-rows": (
         "DPAR's private rows, before sampling: Theorems 1 and 3, Corollary 1.",
         "mechanism noise-multiplier rows delta neighbours? value-noise?",
+    ),
+    "dpar-steps": (
+        "DPAR's steps, before sampling: Theorem 2 with the released code's accountant.",
+        "rate noise-multiplier steps delta",
     ),
 }
 

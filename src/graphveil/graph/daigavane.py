@@ -8,8 +8,10 @@ changes the choices made elsewhere. Two readings are here::
     greedy      Messages are visited in one random order, and one is kept while its sender has sent
                 fewer than K and its receiver has read fewer than K. A slot that opens or closes
                 moves along: a removed node changes choices any number of hops away.
-    bernoulli   As the authors' code does it: each message of u is kept by a coin of probability
-                K / (2 x the length of u's list); a node with more than K kept messages keeps none.
+    bernoulli   As the authors' code does it, but for all receivers, where theirs looks at training
+                nodes alone and leaves the lists of the others as they are: each message of u is
+                kept by a coin of probability K / (2 x the length of u's list); a node with more
+                than K kept messages keeps none.
                 A removed node shortens every list that named it and changes all their coins'
                 probabilities. Withholding it (its own row only) does not: there the bound holds.
 

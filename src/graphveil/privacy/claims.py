@@ -1,9 +1,9 @@
 r"""What the papers claim: their formulas as published, each beside what can be proven.
 
 Nothing here is a guarantee. The figures are what the five papers, and GAP, print for a setting;
-graphveil shows them as ``claimed`` and charges for something else. One function for each paper (two
-for DPAR: the whole, and its rows), with the equation in its docstring; :data:`CLAIMS` lists them by
-the name the command line uses.
+graphveil shows them as ``claimed`` and charges for something else. One function for each paper
+(three for DPAR: the whole, its rows and its steps), with the equation in its docstring;
+:data:`CLAIMS` lists them by the name the command line uses.
 
 >>> claim = igamberdiev(noise_multiplier=48.0, steps=2000, splits=1, delta=1e-5)
 >>> round(claim.claimed_epsilon, 2), round(claim.proven_epsilon, 2)
@@ -467,9 +467,34 @@ _LARGE_ROWS = (
 )
 
 
+def dpar_steps(*, rate: float, noise_multiplier: float, steps: int, delta: float) -> Claim:
+    r"""DPAR's steps: Theorem 2's eps_sgd before sampling, its open constants as the code has them.
+
+        epsilon = min over alpha of steps ln A(alpha) / (alpha - 1) + ln(1 / delta) / (alpha - 1)
+
+    with A as in :func:`igamberdiev` and q = ``rate``, batch / sampled training nodes.
+    """
+    rate = _validate.number("rate", rate, "(0, 1]")
+    noise = _validate.number("noise_multiplier", noise_multiplier, _NOISE)
+    steps = _validate.integer("steps", steps, "[1, 1e9]")
+    delta = _validate.number("delta", delta, "(0, 1)")
+    return Claim(
+        paper=_ZHANG,
+        method="dpar-steps",
+        claimed_epsilon=formulas.dpar_steps_epsilon(rate, noise, steps, delta),
+        delta=delta,
+        formula="Theorem 2, whose constants are open: RDP of plain DP-SGD, as in the released code",
+        flaw="A node's features stand in the terms of all who have it among their K neighbours; "
+        "one removed term is charged. A column's l1 norm does not bound the others' change.",
+        proven=None,
+        proven_note="No run as published. What such steps cost: graphveil train dpar --set "
+        "paper=true.",
+    )
+
+
+_PAPERS = (daigavane, igamberdiev, mueller, gap, shpilevskiy, dpar, dpar_rows, dpar_steps)
 CLAIMS: dict[str, Callable[..., Claim]] = {
-    claim.__name__.replace("_", "-"): claim
-    for claim in (daigavane, igamberdiev, mueller, gap, shpilevskiy, dpar, dpar_rows)
+    claim.__name__.replace("_", "-"): claim for claim in _PAPERS
 }
 
 

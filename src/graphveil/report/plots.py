@@ -52,7 +52,7 @@ def check_path(path: str | Path) -> Path:
 def privacy_utility(rows: Iterable[Row], path: str | Path, title: str = "") -> Path:
     """Accuracy over epsilon, a line for each private method; those in the open are level lines.
 
-    Daigavane et al., Figure 3.
+    Daigavane et al., Figure 1.
     """
     figure, axes = _canvas(title, "epsilon (proven)", "test accuracy (%)")
     rows = [row for row in rows if row.mean is not None]
@@ -105,7 +105,7 @@ def class_accuracy(
 ) -> Path:
     """Accuracy by class, frequent classes first, of a private and a non-private method.
 
-    Daigavane et al., Figure 1: privacy costs rare classes most. Classes go by their ``names`` where
+    Daigavane et al., Figure 3: privacy costs rare classes most. Classes go by their ``names`` where
     these are short enough to stand side by side, else by their numbers.
     """
     figure, axes = _canvas(title, "class, by share of the test nodes", "test accuracy (%)")
