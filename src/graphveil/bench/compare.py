@@ -126,7 +126,14 @@ def compare(
     A method whose plan is refused keeps its row, and says why in ``refused``.
     """
     requests = [
-        Request(name, epsilon, delta, dict(settings), varied=_own(name, settings, methods))
+        Request(
+            name,
+            epsilon,
+            delta,
+            dict(settings),
+            train_share=source.train_share,
+            varied=_own(name, settings, methods),
+        )
         for epsilon in (*epsilons, None)
         for name, settings in methods
         if is_private(name) == (epsilon is not None)
@@ -161,7 +168,14 @@ def sweep(
 ) -> list[Row]:
     """One row for each value of the setting ``key``, all else equal: an ablation."""
     requests = [
-        Request(name, epsilon, delta, {**settings, key: value}, varied={key: value})
+        Request(
+            name,
+            epsilon,
+            delta,
+            {**settings, key: value},
+            train_share=source.train_share,
+            varied={key: value},
+        )
         for value in values
     ]
     return measure_rows(data, source, requests, seeds, progress)
@@ -259,8 +273,13 @@ class Request:
         """All that decides one run's outcome, chance apart, in one line of JSON."""
         run = {name: getattr(source, name) for name in ("data", "split", "train_share", "seed")}
         run |= {name: getattr(self, name) for name in ("method", "epsilon", "delta")}
+        # Only where they are set: results that were written without them keep their keys.
+        drawn = {name: getattr(source, name) for name in _UNSET}
+        run |= {name: value for name, value in drawn.items() if value != _UNSET[name]}
         return json.dumps(run | {"settings": dict(sorted(self.settings.items()))})
 
+
+_UNSET = {"fractions": None, "min_class": None, "thinned": "keep"}  # of a source
 
 Outcome = dict[str, Any]  # of one run; plain values, so that it can be written down
 Memory = MutableMapping[str, Outcome]  # outcomes by the key of a request

@@ -12,8 +12,9 @@ from __future__ import annotations
 
 import importlib
 import os
-from collections.abc import Callable
-from dataclasses import dataclass
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -21,6 +22,8 @@ from typing import TYPE_CHECKING, Any, Literal
 from graphveil._errors import InvalidInputError
 from graphveil._inputs import at_home
 from graphveil.data._cache import cache
+from graphveil.data._places import files_of, is_generated, is_there
+from graphveil.graph.shares import part_ends
 
 if TYPE_CHECKING:
     from torch_geometric.data import Data
@@ -35,7 +38,10 @@ class Entry:
     ``record`` is what is labelled and split, a ``node`` of one graph or a ``graph`` of many;
     ``unit`` is what such a record is in the world, hence what a guarantee for one protects.
     ``num_nodes`` counts the nodes of all graphs, of the name without a variant. ``variants``: the
-    name may be followed by a colon and more, as the note says. ``download`` says what becomes of
+    name may be followed by a colon and more, as the note says; ``of_variant`` gives the fields
+    that are others then. ``own_split``: the data brings masks. ``takes_own_split``: they are
+    taken where nobody asks for another, because the data set is defined by them; ``split`` is how
+    many records are to train, validate and test on. ``download`` says what becomes of
     files that are not here: they are downloaded and ``checked`` by a known SHA-256, downloaded
     ``unchecked`` because no checksum of them is known, or there is ``none``.
     """
@@ -51,7 +57,10 @@ class Entry:
     num_graphs: int | None = None
     directed: bool = False
     own_split: bool = False
+    takes_own_split: bool = False
+    split: tuple[int, int, int] | None = None
     variants: bool = False
+    of_variant: Callable[[str], Mapping[str, Any]] = lambda variant: {}
     download: Literal["checked", "unchecked", "none"] = "unchecked"
     licence: str
     citation: str
@@ -64,6 +73,7 @@ class Sizes:
     """The public sizes of a data set, which a plan needs; None where they depend on the files.
 
     ``record`` is ``"node"`` or ``"graph"``; ``directed`` is False where the records are graphs.
+    The last three are those of :class:`Entry`.
     """
 
     num_records: int | None
@@ -71,6 +81,9 @@ class Sizes:
     num_classes: int | None
     directed: bool
     record: str
+    own_split: bool = False
+    takes_own_split: bool = False
+    split: tuple[int, int, int] | None = None
 
 
 def sizes_of(source: str) -> Sizes | None:
@@ -78,7 +91,7 @@ def sizes_of(source: str) -> Sizes | None:
 
     None for any other name or path. Nothing is loaded: neither data nor a library to read it.
     """
-    entry = CATALOG.get(source.partition(":")[0])
+    entry = entry_of(source)
     if entry is None:
         return None
     of_graphs = entry.record == "graph"
@@ -88,7 +101,19 @@ def sizes_of(source: str) -> Sizes | None:
         num_classes=entry.num_classes or None,
         directed=entry.directed and not of_graphs,
         record=entry.record,
+        own_split=entry.own_split,
+        takes_own_split=entry.takes_own_split,
+        split=entry.split,
     )
+
+
+def entry_of(source: str) -> Entry | None:
+    """The entry of the name ``source``, with what its variant changes; None for any other name."""
+    name, _, variant = source.partition(":")
+    entry = CATALOG.get(name)
+    if entry is None or not variant:
+        return entry
+    return replace(entry, **entry.of_variant(variant))
 
 
 def names() -> list[str]:
@@ -114,7 +139,7 @@ def load(
     *Guarantee*: none; loading is not releasing.
     """
     name, _, variant = str(source).partition(":")
-    entry = CATALOG.get(name) if isinstance(source, str) else None
+    entry = entry_of(source) if isinstance(source, str) else None
     if entry is None:
         return _load_path(source, classes, directed)
     for what, stated in (("classes", classes), ("directed", directed)):
@@ -137,6 +162,36 @@ def load(
         return check(data, labels=False, masks=False)
     except InvalidInputError as error:
         raise InvalidInputError(f"The files of {str(source)!r} are damaged: {error}") from None
+
+
+def available(source: str, root: str | Path | None = None) -> bool:
+    """Whether :func:`load` would find ``source`` on this machine, or generate it.
+
+    Nothing is loaded, downloaded or read. For any other name: whether there is such a path.
+
+    *Guarantee*: none is needed; it looks at names of files alone.
+    """
+    name, _, variant = source.partition(":")
+    if name not in CATALOG:
+        return at_home(source).exists()
+    return is_there(name, variant, _root(root))
+
+
+def how_to_get(source: str) -> str:
+    """In one sentence, how the files of the data set ``source`` are got."""
+    name, _, variant = source.partition(":")
+    entry = CATALOG.get(name)
+    if entry is None:
+        return f"{source} is no data set of the catalog: give the path of a file."
+    if is_generated(name):
+        return f"{source} is generated: nothing is needed."
+    place = " or ".join(dict.fromkeys(folder for folder, _ in files_of(name, variant)))
+    if entry.download == "none":
+        return f"Get {entry.title} from {entry.url} and put the files into {place} below --root."
+    return (
+        f"{entry.title} ({entry.url}) is downloaded when it is first loaded; without a network put "
+        f"its files into {place} below --root."
+    )
 
 
 def _load_path(source: str | Path, classes: Any, directed: bool | None) -> Data:
@@ -189,19 +244,51 @@ def _about(
 
 
 def _planetoid(folder: str, title: str, *sizes: int) -> Entry:
+    nodes, _, classes = sizes
+    full = {"takes_own_split": True, "split": (nodes - 1500, 500, 1000)}
     return Entry(
         **_about(folder.lower(), title, "a paper", *sizes),
         load=_loader("node_sets:planetoid", folder),
         own_split=True,
+        split=(20 * classes, 500, 1000),
         variants=True,
+        of_variant=_variants(full=full),
         download="checked",
         licence=_NOT_STATED,
         citation="Yang, Cohen, Salakhutdinov (2016), Revisiting semi-supervised learning with "
         "graph embeddings",
         url="https://github.com/kimiyoung/planetoid",
-        note="The raw files are pickles, which PyG unpickles: use files you trust. NAME:full "
-        "trains on whoever is not in validation or test, as Igamberdiev & Habernal do.",
+        note="The raw files are pickles, which PyG unpickles: use files you trust. Its own split "
+        "has 20 nodes a class to train on and is taken by the split given; else one is drawn. "
+        "NAME:full trains on whoever is not in validation or test, as Igamberdiev & Habernal do.",
     )
+
+
+def _variants(**changes: Mapping[str, Any]) -> Callable[[str], Mapping[str, Any]]:
+    """What each variant changes of an entry; others change nothing."""
+    return lambda variant: changes.get(variant, {})
+
+
+_ARXIV_SPLIT = (90_941, 29_799, 48_603)
+
+
+def citations_variant(variant: str) -> tuple[int, int] | None:
+    """Nodes and seed of ``synthetic-citations:VARIANT``; None if that is neither."""
+    nodes, _, seed = (variant or "169343").partition(":")
+    if not re.fullmatch(r"[1-9][0-9]{3,6}", nodes) or not re.fullmatch(r"[0-9]{0,18}", seed):
+        return None
+    return (int(nodes), int(seed or 0)) if int(nodes) <= 1_000_000 else None
+
+
+def citations_split(nodes: int) -> tuple[int, int, int]:
+    """How many of so many synthetic papers are to train, validate and test on: arXiv's shares."""
+    train, left, _ = part_ends(nodes, [part / sum(_ARXIV_SPLIT) for part in _ARXIV_SPLIT])
+    return train, left - train, nodes - left
+
+
+def _citations(variant: str) -> Mapping[str, Any]:
+    sizes = citations_variant(variant)
+    return {} if sizes is None else {"num_nodes": sizes[0], "split": citations_split(sizes[0])}
 
 
 def _shchur(kind: str, folder: str, file: str, *sizes: int) -> Entry:
@@ -217,10 +304,10 @@ def _shchur(kind: str, folder: str, file: str, *sizes: int) -> Entry:
 
 
 _HU = "Hu et al. (2020), Open Graph Benchmark"
-_ogb_entry = partial(Entry, own_split=True, citation=_HU, url="https://ogb.stanford.edu")
+_defined_by_split = partial(Entry, own_split=True, takes_own_split=True)
+_ogb_entry = partial(_defined_by_split, citation=_HU, url="https://ogb.stanford.edu")
 _reddit_entry = partial(
-    Entry,
-    own_split=True,
+    _defined_by_split,
     licence=_NOT_STATED,
     citation="Hamilton, Ying, Leskovec (2017), Inductive representation learning on large graphs",
     url="https://snap.stanford.edu/graphsage/",
@@ -241,6 +328,29 @@ _ENTRIES = (
         citation="none",
         url="",
         note="Synthetic: nobody in it is real. Needs no download.",
+    ),
+    Entry(
+        **_about(
+            "synthetic-citations",
+            "Synthetic citations, of arXiv's size",
+            "a paper",
+            169_343,
+            128,
+            40,
+        ),
+        load=_loader("synthetic:synthetic_citations"),
+        own_split=True,
+        takes_own_split=True,
+        split=_ARXIV_SPLIT,
+        variants=True,
+        of_variant=_citations,
+        download="none",
+        licence="Apache-2.0 (generated by graphveil)",
+        citation="none",
+        url="",
+        note="Synthetic: no paper in it is real. Sizes and shares of the split are ogbn-arxiv's; a "
+        "paper's own features say little, its neighbours' much. Write synthetic-citations:NODES "
+        "for 1,000 to 1,000,000 nodes, and synthetic-citations:NODES:SEED for other graphs.",
     ),
     _planetoid("Cora", "Cora citations", 2708, 1433, 7),
     _planetoid("CiteSeer", "CiteSeer citations", 3327, 3703, 6),
@@ -281,6 +391,7 @@ _ENTRIES = (
     _reddit_entry(
         **_about("reddit", "Reddit posts with common commenters", "a post", 232_965, 602, 41),
         load=_loader("node_sets:reddit"),
+        split=(153_431, 23_831, 55_703),
     ),
     _reddit_entry(
         **_about("reddit-sample", "Reddit posts, a tenth of them", "a post", 23_297, 602, 41),
@@ -298,35 +409,58 @@ _ENTRIES = (
         licence="none; research use, real people",
         citation="Takac, Zabovsky (2012), Data analysis in public social networks",
         url="https://snap.stanford.edu/data/soc-Pokec.html",
-        note="Write pokec:hash, pokec:vectors, pokec:sentence or pokec:bow-public for the kind of "
-        "features. Predicts cats or dogs, chosen as Igamberdiev & Habernal do; who is chosen "
-        "counts as public. Not downloaded: get the files yourself.",
+        note="Write pokec:hash, pokec:vectors, pokec:sentence, pokec:columns or pokec:bow-public "
+        "for the kind of features. Predicts cats or dogs, chosen as Igamberdiev & Habernal do; who "
+        "is chosen counts as public. Not downloaded: get the files yourself.",
+    ),
+    Entry(
+        **_about("debian", "Packages of Debian 12, one line each", "a package", 51_214, 1024, 19),
+        load=_loader("node_sets:debian"),
+        download="none",
+        licence="differs from package to package",
+        citation="Debian Project (2023), package list of Debian 12",
+        url="https://packages.debian.org/bookworm/",
+        note="Predicts the section from the words of the description, hashed, and from the "
+        "packages depended on. Of sections with 1,000 packages or more; which they are counts as "
+        "public. Not downloaded: put packages.csv.gz (id, section, text) and links.csv.gz (source, "
+        "target) into the folder debian.",
     ),
     _ogb_entry(
         **_about("ogbn-arxiv", "arXiv computer science citations", "a paper", 169_343, 128, 40),
         load=_loader("node_sets:ogb", "time"),
         directed=True,
+        split=_ARXIV_SPLIT,
+        variants=True,
+        of_variant=_variants(undirected={"directed": False}),
         licence="ODC-BY",
+        note="ogbn-arxiv:undirected has each citation in both directions.",
     ),
     _ogb_entry(
         **_about(
             "ogbn-products", "Amazon products, bought together", "a product", 2_449_029, 100, 47
         ),
         load=_loader("node_sets:ogb", "sales_ranking", mirror=True),
+        split=(196_615, 39_323, 2_213_091),
         licence="Amazon licence",
     ),
     _ogb_entry(
         **_about("ogbn-mag", "Microsoft Academic Graph, papers only", "a paper", 736_389, 128, 349),
         load=_loader("node_sets:ogb", "time", papers=True),
         directed=True,
+        split=(629_571, 64_879, 41_939),
+        variants=True,
+        of_variant=_variants(undirected={"directed": False}),
         licence="ODC-BY",
-        note="Reduced to papers and the citations between them, as Daigavane et al. do.",
+        note="Reduced to papers and the citations between them, as Daigavane et al. do. "
+        "ogbn-mag:undirected has each citation in both directions.",
     ),
     _graphs_entry(
         **_about("synthetic-er", "Synthetic Erdos-Renyi graphs", "a graph", 20_000, 9, 2),
         load=_loader("synthetic:synthetic_er"),
         num_graphs=1000,
         own_split=True,
+        takes_own_split=True,
+        split=(600, 100, 300),
         variants=True,
         download="none",
         licence="Apache-2.0 (generated by graphveil)",
@@ -336,11 +470,14 @@ _ENTRIES = (
         "instead of 20, and synthetic-er:NODES:SEED for other graphs.",
     ),
     _tu_entry(
-        **_about("fingerprint", "Fingerprint, four merged classes", "a fingerprint", 14_387, 2, 4),
+        **_about("fingerprint", "Fingerprint, four merged classes", "a fingerprint", 14_347, 2, 4),
         load=_loader("graph_sets:fingerprint"),
         num_graphs=1900,
         licence=_NOT_STATED,
-        note="Without the prints of other classes, and without those that have no node.",
+        variants=True,
+        of_variant=_variants(whorls={"num_nodes": 14_387}),
+        note="Classes as Mueller et al. merge them; without the prints of other classes, and "
+        "without those that have no node. fingerprint:whorls counts all whorls as such.",
     ),
     _ogb_entry(
         **_about(
@@ -349,8 +486,12 @@ _ENTRIES = (
         load=_loader("graph_sets:molbace"),
         record="graph",
         num_graphs=1513,
+        split=(1210, 151, 152),
         licence="MIT",
-        note="OGB's scaffold split. Atoms and bonds as columns of 0 and 1 from OGB's public lists.",
+        variants=True,
+        of_variant=_variants(codes={"num_features": 9}),
+        note="OGB's scaffold split. Atoms and bonds as columns of 0 and 1 from OGB's public lists; "
+        "molbace:codes has the nine codes of an atom as they are.",
     ),
     _graphs_entry(
         **_about("ecg", "Electrocardiograms, twelve leads each", "a recording", 23_844, 250, 2),

@@ -21,7 +21,7 @@ import torch_geometric.datasets
 from torch_geometric.data import Data
 
 from graphveil._errors import InvalidInputError
-from graphveil.data._cache import PLANETOID, cache, locate, reading, refuse_variant
+from graphveil.data._cache import PLANETOID, cache, find, locate, reading, refuse_variant
 from graphveil.data._tables import read_numbers
 from graphveil.graph.shares import MASKS
 from graphveil.rng import seeded
@@ -29,6 +29,8 @@ from graphveil.rng import seeded
 _REDDIT = "https://data.dgl.ai/dataset/reddit.zip"
 _OGB = "https://snap.stanford.edu/ogb/data/nodeproppred/{}.zip"
 _FACEBOOK_FOLDERS = ("facebook100/raw", "facebook100")
+DEBIAN = ("packages.csv.gz", "links.csv.gz")
+_LEAST_SECTION = 1000  # packages
 _FACEBOOK_WIDTHS = (8, 2, 128, 128, 256)  # features for each of the first columns of local_info
 
 
@@ -175,9 +177,14 @@ def ogb(
     """A node property prediction set of OGB, from its own csv.gz files, with OGB's split.
 
     ``papers`` reduces ogbn-mag to its papers and the citations between them; ``mirror`` adds each
-    edge's other direction, for the undirected sets. OGB's loader is not used: it keeps a pickle,
-    reads it with a bare ``torch.load`` and asks the network for its own newest version.
+    edge's other direction, for the undirected sets. ``NAME:undirected`` makes a directed one
+    undirected, each edge once in either direction, as Daigavane et al. train on them. OGB's loader
+    is not used: it keeps a pickle, reads it with a bare ``torch.load`` and asks the network for its
+    own newest version.
     """
+    name, _, _ = name.partition(":")
+    if variant not in ("", "undirected"):
+        refuse_variant(name, "':undirected' and nothing else", f"{name}:{variant}")
     kind, folders = "", ("", "", "")
     if papers:
         kind = "/paper"
@@ -195,9 +202,40 @@ def ogb(
             raise ValueError(f"features {x.shape}, labels {y.shape}, edges {edges.shape}")
         data = Data(x=torch.from_numpy(x), y=torch.from_numpy(np.nan_to_num(y, nan=-1.0)).long())
         put_split(data, [base / file for file in masks])
-    if mirror:
+    if variant == "undirected":
+        edges = np.unique(np.concatenate([edges, edges[:, ::-1]]), axis=0)
+    elif mirror:
         edges = np.concatenate([edges, edges[:, ::-1]])
     data.edge_index = torch.from_numpy(np.ascontiguousarray(edges.T))
+    return data
+
+
+def debian(name: str, root: Path, variant: str) -> Data:
+    """Debian's packages: the words of a one-line description, and the packages depended on.
+
+    Built by :func:`graphveil.data.text.build` with hashed words, in seconds; links go both ways.
+    The classes are the sections with 1,000 packages or more, which certificates say is declared
+    public, and so is who was left out with the others.
+    """
+    from graphveil.data import text
+
+    place = find(root, Path("debian"), DEBIAN)
+    if place is None:
+        raise InvalidInputError(
+            f"The data set 'debian' is not in {root / 'debian'} (looked for {DEBIAN[0]} and "
+            f"{DEBIAN[1]}) and not downloaded; make the tables from Debian's package list, or pass "
+            "the root folder that holds them."
+        )
+    with reading(name, place, passing=(InvalidInputError,)):
+        data = text.build(
+            place / DEBIAN[0],
+            place / DEBIAN[1],
+            "hash",
+            label="section",
+            classes="public",
+            min_class=_LEAST_SECTION,
+        )
+    del data.ids
     return data
 
 
