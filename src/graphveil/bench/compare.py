@@ -124,7 +124,14 @@ def compare(
     A method whose plan is refused keeps its row, and says why in ``refused``.
     """
     requests = [
-        Request(name, epsilon, delta, dict(settings), varied=_own(name, settings, methods))
+        Request(
+            name,
+            epsilon,
+            delta,
+            dict(settings),
+            train_share=source.train_share,
+            varied=_own(name, settings, methods),
+        )
         for epsilon in (*epsilons, None)
         for name, settings in methods
         if is_private(name) == (epsilon is not None)
@@ -159,7 +166,14 @@ def sweep(
 ) -> list[Row]:
     """One row for each value of the setting ``key``, all else equal: an ablation."""
     requests = [
-        Request(name, epsilon, delta, {**settings, key: value}, varied={key: value})
+        Request(
+            name,
+            epsilon,
+            delta,
+            {**settings, key: value},
+            train_share=source.train_share,
+            varied={key: value},
+        )
         for value in values
     ]
     return measure_rows(data, source, requests, seeds, progress)
@@ -255,7 +269,9 @@ def measure_rows(
         if key not in known:
             known[key] = measure_outcome(request, where, data)
         row.append(known[key])
-    return [make_row(request, source.data, row) for request, row in zip(requests, outcomes, strict=True)]
+    return [
+        make_row(request, source.data, row) for request, row in zip(requests, outcomes, strict=True)
+    ]
 
 
 def make_row(request: Request, data: str, outcomes: Sequence[Outcome]) -> Row:

@@ -191,7 +191,9 @@ def names() -> list[str]:
 def _order(name: str) -> tuple[Any, ...]:
     paper, _, rest = name.partition("-")
     kind = 0 if rest.startswith("table") else 1
-    digits = "".join(itertools.takewhile(str.isdigit, rest.removeprefix("table").removeprefix("figure")))
+    digits = "".join(
+        itertools.takewhile(str.isdigit, rest.removeprefix("table").removeprefix("figure"))
+    )
     place = list(PAPERS).index(paper) if paper in PAPERS else len(PAPERS)
     return place, kind, int(digits or 0), name
 

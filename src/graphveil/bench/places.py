@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from graphveil._inputs import at_home
@@ -93,8 +93,7 @@ def make_source(description: Description, place: Place, root: str | None, seed: 
         entry = catalog.CATALOG.get(name.partition(":")[0])
         if split == "given" and entry is not None and not entry.own_split:
             split = None
-    known = {field.name for field in fields(Source)}
-    more = {key: value for key, value in more.items() if value is not None and key in known}
+    more = {key: value for key, value in more.items() if value is not None}
     return Source(data=name, root=root, split=split, seed=seed, **more)
 
 

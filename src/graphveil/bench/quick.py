@@ -83,7 +83,9 @@ def _put(run: dict[str, Any], part: Mapping[str, Any], data: list[str]) -> dict[
     known = {} if kind is None else setting_fields(kind)
     wanted = {key: value for key, value in part.get("settings", {}).items() if key in known}
     run["settings"] = {**run.get("settings", {}), **wanted}
-    run = _vary(run, {key: part["vary"][key] for key in part.get("vary", {}) if key in run.get("vary", {})})
+    run = _vary(
+        run, {key: part["vary"][key] for key in part.get("vary", {}) if key in run.get("vary", {})}
+    )
     for kind_of in _FIGURES:
         if kind_of in run:
             run[kind_of] = {name: value for name, value in run[kind_of].items() if name in data}

@@ -44,7 +44,7 @@ class Request:
         run = {name: getattr(source, name) for name in ("data", "split", "train_share", "seed")}
         run |= {name: getattr(self, name) for name in ("method", "epsilon", "delta")}
         # Only where they are set: results that were written without them keep their keys.
-        drawn = {name: getattr(source, name) for name in _UNSET if hasattr(source, name)}
+        drawn = {name: getattr(source, name) for name in _UNSET}
         run |= {name: value for name, value in drawn.items() if value != _UNSET[name]}
         return json.dumps(run | {"settings": dict(sorted(self.settings.items()))})
 

@@ -140,11 +140,7 @@ def _measure(
 
 def _is_known(outcome: Outcome | None, extra: str | None) -> bool:
     """Whether an outcome has all that is asked for; a refusal may be another one today."""
-    return (
-        outcome is not None
-        and "refused" not in outcome
-        and (extra is None or extra in outcome)
-    )
+    return outcome is not None and "refused" not in outcome and (extra is None or extra in outcome)
 
 
 class _Loader:

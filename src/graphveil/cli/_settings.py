@@ -24,10 +24,13 @@ __all__ = [
 ]  # fmt: skip
 
 CONFIG: Schema = {
-    **dict.fromkeys(("method", "recipe", "data", "root", "split", "out", "ledger", "account"), str),
-    **dict.fromkeys(("epsilon", "delta"), NUMBER),
+    **dict.fromkeys(
+        ("method", "recipe", "data", "root", "split", "out", "ledger", "account", "thinned"), str
+    ),
+    **dict.fromkeys(("epsilon", "delta", "train_share"), NUMBER),
     **dict.fromkeys(("private_losses", "directed"), bool),
-    "seed": int,
+    **dict.fromkeys(("seed", "min_class"), int),
+    "fractions": list,
     "classes": (int, str, list),
     "settings": dict,
 }
