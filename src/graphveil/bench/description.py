@@ -138,8 +138,8 @@ class Line:
 class Description:
     """A table or figure to be measured: lines by data sets.
 
-    ``replaced`` are the data sets whose stand-ins run even where they are on disk; of ``first_only``
-    the first data set at hand runs, and no other.
+    ``replaced`` are the data sets whose stand-ins run even where they are on disk. With
+    ``first_only`` the first data set at hand runs, and no other.
     """
 
     name: str
@@ -421,8 +421,8 @@ class _Figures:
         if len(values) != self._lines:
             raise InvalidInputError(
                 f"{self._place}: {kind!r} of {name!r} must have a figure for each of the "
-                f"{self._lines} values that vary. Got {len(values)} instead; write nan for one that "
-                "was not printed."
+                f"{self._lines} values that vary. Got {len(values)} instead; write nan for one "
+                "that was not printed."
             )
         return [float(one) for one in values]
 
@@ -436,9 +436,11 @@ def _there(by_data: Mapping[str, Sequence[float]], number: int) -> dict[str, flo
 def select(made: Description, *, data: Sequence[str] = (), only: Sequence[str] = ()) -> Description:
     """The part of a description about some ``data``, of lines whose names contain ``only``.
 
-    The run that others are compared with stays.
+    Data may be named by their stand-ins. The run that others are compared with stays.
     """
-    graphs = tuple(name for name in made.data if not data or name in data)
+    graphs = tuple(
+        name for name in made.data if not data or name in data or made.stand_in.get(name) in data
+    )
     lines = tuple(
         line
         for line in made.lines

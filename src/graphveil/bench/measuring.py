@@ -56,7 +56,9 @@ def measure_outcome(
     chances = method.infer(arranged.testing, arranged.mode)
     outcome = _outcome(method, arranged, chances)
     outcome["seconds"] = time.monotonic() - begun
-    if extra == "wrong":
+    if extra == "confusion":
+        more["confusion"] = _confusion(method, arranged.testing, chances)
+    elif extra == "wrong":
         more["wrong"] = _wrong(method, arranged.testing, chances)
     elif extra == "kept":
         more["kept"] = _kept(method, arranged.testing, source.seed * 3 + start)
@@ -83,7 +85,6 @@ def _outcome(method: Method, arranged: Arranged, chances: Tensor) -> Outcome:
     certificate = method.certificate_
     proven = certificate.guarantee.epsilon
     total = sum(scores["class_count"])
-    confusion = scores.get("confusion") or _confusion(method, arranged.testing, chances)
     return {
         "unit": certificate.guarantee.unit,
         "epsilon": proven if math.isfinite(proven) else None,  # JSON has no infinity
@@ -94,7 +95,6 @@ def _outcome(method: Method, arranged: Arranged, chances: Tensor) -> Outcome:
         "scores": {metric: scores[f"test_{metric}"] for metric in METRICS},
         "class_accuracy": scores["class_accuracy"],
         "class_share": [count / total for count in scores["class_count"]],
-        "confusion": confusion,
     }
 
 

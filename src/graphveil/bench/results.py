@@ -135,11 +135,23 @@ def _processor() -> str:
 
 def stamp(outcome: Outcome) -> Outcome:
     """The outcome with where, when and by which version it was measured."""
-    return outcome | {
+    return _round(outcome) | {
         "machine": describe_machine(),
         "date": datetime.now(UTC).date().isoformat(),
         "version": __version__,
     }
+
+
+def _round(value: Any, name: str = "") -> Any:
+    """Six digits of every measured number; what is proven or claimed stays to the last."""
+    if isinstance(value, dict):
+        return {key: _round(item, key) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_round(item, name) for item in value]
+    return round(value, 6) if isinstance(value, float) and name not in _EXACT else value
+
+
+_EXACT = ("epsilon", "delta", "claimed_epsilon", "noise_multiplier")
 
 
 # --- a tidy table ---------------------------------------------------------------------------------
