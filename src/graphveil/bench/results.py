@@ -39,10 +39,11 @@ class Notes(UserDict[str, Outcome]):
     """Outcomes in a file, one line of JSON each, written down before the next run begins.
 
     ``also`` are other files whose outcomes are known. A line cut short by a crash is dropped, and
-    its run is done again. Of two lines about one run the later counts.
+    its run is done again; with ``keep`` the file stays as it is. Of two lines about one run the
+    later counts.
     """
 
-    def __init__(self, path: str | Path, also: Iterable[Path] = ()) -> None:
+    def __init__(self, path: str | Path, also: Iterable[Path] = (), *, keep: bool = False) -> None:
         super().__init__()
         self.path = Path(path)
         for other in also:
@@ -50,7 +51,7 @@ class Notes(UserDict[str, Outcome]):
                 self._read_file(other)
         if self.path.exists():
             cut = self._read_file(self.path)
-            if cut is not None:
+            if cut is not None and not keep:
                 os.truncate(self.path, cut)
 
     def _read_file(self, path: Path) -> int | None:

@@ -100,6 +100,7 @@ def run(
     next call.
     """
     _validate.integer("seed", seed, "[0, 1e18]")
+    _validate.integer("seeds", description.seeds, "[1, 1000]")
     places = find_places(description, root)
     singles = plan_singles(description, places, root, seed)
     known: Memory = {} if memory is None else memory
@@ -118,10 +119,10 @@ def _measure(
 ) -> None:
     extra = EXTRAS.get(description.shape)
     loader = _Loader()
-    refused: set[tuple[Place, int]] = set()
+    refused: set[tuple[Place, int]] = set()  # a line is known by its identity
     for single in singles if progress is None else progress(singles):
         key, request = single.key, single.line.request
-        row = single.place, description.lines.index(single.line)
+        row = single.place, id(single.line)
         if _is_known(known.get(key), extra) or row in refused:
             continue  # a plan that one seed has refused is not tried with others
         try:

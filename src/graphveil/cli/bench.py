@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from graphveil._errors import InvalidInputError, ToleranceError
+from graphveil._inputs import read_text
 from graphveil.cli import _options as option
-from graphveil.cli._output import Result, bar, figure, plural, say
+from graphveil.cli._output import Result, bar, check_file, figure, plural, say, write_text
 from graphveil.cli._rows import percent
 
 if TYPE_CHECKING:
@@ -294,7 +295,165 @@ def _write(described: Description, measured: Sequence[Measured], folder: Path) -
     stem = f"{described.name}.quick" if described.quick else described.name
     path = folder / f"{stem}.csv"
     benches.write_csv(path, benches.tidy(measured, described.metrics))
-    return [str(path)]
+    from graphveil.report import bench_pictures, plots
+
+    try:
+        plots.require_matplotlib()
+    except InvalidInputError as error:
+        say(str(error))
+        return [str(path)]
+    drawn = bench_pictures.draw(described, measured, folder / f"{stem}.png")
+    return [str(path), *([] if drawn is None else [str(drawn)])]
+
+
+# --- checking -------------------------------------------------------------------------------------
+
+
+@bench.command()
+@click.argument("descriptions", nargs=-1)
+@click.option("--form", help="Write the form of a second reading there, without the figures.")
+@click.option("--reading", help="Another second reading than the package's: a CSV file.")
+@click.option("--plans/--no-plans", default=True, help="Plan every run where sizes are known.")
+@option.force
+@option.as_json
+def check(
+    descriptions: tuple[str, ...],
+    form: str | None,
+    reading: str | None,
+    plans: bool,
+    force: bool,
+    as_json: bool,
+) -> None:
+    """Check descriptions: their schema, their runs, and their figures by a second reading.
+
+    Without a name: all of them. Nothing is loaded or trained. The second reading has every
+    published figure once more, typed from the papers without sight of the descriptions; --form
+    writes what such a reader fills in. A figure that differs: exit code 4; any other problem: 2.
+
+    \b
+    graphveil bench check
+    graphveil bench check my.toml --reading mine.csv
+    graphveil bench check --form to-fill-in.csv
+    """
+    from graphveil import bench as benches
+    from graphveil.bench import checking
+
+    names = descriptions or tuple(benches.names())
+    if form is not None:
+        check_file(form, force)
+        write_text(form, checking.make_form(benches.read(name) for name in names))
+        result = Result("A form for a second reading", form=form)
+        result.row("written to", form)
+        result.show(as_json)
+        return
+    findings = checking.check(names, reading=reading, plans=plans)
+    result = Result(f"{plural(len(names), 'description')} checked")
+    result.add("checked", list(findings.checked))
+    result.add("figures", findings.figures, "published figures")
+    result.add("problems", findings.problems, "problem")
+    result.add("differences", findings.differences, "differs")
+    result.add("unread", findings.unread)
+    result.row("not read twice", _count(findings.unread))
+    result.add("unknown", findings.unknown, "in no description")
+    result.add("refused", findings.refused, "refused")
+    result.show(as_json)
+    if findings.problems:
+        raise InvalidInputError(f"{plural(len(findings.problems), 'problem')} in descriptions.")
+    if findings.differences:
+        count = plural(len(findings.differences), "published figure")
+        raise ToleranceError(f"{count} must be read again: two readers typed them differently.")
+
+
+def _count(keys: Sequence[str]) -> str:
+    names = dict.fromkeys(key.partition(" / ")[0] for key in keys)
+    of = f" of {', '.join(names)}" if names else ""
+    return plural(len(keys), "figure") + of
+
+
+# --- a page of results ----------------------------------------------------------------------------
+
+
+@bench.command()
+@click.argument("descriptions", nargs=-1)
+@click.option("--results", default="results", help="The folder of results.")
+@click.option("--out", help="The page, in Markdown; pictures go to a folder beside it.")
+@click.option("--into", multiple=True, help="A page with blocks to be made anew; repeat.")
+@option.as_json
+def page(
+    descriptions: tuple[str, ...],
+    results: str,
+    out: str | None,
+    into: tuple[str, ...],
+    as_json: bool,
+) -> None:
+    """Make the page of results from files of results, and tables in other pages.
+
+    Without a description: all that the folder has results of. In a page --into, what stands between '<!-- bench: NAME -->' and '<!-- end -->' is replaced by
+    the table of that name; '<!-- bench: NAME; only WORDS; data DATA -->' takes some of its rows.
+
+    \b
+    graphveil bench page --results results --out docs/results.md --into docs/choose-a-method.md
+    """
+    from graphveil.bench import page as pages
+
+    if out is None and not into:
+        raise click.UsageError("Give '--out' a page to make, or '--into' one to refresh, or both.")
+    measured = pages.read_results(results, descriptions)
+    if not measured:
+        raise InvalidInputError(f"{results} must hold results of a description. Got none instead.")
+    written = []
+    if out is not None:
+        pictures = _draw_page(measured, Path(out))
+        write_text(out, pages.make_page(measured, pictures, Path(results).name))
+        written = [out, *(str(Path(out).parent / path) for path in pictures.values())]
+    for path in into:
+        try:
+            text = read_text(path)
+        except OSError as error:
+            raise InvalidInputError(f"{path} cannot be read: {error.strerror}.") from None
+        write_text(path, pages.refresh(text, measured))
+        written.append(path)
+    stale = {one.described.name: one.stale for one in measured if one.stale}
+    result = Result("Pages of results", written=written, stale=stale)
+    result.table(
+        ["description", "rows", "outcomes"],
+        [[one.described.name, str(len(one.measured)), str(len(one.outcomes))] for one in measured],
+    )
+    result.note(
+        *(
+            f"{name}: {plural(count, 'outcome')} belong to no row, of other settings or seeds than "
+            "the description has now."
+            for name, count in stale.items()
+        ),
+        f"Written to {', '.join(written)}.",
+    )
+    result.show(as_json)
+
+
+def _draw_page(measured: Sequence[Any], out: Path) -> dict[str, str]:
+    """The pictures of a page, in a folder of its name beside it."""
+    from graphveil.bench import page as pages
+    from graphveil.report import bench_pictures, plots
+
+    plots.require_matplotlib()
+    folder = _folder(str(out.with_suffix("")))
+    drawn = {}
+    if claimed := pages.claimed_points(measured):
+        drawn["proven"] = bench_pictures.proven_against_claimed(
+            claimed, folder / "proven-and-claimed.svg"
+        )
+    if points := pages.accuracy_points(measured):
+        drawn["accuracy"] = bench_pictures.ours_against_published(
+            points, folder / "ours-and-published.svg"
+        )
+    for one in measured:
+        # Points in the plane are small as a bitmap alone.
+        ending = ".png" if one.described.shape in ("embedding", "confusion") else ".svg"
+        path = folder / f"{one.described.name}{ending}"
+        picture = bench_pictures.draw(one.described, one.measured, path)
+        if picture is not None:
+            drawn[one.described.name] = picture
+    return {key: f"{folder.name}/{path.name}" for key, path in drawn.items()}
 
 
 # --- what is shown --------------------------------------------------------------------------------
