@@ -388,8 +388,9 @@ def page(
 ) -> None:
     """Make the page of results from files of results, and tables in other pages.
 
-    Without a description: all that the folder has results of. In a page --into, what stands between '<!-- bench: NAME -->' and '<!-- end -->' is replaced by
-    the table of that name; '<!-- bench: NAME; only WORDS; data DATA -->' takes some of its rows.
+    Without a description: all that the folder has results of. In a page --into, what stands
+    between '<!-- bench: NAME -->' and '<!-- end -->' is replaced by the table of that name;
+    '<!-- bench: NAME; only WORDS; data DATA -->' takes some of its rows.
 
     \b
     graphveil bench page --results results --out docs/results.md --into docs/choose-a-method.md

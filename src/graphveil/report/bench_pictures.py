@@ -56,7 +56,8 @@ def _panels(
     described: Description, count: int, width: float, height: float
 ) -> tuple[Any, list[Any]]:
     """A figure with panels side by side that share the axis upwards."""
-    figure = make_figure(1.2 + width * count, height, _titled(described, 1.2 + width * count))
+    whole = max(6.8, 1.2 + width * count)
+    figure = make_figure(whole, height, _titled(described, whole))
     return figure, list(figure.subplots(1, count, sharey=True, squeeze=False)[0])
 
 
@@ -134,7 +135,7 @@ def _lines(described: Description, done: Sequence[Measured], path: Path) -> Path
         for kind, line in enumerate(lines):
             points = [one for one in here if _line(one, across) == line]
             _draw_points(axes, kind, line if number == 0 else None, points, described, ticks)
-        words = [textwrap.fill(str(tick), 16) for tick in ticks]
+        words = [_tick_text(tick) for tick in ticks]
         axes.set_xticks(range(len(ticks)), words, rotation=30 if across == "data" else 0)
     if any(True for _ in described.figures()):
         panels[0].plot([], [], **_PUBLISHED, label="published")
@@ -173,6 +174,10 @@ def _tick(one: Measured, across: str) -> Any:
     if across == "data":
         return one.place.label
     return one.row.target_epsilon if across == "epsilon" else one.row.setting.get(across)
+
+
+def _tick_text(tick: Any) -> str:
+    return f"{tick:g}" if isinstance(tick, float) else textwrap.fill(str(tick), 16)
 
 
 def _line(one: Measured, across: str) -> str:
