@@ -16,8 +16,9 @@ import scipy.sparse as sp
 import torch
 
 from graphveil._errors import InvalidInputError
-from graphveil.data import CATALOG, Entry, Sizes, load, names, sizes_of
-from graphveil.data._cache import sha256_of
+from graphveil.data import CATALOG, Entry, Sizes, available, how_to_get, load, names, sizes_of
+from graphveil.data._cache import find, sha256_of
+from graphveil.data._places import files_of, is_generated
 from graphveil.graph.checks import MASKS, check
 from graphveil.graph.splits import split
 
@@ -190,7 +191,9 @@ def test_other_files_than_those_known_are_not_kept(root, tmp_path, serve):
 
 
 def test_an_entry_says_whether_its_download_is_checked(root, serve):
-    known = {"social", "synthetic-er", "facebook100", "pokec", "ecg"}
+    known = {
+        "social", "synthetic-er", "synthetic-citations", "facebook100", "pokec", "debian", "ecg",
+    }  # fmt: skip
     for name, entry in CATALOG.items():
         assert (entry.download == "none") == (name in known)
         if name not in known:
@@ -379,12 +382,12 @@ def test_a_path_is_read_as_a_path(tmp_path, monkeypatch):
 
 def test_every_entry_says_what_it_is_and_on_what_terms():
     assert names() == list(CATALOG)
-    assert len(CATALOG) == 22
+    assert len(CATALOG) == 24
     for name, entry in CATALOG.items():
         assert entry.name == name
         for field in ("title", "unit", "licence", "citation"):
             assert getattr(entry, field)
-        assert entry.url.startswith("https://") or name == "social"
+        assert entry.url.startswith("https://") or is_generated(name)
         assert entry.num_classes >= 2 or name == "tu"
     with pytest.raises(dataclasses.FrozenInstanceError):
         CATALOG["cora"].licence = "mine"
@@ -425,3 +428,108 @@ def test_the_page_lists_every_entry_with_its_terms():
         classes = str(entry.num_classes or "varies")
         for text in (entry.unit, classes, entry.licence, entry.citation, entry.url):
             assert text in row
+
+
+# --- what is on disk ------------------------------------------------------------------------------
+
+
+def example_of(name):
+    return {"tu": "tu:MUTAG", "facebook100": "facebook100:Here1"}.get(name, name)
+
+
+@pytest.mark.parametrize("name", [*CATALOG, "ogbn-mag:undirected", "ecg:cpsc", "pokec:vectors"])
+def test_data_is_available_when_all_its_files_are_there(root, tmp_path, name):
+    source = example_of(name)
+    name, _, variant = source.partition(":")
+    if is_generated(name):
+        assert available(source, root)
+        assert "generated" in how_to_get(source)
+        return
+    for folder, patterns in files_of(name, variant):
+        for place in (root, tmp_path / "cache" / "graphveil"):
+            assert not available(source, root)
+            paths = [place / folder / pattern.replace("**/*", "raw/A1") for pattern in patterns]
+            for path in paths:
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.touch()
+            assert available(source, root)
+            for path in paths:
+                path.unlink()
+                assert not available(source, root)
+                path.touch()
+            for path in paths:
+                path.unlink()
+    sentence = how_to_get(source)
+    assert CATALOG[name].url in sentence
+    assert folder in sentence
+    assert ("downloaded" in sentence) == (CATALOG[name].download != "none")
+
+
+@pytest.mark.parametrize("name", [name for name in CATALOG if not is_generated(name)])
+def test_what_must_be_there_is_what_loaders_look_for(root, monkeypatch, name):
+    if name == "facebook100":
+        pytest.skip("looks for any school: its own tests write one where it is said to be")
+    asked = []
+
+    def note(of, folder, files):
+        asked.append((str(folder), tuple(files)))
+        return find(of, folder, files)
+
+    for module in ("_cache", "node_sets", "pokec", "signals"):
+        monkeypatch.setattr(f"graphveil.data.{module}.find", note)
+    source = example_of(name)
+    refusal(source, root=root)
+    expected = list(files_of(name, source.partition(":")[2]))
+    assert [(folder, sorted(files)) for folder, files in asked] == [
+        (folder, sorted(files)) for folder, files in expected
+    ]
+
+
+def test_of_other_names_the_path_is_looked_for(root, tmp_path):
+    assert available(str(root), root)
+    assert not available(str(tmp_path / "absent.npz"))
+    assert "path" in how_to_get("absent.npz")
+    write_school(root, "Here1", PEOPLE)
+    assert available("facebook100:Here1:gap", root)
+    assert available("facebook100", root)
+    assert not available("facebook100:There2", root)
+    with pytest.raises(InvalidInputError, match="root"):
+        available("cora", tmp_path / "absent")
+
+
+# --- Debian ---------------------------------------------------------------------------------------
+
+
+def write_debian(folder, sections=19, each=2):
+    folder.mkdir(parents=True)
+    rows = [
+        (n, f"p{n}", f"s{n % sections:02d}" if n < sections * each else "rare", f"word{n} of all")
+        for n in range(sections * each + 1)
+    ]
+    packages = pd.DataFrame(rows, columns=["id", "name", "section", "text"])
+    packages.to_csv(folder / "packages.csv.gz", index=False)
+    links = pd.DataFrame([(0, 1), (2, sections * each)], columns=["source", "target"])
+    links.to_csv(folder / "links.csv.gz", index=False)
+
+
+def test_debian_has_the_large_sections_and_says_who_chose_them(root, monkeypatch):
+    assert "packages.csv.gz" in refusal("debian", root=root)
+    write_debian(root / "debian", each=10)
+    monkeypatch.setattr("graphveil.data.node_sets._LEAST_SECTION", 10)
+    before = snapshot(root)
+    data = load("debian", root=root)
+    assert snapshot(root) == before
+    assert data.x.shape == (190, 1024)
+    assert data.edge_index.tolist() == [[0, 1], [1, 0]]
+    assert data.class_names == [f"s{n:02d}" for n in range(19)]
+    assert data.y.tolist() == [n % 19 for n in range(190)]
+    assert any("at least 10 documents" in line for line in data.unprotected)
+    assert "no variants" in refusal("debian:tfidf", root=root)
+
+
+def test_real_debian_has_the_known_counts(real):
+    data = load("debian", root=real("debian").parent)
+    entry = CATALOG["debian"]
+    assert data.x.shape == (entry.num_nodes, entry.num_features)
+    assert int(data.y.max()) + 1 == entry.num_classes == len(data.class_names)
+    assert data.is_undirected()

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from graphveil._errors import InvalidInputError
-from graphveil.data import CATALOG, load
+from graphveil.data import CATALOG, load, sizes_of
 from graphveil.data.graph_sets import ATOM, BOND
 from graphveil.graph.checks import MASKS, check
 from graphveil.graph.collate import collate, uncollate
@@ -156,10 +156,14 @@ def test_fingerprint_merges_classes_and_leaves_out_the_rest(root):
         node_attributes=[f"{128 + 64 * n}, 64" for n in range(15)],
     )
     data = load("fingerprint", root=root)
-    assert data.y.tolist() == [0, 0, 1, 1, 2, 2, 2, 3, 3, 3]
+    assert data.y.tolist() == [0, 0, 1, 1, 2, 3, 3, 3, 3]
     assert data.class_names == ["L", "R", "W", "A"]
-    assert data.x.tolist() == [[n, -1] for n in range(10)]
+    assert data.x[:, 0].tolist() == [0, 1, 2, 3, 4, 7, 8, 9, 12]
     assert data.pos[1].tolist() == [192, 64]
+    whorls = load("fingerprint:whorls", root=root)
+    assert whorls.y.tolist() == [0, 0, 1, 1, 2, 2, 2, 3, 3, 3]
+    assert whorls.x.tolist() == [[n, -1] for n in range(10)]
+    assert "':whorls'" in refused(load, "fingerprint:all", root=root)
     write(root / "Fingerprint", node_attributes=["1"] * 15)
     assert "not x and y" in refused(load, "fingerprint", root=root)
 
@@ -169,9 +173,9 @@ def test_real_fingerprint_has_the_papers_counts(real):
     before = {path: path.lstat().st_mtime_ns for path in (root / "Fingerprint").rglob("*")}
     data = load("fingerprint", root=root)
     assert {path: path.lstat().st_mtime_ns for path in (root / "Fingerprint").rglob("*")} == before
-    assert (data.num_graphs, len(data.x)) == (1900, 14_387)
-    assert len(data.x) / data.num_graphs == pytest.approx(7.57, abs=0.005)
-    assert torch.bincount(data.y).tolist() == [541, 526, 544, 289]
+    assert (data.num_graphs, len(data.x)) == (1900, 14_347)
+    assert len(data.x) / data.num_graphs == pytest.approx(7.55, abs=0.005)
+    assert torch.bincount(data.y).tolist() == [541, 526, 538, 295]
     assert int(torch.bincount(data.batch, minlength=1900).min()) >= 1
     # The file's angle is that of the edge, up to its direction: edge geometry can use pos.
     dx, dy = (data.pos[data.edge_index[1]] - data.pos[data.edge_index[0]]).unbind(1)
@@ -221,6 +225,11 @@ def test_molecules_are_read_with_ogbs_lists_and_split(root):
     assert data.edge_attr.shape == (4, 13)
     assert data.edge_attr[0].nonzero().flatten().tolist() == [0, 5 + 5, 11 + 1]
     assert data.y.tolist() == [1, 0, 1]
+    codes = load("molbace:codes", root=root)
+    assert codes.x[:4].tolist() == ATOMS
+    assert torch.equal(codes.edge_attr, data.edge_attr)
+    assert sizes_of("molbace:codes").num_features == 9
+    assert "':codes'" in refused(load, "molbace:raw", root=root)
     assert [data[mask].nonzero().flatten().tolist() for mask in MASKS] == [[0], [2], [1]]
 
 

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from sklearn.linear_model import LogisticRegression
 
 from graphveil._errors import InvalidInputError
-from graphveil.data import CATALOG, load
+from graphveil.data import CATALOG, load, sizes_of
 from graphveil.data.synthetic import citation_like, social_network
-from graphveil.graph.checks import check
+from graphveil.graph.checks import MASKS, check
 from graphveil.graph.splits import split
 
 
@@ -117,3 +117,24 @@ def test_every_setting_gives_a_simple_undirected_graph(
 def test_odd_settings_are_refused(setting):
     with pytest.raises(InvalidInputError, match=next(iter(setting))):
         social_network(**setting)
+
+
+def test_synthetic_citations_are_undirected_with_the_shares_of_arxiv():
+    data = check(load("synthetic-citations:3000"))
+    entry, sizes = CATALOG["synthetic-citations"], sizes_of("synthetic-citations:3000")
+    assert data.x.shape == (3000, entry.num_features) == (sizes.num_records, sizes.num_features)
+    assert (data.num_classes, data.directed) == (40, False)
+    assert data.is_undirected()
+    assert data.coalesce().num_edges == data.num_edges == 2 * round(3000 * 1_170_000 / 169_343)
+    assert tuple(int(data[mask].sum()) for mask in MASKS) == sizes.split == (1611, 528, 861)
+    assert sizes_of("synthetic-citations").split == sizes_of("ogbn-arxiv").split
+    assert torch.equal(load("synthetic-citations:3000:0").x, data.x)
+    assert not torch.equal(load("synthetic-citations:3000:1").x, data.x)
+    for wrong in ("999", "1000001", "many", "2000:x"):
+        with pytest.raises(InvalidInputError, match="synthetic-citations:20000"):
+            load(f"synthetic-citations:{wrong}")
+
+
+def test_of_synthetic_citations_neighbours_say_more_than_features():
+    data = load("synthetic-citations:6000")
+    assert accuracy(neighbours_mean(data), data) > accuracy(data.x, data) + 0.2

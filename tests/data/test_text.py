@@ -573,6 +573,26 @@ def test_pokec_vectors_and_sentences(root):
     assert "cc.sk.300.vec" in refusal(InvalidInputError, load, "pokec:vectors", root=root)
 
 
+class Letters:
+    """A language model that counts the letters a and e."""
+
+    def encode(self, texts, **options):
+        return np.array([[text.count("a"), text.count("e")] for text in texts], dtype=np.float32)
+
+
+def test_pokec_by_columns_is_the_mean_over_the_columns_somebody_filled(root, monkeypatch):
+    monkeypatch.setattr(text_features, "_language_model", lambda model: Letters())
+    people = [*PEOPLE, profile(30, "pes", age="null")]  # wrote nothing
+    write_pokec(root, people)
+    columns = load("pokec:columns", root=root)
+    # Users 1 (Lekar; hudba & tanec), 4 (tanec), 5 (lekar v meste), 9 (hudba), 30.
+    assert columns.x.tolist() == [[1.5, 1], [1, 1], [1, 3], [1, 0], [0, 0]]
+    assert load("pokec:sentence", root=root).x.tolist() == [[3, 2], [1, 1], [1, 3], [1, 0], [0, 0]]
+    # A row depends on its own profile alone.
+    write_pokec(root, [profile(7, "macka", work="aaa"), *people[1:]])
+    assert torch.equal(load("pokec:columns", root=root).x[[0, 1, 3, 4]], columns.x[[0, 1, 3, 4]])
+
+
 @needs_models
 def test_pokec_by_bert(root, bert):
     folder = write_pokec(root)

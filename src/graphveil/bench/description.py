@@ -171,6 +171,12 @@ class Description:
         """The main one."""
         return self.metrics[0]
 
+    @property
+    def where(self) -> str:
+        """Where it stands: the source, and the page."""
+        page = "" if self.page is None else f"page {self.page}"
+        return ", ".join(filter(None, [self.source, page]))
+
     def figures(self) -> Iterator[tuple[Line, str, str, float, float | None]]:
         """Every published figure: line, data set, metric, value, deviation."""
         for line, data, metric in itertools.product(self.lines, self.data, self.metrics):

@@ -56,8 +56,11 @@ def measure_outcome(
     chances = method.infer(arranged.testing, arranged.mode)
     outcome = _outcome(method, arranged, chances)
     outcome["seconds"] = time.monotonic() - begun
+    confusion = outcome.pop("confusion")
     if extra == "confusion":
-        more["confusion"] = _confusion(method, arranged.testing, chances)
+        if confusion is None:
+            raise InvalidInputError("There are too many classes for a matrix of them.")
+        more["confusion"] = confusion
     elif extra == "wrong":
         more["wrong"] = _wrong(method, arranged.testing, chances)
     elif extra == "kept":
@@ -95,6 +98,7 @@ def _outcome(method: Method, arranged: Arranged, chances: Tensor) -> Outcome:
         "scores": {metric: scores[f"test_{metric}"] for metric in METRICS},
         "class_accuracy": scores["class_accuracy"],
         "class_share": [count / total for count in scores["class_count"]],
+        "confusion": scores["confusion"],
     }
 
 
@@ -114,16 +118,6 @@ def _fit(method: Method, arranged: Arranged, extra: str | None) -> Outcome:
         "curve": {"steps": list(curve.steps), "loss": [round(loss, 5) for loss in curve.loss]},
         "scores": {"loss": curve.loss[-1]},
     }
-
-
-def _confusion(method: Method, testing: Data, chances: Tensor) -> list[list[int]]:
-    """Counts of test records: a row for each true class, a column for each decided one."""
-    import torch
-
-    tested, classes = testing.test_mask & (testing.y >= 0), chances.shape[1]
-    decided = method.task(method.plan_.facts).decide(chances)[tested]
-    counts = torch.bincount(testing.y[tested] * classes + decided, minlength=classes**2)
-    return counts.view(classes, classes).tolist()
 
 
 def _wrong(method: Method, testing: Data, chances: Tensor) -> dict[str, Any]:
@@ -156,6 +150,8 @@ def _places(method: Method, arranged: Arranged, chances: Tensor) -> dict[str, An
     """Test records in the plane, by t-SNE of what the network knows before its last layer."""
     from sklearn.manifold import TSNE
 
+    from graphveil.bench.hidden import hidden_states
+
     testing = arranged.testing
     tested = (testing.test_mask & (testing.y >= 0)).nonzero().flatten()
     tested = tested[:: max(1, -(-len(tested) // NODES))]
@@ -163,38 +159,19 @@ def _places(method: Method, arranged: Arranged, chances: Tensor) -> dict[str, An
         raise InvalidInputError(
             f"A picture of test records needs four of them. Got {len(tested)} instead."
         )
-    states = hidden_states(method, arranged)
-    rows = (chances.clamp_min(1e-12).log() if states is None else states)[tested].double().numpy()
+    try:
+        states, of = hidden_states(method, testing, arranged.mode), "hidden states"
+    except InvalidInputError:  # it has none
+        states, of = chances.clamp_min(1e-12).log(), "log-probabilities"
+    rows = states[tested].double().numpy()
     spread = min(30.0, (len(rows) - 1) / 3)
     places = TSNE(perplexity=spread, init="random", random_state=0).fit_transform(rows)
     return {
-        "of": "log-probabilities" if states is None else "hidden states",
+        "of": of,
         "x": [round(float(x), 1) for x in places[:, 0]],
         "y": [round(float(y), 1) for y in places[:, 1]],
         "class": testing.y[tested].tolist(),
     }
-
-
-def hidden_states(method: Method, arranged: Arranged) -> Tensor | None:
-    """What goes into the last linear layer, a row for each record; None if no such layer is there.
-
-    *Guarantee*: that of predictions in the same mode.
-    """
-    from torch import nn
-
-    seen: list[Tensor] = []
-    records = len(arranged.testing.y)
-    hooks = [
-        module.register_forward_hook(lambda _, inputs, __: seen.append(inputs[0].detach()))
-        for module in method.network_.modules()
-        if isinstance(module, nn.Linear)
-    ]
-    try:
-        method.infer(arranged.testing, arranged.mode)
-    finally:
-        for hook in hooks:
-            hook.remove()
-    return next((rows for rows in reversed(seen) if rows.dim() == 2 and len(rows) == records), None)
 
 
 # --- what compares two outcomes -------------------------------------------------------------------

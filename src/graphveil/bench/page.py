@@ -233,7 +233,7 @@ def _span(dates: Sequence[str]) -> str:
 
 def _section(results: Results, picture: str | None) -> str:
     described = results.described
-    where = ", ".join(filter(None, [described.source, described.page and f"page {described.page}"]))
+    where = described.where
     parts = [
         f"## {described.name}",
         f"{described.title}. {where}. Metric: {_words(described.metric)}.",

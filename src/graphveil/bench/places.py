@@ -14,24 +14,6 @@ if TYPE_CHECKING:
     from graphveil.runs import Source
 
 
-def _fallback_available(name: str, root: str | None) -> bool:
-    entry = catalog.CATALOG[name.partition(":")[0]]
-    if "Synthetic" in entry.title:
-        return True
-    folder = catalog._root(root)
-    word = name.partition(":")[0].replace("-", "").lower()
-    known = folder.rglob("*") if folder.is_dir() else []
-    return any(word in str(path.name).replace("_", "").lower() for path in known)
-
-
-def _fallback_how(name: str) -> str:
-    return f"Download it from {catalog.CATALOG[name.partition(':')[0]].url}."
-
-
-_available = getattr(catalog, "available", _fallback_available)
-_how_to_get = getattr(catalog, "how_to_get", _fallback_how)
-
-
 @dataclass(frozen=True, kw_only=True)
 class Place:
     """A data set of a description, and what runs for it.
@@ -62,13 +44,6 @@ def is_known(name: str) -> bool:
     return name.partition(":")[0] in catalog.CATALOG or at_home(name).exists()
 
 
-def is_available(name: str, root: str | None) -> bool:
-    """Whether the files of a data set are on disk, or none are needed."""
-    if name.partition(":")[0] not in catalog.CATALOG:
-        return at_home(name).exists()
-    return bool(_available(name, root))
-
-
 def find_places(description: Description, root: str | None) -> list[Place]:
     """What runs for each data set of a description."""
     places = [_place(description, name, root) for name in description.data]
@@ -79,21 +54,14 @@ def find_places(description: Description, root: str | None) -> list[Place]:
 
 
 def _place(description: Description, name: str, root: str | None) -> Place:
-    here = is_available(name, root)
+    here = catalog.available(name, root)
     if here and name not in description.replaced:
         return Place(data=name, runs_on=name)
-    get = "" if here else how_to_get(name)
+    get = "" if here else catalog.how_to_get(name)
     other = description.stand_in.get(name)
-    if other is None or not is_available(other, root):
+    if other is None or not catalog.available(other, root):
         return Place(data=name, runs_on=None, get=get)
     return Place(data=name, runs_on=other, get=get)
-
-
-def how_to_get(name: str) -> str:
-    """One sentence on how to get a data set."""
-    if name.partition(":")[0] not in catalog.CATALOG:
-        return f"There is no file or directory {name!r}; give the path of one."
-    return str(_how_to_get(name))
 
 
 def make_source(description: Description, place: Place, root: str | None, seed: int) -> Source:

@@ -174,16 +174,16 @@ def gather(
     numbers = {id(line): number for number, line in enumerate(description.lines)}
     for single in singles:
         if (outcome := known.get(single.key)) is not None:
-            place = single.place, numbers[id(single.line)], single.source.seed
-            outcomes[place] = _plain(outcome)
+            where = single.place, numbers[id(single.line)], single.source.seed
+            outcomes[where] = _plain(outcome)
     _compare(description, outcomes)
     measured = []
     for place in places:
         for number, line in enumerate(description.lines):
             seeds = [
                 (seed, outcome)
-                for (where, which, seed), outcome in outcomes.items()
-                if where == place and which == number
+                for (other, which, seed), outcome in outcomes.items()
+                if other == place and which == number
             ]
             measured.append(_gather_one(line, place, seeds))
     return measured

@@ -132,7 +132,7 @@ COMMANDS = {
     "sweep": ("sweep", "One method under several values of a setting, all else equal."),
     "bench": ("bench", "Published tables and figures, run beside what was published."),
     "curves": ("curves", "The loss on test records while models learn, as a picture."),
-    "tsne": ("tsne", "The test nodes as trained models see them, as a picture."),
+    "tsne": ("tsne", "Nodes as trained models see them, as a picture."),
     "hard-cases": ("hard_cases", "The test nodes that private and open models get wrong."),
     "explain": ("explain", "The edges that private and open models of graphs look at."),
     "recipes": ("recipes", "The settings of published experiments, by name."),

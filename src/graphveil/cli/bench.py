@@ -126,7 +126,7 @@ def show(description: str, quick: bool, root: str | None, as_json: bool) -> None
             for line in described.lines
         ],
     )
-    where = ", ".join(filter(None, [described.source, described.page and f"page {described.page}"]))
+    where = described.where
     if where:
         result.note(f"{where}. Figures are published ones, in percent.")
     if described.finding:

@@ -170,7 +170,7 @@ def _draw(rows: list[Row], files: list[Path], data: str, names: list[str] | None
 def _table(rows: list[Row]) -> tuple[list[str], list[list[str]]]:
     """Columns and cells; ROC AUC where there are two classes, claims where papers make them."""
     claims = has_claims(rows)
-    ranked = any(row.score("sensitivity")[0] is not None for row in rows)
+    ranked = any(len(row.class_share) == 2 for row in rows)
     costs = ["claimed", "proven"] if claims else ["epsilon"]
     columns = ["method", "unit", *costs, "delta", "accuracy"]
     cells = [

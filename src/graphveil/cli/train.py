@@ -80,7 +80,7 @@ def _train(asked: dict[str, Any], resume: bool, force: bool) -> Result:
     )
     _runs.add_accuracy(result, metrics)
     # What is worth a line beside the accuracy: of two classes the ranking, of more the mean.
-    ranked = metrics["test_sensitivity"] is not None
+    ranked = len(metrics["class_count"]) == 2
     label = None if ranked else "macro F1"
     result.add("test_macro_f1", metrics["test_macro_f1"], label, "{:.3f}".format)
     if ranked and metrics["test_roc_auc"] is not None:

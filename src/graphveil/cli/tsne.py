@@ -2,55 +2,132 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import click
 
+from graphveil._errors import InvalidInputError
 from graphveil.cli import _options as option
 from graphveil.cli._output import Result, check_picture, figure, track
 from graphveil.cli._runs import run_json
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from graphveil.methods import Method
+    from graphveil.runs import Arranged
+
+NOTE = {
+    "test": "Classes are read off the labels of test records, and every point off a record's own "
+    "data: the picture is outside every certificate, and a release if shown.",
+    "train": "Every point is read off a training record's own data, which the certificate protects "
+    "in the weights alone: nothing is promised about the picture, which is for whoever may see "
+    "those records.",
+}
 
 
 @click.command()
 @click.argument("runs", nargs=-1, required=True)
 @click.option("--out", required=True, help="The picture: .png, .svg or .pdf.")
 @option.root
-@click.option("--nodes", type=int, default=2000, help="How many test nodes, at most.")
+@click.option(
+    "--of",
+    "what",
+    type=click.Choice(["hidden", "output"]),
+    help="The last hidden states, or the log-probabilities. Default: hidden where there are some.",
+)
+@click.option(
+    "--nodes",
+    type=click.Choice(["train", "test", "all"]),
+    default="test",
+    help="Which of the labelled ones. Default: test.",
+)
+@click.option("--most", type=int, default=2000, help="How many of them, at most.")
 @option.force
 @option.as_json
 def tsne(
-    runs: tuple[str, ...], out: str, root: str | None, nodes: int, force: bool, as_json: bool
+    runs: tuple[str, ...],
+    out: str,
+    root: str | None,
+    what: str | None,
+    nodes: str,
+    most: int,
+    force: bool,
+    as_json: bool,
 ) -> None:
-    """The test nodes as trained models see them, as a picture.
+    """Nodes as trained models see them, as a picture.
 
-    The picture is the t-SNE of each run's log-probabilities, side by side. Nodes of a class that
-    stand together are told apart. Every run is asked about its own test nodes in the way it was
-    measured, and their labels give the colours: like the accuracy, the picture is outside every
-    certificate.
+    The picture is the t-SNE of what each run's network holds of a node before it decides, side by
+    side. Nodes of a class that stand together are told apart. Every run is asked about its own
+    nodes in the way it was measured, and their labels give the colours: like the accuracy, the
+    picture is outside every certificate.
 
     \b
     graphveil tsne runs/eps1 runs/eps8 runs/open --out epsilon.png
+    graphveil tsne runs/eps1 runs/open --nodes train --of hidden --out training.png
     """
     check_picture(out, force)
 
     from graphveil import _validate
     from graphveil import runs as trained
-    from graphveil.methods.task import OUTSIDE
     from graphveil.report import plots
 
-    _validate.integer("nodes", nodes, "[10, 1e6]")
-    result, panels, described = Result("t-SNE"), [], []
+    _validate.integer("most", most, "[10, 1e6]")
+    result, panels, described, names = Result("t-SNE"), [], [], None
     for run in track("arranging nodes", runs):
         method, arranged = trained.Run(run).read(), trained.Run(run).arrange(root)
-        testing = arranged.testing
-        tested = (testing.test_mask & (testing.y >= 0)).nonzero().flatten()
-        chances = method.predict_proba(testing, mode=arranged.mode)[tested]
+        rows, y, shown = _rows(method, arranged, nodes, what)
         name = f"{method.name}, not private"
         if method.private:
             name = f"{method.name}, epsilon {figure(method.certificate_.guarantee.epsilon)}"
-        panels.append((name, chances.clamp_min(1e-12).log(), testing.y[tested]))
-        described.append(run_json(run, method))
-        result.row(name, f"{min(len(tested), nodes):,} test records")
-    plots.neighbourhoods(panels, out, most=nodes)
-    result.update({"runs": described})
+        panels.append((name, rows, y))
+        names = names or trained.Run(run).record().asked.class_names
+        described.append({**run_json(run, method), "of": shown})
+        result.row(name, f"{min(len(y), most):,} {_WHICH[nodes]}records, {_WHAT[shown]}")
+    plots.neighbourhoods(panels, out, most=most, names=names)
+    result.update({"runs": described, "nodes": nodes})
     result.add("out", out, "written to")
-    result.add("note", OUTSIDE, "note")
+    result.add("note", NOTE["test" if nodes == "test" else "train"], "note")
     result.show(as_json)
+
+
+_WHICH = {"train": "training ", "test": "test ", "all": ""}
+_WHAT = {"hidden": "last hidden states", "output": "log-probabilities"}
+
+
+def _rows(
+    method: Method, arranged: Arranged, nodes: str, what: str | None
+) -> tuple[Tensor, Tensor, str]:
+    """What is arranged, the classes, and which of the two it is: of labelled records alone."""
+    import torch
+
+    graphs = {
+        "train": (arranged.training, arranged.training.train_mask, None),
+        "test": (arranged.testing, arranged.testing.test_mask, arranged.mode),
+    }
+    if nodes == "all" and arranged.mode is None:  # one graph
+        graphs = {"all": (arranged.training, torch.ones_like(arranged.training.train_mask), None)}
+    wanted = graphs if nodes == "all" else {nodes: graphs[nodes]}
+    parts = []
+    for graph, mask, mode in wanted.values():
+        rows, what = _states(method, graph, mode, what)
+        kept = mask & (graph.y >= 0)
+        parts.append((rows[kept], graph.y[kept]))
+    rows, y = (torch.cat(column) for column in zip(*parts, strict=True))
+    assert what is not None
+    return rows, y, what
+
+
+def _states(
+    method: Method, graph: object, mode: str | None, what: str | None
+) -> tuple[Tensor, str]:
+    from graphveil.bench.hidden import hidden_states
+
+    if what != "output":
+        try:
+            return hidden_states(method, graph, mode), "hidden"
+        except InvalidInputError:
+            if what == "hidden":
+                raise
+    chances = method.infer(graph, mode)
+    return chances.clamp_min(1e-12).log(), "output"

@@ -1,5 +1,14 @@
 """Graphs to work with: a catalog of public ones, a user's own, and generated ones."""
 
-from graphveil.data.catalog import CATALOG, Entry, Sizes, load, names, sizes_of
+from graphveil.data.catalog import (
+    CATALOG,
+    Entry,
+    Sizes,
+    available,
+    how_to_get,
+    load,
+    names,
+    sizes_of,
+)
 
-__all__ = ["CATALOG", "Entry", "Sizes", "load", "names", "sizes_of"]
+__all__ = ["CATALOG", "Entry", "Sizes", "available", "how_to_get", "load", "names", "sizes_of"]

@@ -18,7 +18,7 @@ from torch_geometric.data import Data
 from torch_geometric.utils import coalesce, remove_self_loops
 
 from graphveil._errors import InvalidInputError
-from graphveil.data._cache import locate, reading
+from graphveil.data._cache import locate, reading, refuse_variant
 from graphveil.data._tables import read_numbers
 from graphveil.data.node_sets import put_split
 from graphveil.graph.checks import check
@@ -43,8 +43,9 @@ ATOM = {
 }
 BOND = {"type": 5, "stereo": 6, "conjugated": 2}
 
-# The authors' classes, and which of the file's labels each takes; other labels are left out.
-FINGERPRINT = {"L": (0, 9), "R": (5, 11), "W": (4, 7, 12), "A": (2, 3, 6)}
+# Mueller et al.'s classes, and which of the file's labels each takes; other labels are left out.
+FINGERPRINT = {"L": (0, 9), "R": (5, 11), "W": (4,), "A": (2, 3, 6, 10)}
+WHORLS = {**FINGERPRINT, "W": (4, 7, 12), "A": (2, 3, 6)}
 _CENTRE, _SPREAD = 128.0, 64.0  # of a coordinate, which is a pixel from 0 to 255
 
 
@@ -121,22 +122,26 @@ def _columns(table: dict[str, np.ndarray], of: str, rows: int) -> np.ndarray | N
 def fingerprint(name: str, root: Path, variant: str) -> Data:
     """Fingerprints as Mueller et al. take them: 1900 graphs of minutiae, in four classes.
 
-    The classes merge the file's labels: L (L, LT), R (R, RT), W (W, WR, WL) and A (A, TA, T). Left
-    out are prints of other labels and graphs without a node, of which the file has 651. Either is
-    seen in the graph itself, so that leaving it out moves no other graph.
+    The classes merge the file's labels as the authors' code does: L (L, LT), R (R, RT), W and A
+    (A, TA, T, AT). ``fingerprint:whorls`` has WR and WL in W, too, and AT in no class. Left out are
+    prints of other labels and graphs without a node, of which the file has 651. Either is seen in
+    the graph itself, so that leaving it out moves no other graph.
 
     ``pos`` is where a node lies, in pixels; ``x`` the same from the middle, in units of 64 pixels.
     ``edge_attr`` has the sine of an edge's angle, and the angle, as in the file.
     """
+    if variant not in ("", "whorls"):
+        refuse_variant("fingerprint", "':whorls' and nothing else", name)
+    classes = WHORLS if variant else FINGERPRINT
     data = tu(name, root, "Fingerprint")
     with reading(name, root):
         check(data, labels=False, masks=False)
         if data.x.shape[1] != 2:
             raise ValueError(f"{data.x.shape[1]} attributes of nodes, not x and y")
-    merged = {label: c for c, labels in enumerate(FINGERPRINT.values()) for label in labels}
+    merged = {label: c for c, labels in enumerate(classes.values()) for label in labels}
     data.y = torch.tensor([merged.get(int(data.class_names[c]), -1) for c in data.y.tolist()])
     data.pos, data.x = data.x, (data.x - _CENTRE) / _SPREAD
-    data.num_classes, data.class_names = len(FINGERPRINT), list(FINGERPRINT)
+    data.num_classes, data.class_names = len(classes), list(classes)
     sizes = torch.bincount(data.batch, minlength=data.num_graphs)
     data = select_graphs(data, (data.y >= 0) & (sizes > 0))
     data.public = ["which prints were left out, by their own label or for want of a node"]
@@ -149,8 +154,11 @@ def molbace(name: str, root: Path, variant: str) -> Data:
 
     An atom is nine codes and a bond three, which OGB gives from public lists; each becomes columns
     of 0 and 1, as many as the list is long: 174 for an atom (:data:`ATOM`), 13 for a bond
-    (:data:`BOND`, ``edge_attr``). Bonds go both ways.
+    (:data:`BOND`, ``edge_attr``). Bonds go both ways. ``molbace:codes`` has the nine codes of an
+    atom as they are, as nine columns.
     """
+    if variant not in ("", "codes"):
+        refuse_variant("molbace", "':codes' and nothing else", name)
     parts = ("node-feat", "edge-feat", "edge", "num-node-list", "num-edge-list", "graph-label")
     files = {part: f"raw/{part}.csv.gz" for part in parts}
     split = [f"split/scaffold/{part}.csv.gz" for part in ("train", "valid", "test")]
@@ -167,6 +175,8 @@ def molbace(name: str, root: Path, variant: str) -> Data:
         if ((ends < 0) | (ends >= np.repeat(sizes, bonds)[:, None])).any():
             raise ValueError("a bond to an atom that is not in the molecule")
         x = _one_hot(read["node-feat"], ATOM, int(sizes.sum()))
+        if variant == "codes":
+            x = read["node-feat"].astype(np.float32)
         attributes = _one_hot(kinds, BOND, len(ends))
         data = Data(x=torch.from_numpy(x), y=torch.from_numpy(np.nan_to_num(y, nan=-1.0)).long())
         put_split(data, [base / file for file in split])

@@ -21,7 +21,7 @@ import torch_geometric.datasets
 from torch_geometric.data import Data
 
 from graphveil._errors import InvalidInputError
-from graphveil.data._cache import PLANETOID, cache, locate, reading, refuse_variant
+from graphveil.data._cache import PLANETOID, cache, find, locate, reading, refuse_variant
 from graphveil.data._tables import read_numbers
 from graphveil.graph.shares import MASKS
 from graphveil.rng import seeded
@@ -29,6 +29,8 @@ from graphveil.rng import seeded
 _REDDIT = "https://data.dgl.ai/dataset/reddit.zip"
 _OGB = "https://snap.stanford.edu/ogb/data/nodeproppred/{}.zip"
 _FACEBOOK_FOLDERS = ("facebook100/raw", "facebook100")
+DEBIAN = ("packages.csv.gz", "links.csv.gz")
+_LEAST_SECTION = 1000  # packages
 _FACEBOOK_WIDTHS = (8, 2, 128, 128, 256)  # features for each of the first columns of local_info
 
 
@@ -205,6 +207,35 @@ def ogb(
     elif mirror:
         edges = np.concatenate([edges, edges[:, ::-1]])
     data.edge_index = torch.from_numpy(np.ascontiguousarray(edges.T))
+    return data
+
+
+def debian(name: str, root: Path, variant: str) -> Data:
+    """Debian's packages: the words of a one-line description, and the packages depended on.
+
+    Built by :func:`graphveil.data.text.build` with hashed words, in seconds; links go both ways.
+    The classes are the sections with 1,000 packages or more, which certificates say is declared
+    public, and so is who was left out with the others.
+    """
+    from graphveil.data import text
+
+    place = find(root, Path("debian"), DEBIAN)
+    if place is None:
+        raise InvalidInputError(
+            f"The data set 'debian' is not in {root / 'debian'} (looked for {DEBIAN[0]} and "
+            f"{DEBIAN[1]}) and not downloaded; make the tables from Debian's package list, or pass "
+            "the root folder that holds them."
+        )
+    with reading(name, place, passing=(InvalidInputError,)):
+        data = text.build(
+            place / DEBIAN[0],
+            place / DEBIAN[1],
+            "hash",
+            label="section",
+            classes="public",
+            min_class=_LEAST_SECTION,
+        )
+    del data.ids
     return data
 
 

@@ -17,8 +17,9 @@ from graphveil.data import text_features
 from graphveil.data._cache import find, reading, refuse_variant
 from graphveil.graph.public_lines import DECLARED_PUBLIC
 
-_VARIANTS = ("hash", "vectors", "sentence", "bow-public")
+_VARIANTS = ("hash", "vectors", "sentence", "columns", "bow-public")
 _FOLDER = Path("Pokec", "raw")
+_MODEL = "bert-base-multilingual-cased"
 _NUM_COLUMNS = 59
 _PETS = 13  # the column
 _PET = {
@@ -47,9 +48,11 @@ def pokec(name: str, root: Path, variant: str) -> Data:
     :func:`graphveil.data.text.build`:
 
     ``pokec`` or ``pokec:hash``; ``pokec:vectors``, by Pokec/raw/cc.sk.300.vec; ``pokec:sentence``,
-    by Pokec/raw/bert-base-multilingual-cased or the cache's; and ``pokec:bow-public``, the authors'
-    bag of words: those that occur 15 to 15,000 times in the profiles. Such words are read off
-    private profiles: a release. By that name one declares them public; ``pokec:bow`` is refused.
+    by Pokec/raw/bert-base-multilingual-cased or the cache's, the profile as one text;
+    ``pokec:columns``, by the same model, as the paper does: each column that somebody filled by
+    itself, and the mean over these columns; and ``pokec:bow-public``, the authors' bag of words:
+    those that occur 15 to 15,000 times in the profiles. Such words are read off private profiles: a
+    release. By that name one declares them public; ``pokec:bow`` is refused.
     """
     if variant == "bow":
         raise UnprovenError(
@@ -64,7 +67,7 @@ def pokec(name: str, root: Path, variant: str) -> Data:
         people = _pet_owners(profiles)
         ends = _friendships(friends, people["id"].to_numpy())
     data = Data(
-        x=torch.from_numpy(_features(people["text"].tolist(), variant, raw)),
+        x=torch.from_numpy(_features(people["cells"].tolist(), variant, raw)),
         edge_index=torch.from_numpy(ends),
         y=torch.tensor(people["dog"].tolist()),
     )
@@ -87,7 +90,7 @@ def _raw_files(root: Path) -> tuple[Path, Path, Path]:
 
 
 def _pet_owners(path: Path) -> pd.DataFrame:
-    """Id, class and text of the fullest profiles of cat and of dog people, by id."""
+    """Id, class and filled text columns of the fullest profiles of cat and dog people, by id."""
     rows = []
     with gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb") as file:
         for number, line in enumerate(file, start=1):
@@ -101,9 +104,9 @@ def _pet_owners(path: Path) -> pd.DataFrame:
             pet = _PET.get(cells[_PETS].strip().lower())
             if pet is not None:
                 filled = [cell for cell in cells if cell not in ("", "null")]
-                words = " ".join(cells[n] for n in _TEXT_COLUMNS if cells[n] not in ("", "null"))
-                rows.append((int(cells[0]), pet, -len(filled), _plain(words)))
-    people = pd.DataFrame(rows, columns=["id", "dog", "empty", "text"])
+                texts = [cells[n] for n in _TEXT_COLUMNS if cells[n] not in ("", "null")]
+                rows.append((int(cells[0]), pet, -len(filled), texts))
+    people = pd.DataFrame(rows, columns=["id", "dog", "empty", "cells"])
     if people["dog"].nunique() < 2:
         raise InvalidInputError(f"{path} must have cat people and dog people; it may be cut short.")
     chosen = people.sort_values(["empty", "id"]).groupby("dog").head(_PER_PET)
@@ -126,12 +129,17 @@ def _friendships(path: Path, ids: np.ndarray) -> np.ndarray:
     return np.searchsorted(ids, np.concatenate(parts, axis=1)).astype(np.int64)
 
 
-def _features(texts: list[str], variant: str, raw: Path) -> np.ndarray:
+def _features(people: list[list[str]], variant: str, raw: Path) -> np.ndarray:
+    """A row for each of the people, who are lists of what they wrote in each column."""
+    folder = raw / _MODEL
+    model = folder if folder.is_dir() else _MODEL
+    if variant == "columns":
+        return _mean_columns(people, model)
+    texts = [_plain(" ".join(cells)) for cells in people]
     if variant == "vectors":
         return text_features.mean_vectors(texts, raw / "cc.sk.300.vec")
     if variant == "sentence":
-        model = "bert-base-multilingual-cased"
-        return text_features.sentences(texts, raw / model if (raw / model).is_dir() else model)
+        return text_features.sentences(texts, model)
     if variant == "bow-public":
         from sklearn.feature_extraction.text import CountVectorizer
 
@@ -141,3 +149,18 @@ def _features(texts: list[str], variant: str, raw: Path) -> np.ndarray:
         band = counts[:, (total >= 15) & (total <= 15_000)]
         return (band > 0).astype(np.float32).toarray()
     return text_features.hash_counts(texts)
+
+
+def _mean_columns(people: list[list[str]], model: str | Path) -> np.ndarray:
+    """The mean over the columns somebody filled, each read by itself; zeros for none.
+
+    Each row is a function of one profile: sums are taken over one person's columns at a time.
+    """
+    texts = [_plain(cell) for cells in people for cell in cells]
+    states = text_features.sentences(texts, model).astype(np.float64)
+    rows, start = np.zeros((len(people), states.shape[1]), dtype=np.float32), 0
+    for row, cells in zip(rows, people, strict=True):
+        if cells:
+            row[:] = states[start : start + len(cells)].mean(axis=0)
+        start += len(cells)
+    return rows

@@ -10,6 +10,7 @@ that one node's own answers say little and those of its neighbours together say 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -19,9 +20,11 @@ from torch_geometric.data import Data
 
 from graphveil import _validate
 from graphveil.data._cache import refuse_variant
+from graphveil.data.catalog import citations_split, citations_variant
 from graphveil.graph.checks import MASKS
 from graphveil.rng import seeded
 
+_PAPERS, _CITATIONS = 169_343, 1_170_000  # of ogbn-arxiv, about
 _SIZES = "[10, 1e8]"
 _ROUNDS = 20  # attempts to find enough different pairs; only tiny dense graphs need them all
 
@@ -52,8 +55,8 @@ def social_network(
 
 
 def citation_like(
-    num_nodes: int = 169_343,
-    num_edges: int = 1_170_000,
+    num_nodes: int = _PAPERS,
+    num_edges: int = _CITATIONS,
     num_features: int = 128,
     num_classes: int = 40,
     *,
@@ -107,11 +110,18 @@ def erdos_renyi(num_nodes: int = 20, *, num_graphs: int = 1000, seed: int = 0) -
     data = _graph(flat, torch.from_numpy(edges), y, 2, directed=False)
     data.batch = torch.arange(num_graphs).repeat_interleave(num_nodes)
     data.num_graphs = num_graphs
-    bounds = [0, 6 * num_graphs // 10, 7 * num_graphs // 10, num_graphs]
-    for name, first, last in zip(MASKS, bounds, bounds[1:], strict=False):
-        data[name] = torch.zeros(num_graphs, dtype=torch.bool)
-        data[name][first:last] = True
+    train, left = 6 * num_graphs // 10, 7 * num_graphs // 10
+    put_masks(data, (train, left - train, num_graphs - left))
     return data
+
+
+def put_masks(data: Data, sizes: Sequence[int]) -> None:
+    """Masks of parts of these ``sizes``, one after the other."""
+    start = 0
+    for name, size in zip(MASKS, sizes, strict=True):
+        data[name] = torch.zeros(sum(sizes), dtype=torch.bool)
+        data[name][start : start + size] = True
+        start += size
 
 
 _ER_FEATURES = 9
@@ -120,6 +130,25 @@ _ER_FEATURES = 9
 def social(name: str, root: Path, variant: str) -> Data:
     """The data set ``social`` of the catalog."""
     return social_network()
+
+
+def synthetic_citations(name: str, root: Path, variant: str) -> Data:
+    """The data set ``synthetic-citations``: :func:`citation_like`, undirected, with a split.
+
+    ``variant`` is NODES or NODES:SEED; there are as many links for each node as in ogbn-arxiv. The
+    first nodes are to train on, the next to validate, the last to test; ids say nothing.
+    """
+    sizes = citations_variant(variant)
+    if sizes is None:
+        rule = "':NODES' from 1,000 to 1,000,000, and that by ':SEED'"
+        way_out = "; write 'synthetic-citations:20000' or 'synthetic-citations:20000:7'"
+        refuse_variant("synthetic-citations", rule, name, way_out)
+    nodes, seed = sizes
+    data = citation_like(nodes, round(nodes * _CITATIONS / _PAPERS), seed=seed)
+    data.edge_index = torch.cat([data.edge_index, data.edge_index.flip(0)], dim=1)
+    data.directed = False
+    put_masks(data, citations_split(nodes))
+    return data
 
 
 def synthetic_er(name: str, root: Path, variant: str) -> Data:

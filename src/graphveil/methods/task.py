@@ -13,7 +13,17 @@ if TYPE_CHECKING:
     from torch import Tensor
     from torch_geometric.data import Data
 
-METRICS = ("accuracy", "micro_f1", "macro_f1", "f1", "roc_auc", "sensitivity", "specificity")
+METRICS = (
+    "accuracy",
+    "micro_f1",
+    "macro_f1",
+    "f1",
+    "roc_auc",
+    "micro_auc",
+    "sensitivity",
+    "specificity",
+)
+_MOST_CONFUSED = 100  # classes of which a matrix is written down
 OUTSIDE = "read off the labels of test nodes: outside the certificate, and a release if shown"
 
 
@@ -72,12 +82,14 @@ class Classification:
         Micro F1 counts every record alike, and is the accuracy where one has one class. Macro F1
         counts every class alike, those that neither stand in the labels nor are predicted left out.
         ``f1``, ``sensitivity`` and ``specificity`` are those of class 1 where there are two
-        classes; with more, ``f1`` is the micro one, and the others are None. ``roc_auc`` is the
-        mean over the classes, each against the rest; None where one has no record, or where weights
+        classes; with more, ``f1`` is the micro one, and the others are means over the classes, each
+        against the rest, those without a record (for ``specificity``: without a record of another)
+        left out. ``roc_auc`` is such a mean, too, and None where a class has no record;
+        ``micro_auc`` ranks all pairs of a record and a class together. Both are None where weights
         have left the numbers.
         """
         import numpy as np
-        from sklearn.metrics import f1_score, recall_score, roc_auc_score
+        from sklearn.metrics import f1_score, roc_auc_score
 
         figures: dict[str, float | None] = dict.fromkeys(METRICS)
         if not len(y):
@@ -90,16 +102,22 @@ class Classification:
         figures["f1"] = figures["micro_f1"]
         if classes == 2:
             figures["f1"] = float(f1_score(true, decided, zero_division=0.0))
-            for name, which in (("sensitivity", 1), ("specificity", 0)):
-                if (true == which).any():
-                    figures[name] = float(recall_score(true, decided, pos_label=which))
-        if len(np.unique(true)) == classes and bool(probabilities.isfinite().all()):
+        figures |= _rates(true, decided, classes)
+        if not bool(probabilities.isfinite().all()):
+            return figures
+        hits = true[:, None] == np.arange(classes)
+        if hits.any() and not hits.all():
+            figures["micro_auc"] = float(roc_auc_score(hits.ravel(), probabilities.numpy().ravel()))
+        if len(np.unique(true)) == classes:
             areas = [roc_auc_score(true == c, probabilities[:, c].numpy()) for c in range(classes)]
             figures["roc_auc"] = float(areas[1] if classes == 2 else np.mean(areas))
         return figures
 
     def measure_test(self, probabilities: Tensor, data: Data, record: str) -> dict[str, Any]:
-        """Every figure on the test records, as ``test_NAME``; accuracy by class.
+        """Every figure on the test records, as ``test_NAME``; accuracy by class; ``confusion``.
+
+        The last counts records by their class (row) and by the one decided on (column); None where
+        there are more than 100 classes.
 
         *Guarantee*: none. It reads labels, outside every certificate.
         """
@@ -116,5 +134,30 @@ class Classification:
             f"test_{record}s": len(y),
             "class_accuracy": shares,
             "class_count": count.tolist(),
+            "confusion": self._confusion(chances, y),
             "note": OUTSIDE.replace("nodes", f"{record}s"),
         }
+
+    def _confusion(self, probabilities: Tensor, y: Tensor) -> list[list[int]] | None:
+        import torch
+
+        classes = self.num_classes
+        if classes > _MOST_CONFUSED:
+            return None
+        cells = torch.bincount(y * classes + self.decide(probabilities), minlength=classes**2)
+        return cells.view(classes, classes).tolist()
+
+
+def _rates(true: Any, decided: Any, classes: int) -> dict[str, float | None]:
+    """Sensitivity and specificity: of class 1 of two, else means over classes against the rest."""
+    import numpy as np
+
+    wanted = [1] if classes == 2 else range(classes)
+    shares: dict[str, list[float]] = {"sensitivity": [], "specificity": []}
+    for which in wanted:
+        inside, called = true == which, decided == which
+        if inside.any():
+            shares["sensitivity"].append(float(np.mean(called[inside])))
+        if not inside.all():
+            shares["specificity"].append(float(np.mean(~called[~inside])))
+    return {name: float(np.mean(some)) if some else None for name, some in shares.items()}

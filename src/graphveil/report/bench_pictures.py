@@ -237,9 +237,8 @@ def _confusion(described: Description, done: Sequence[Measured], path: Path) -> 
     )
     for number, one in enumerate(done):
         axes = figure.add_subplot(rows, columns, number + 1)
-        counts = sum(
-            np.array(outcome["confusion"]) for _, outcome in one.outcomes if "confusion" in outcome
-        )
+        matrices = [outcome["confusion"] for _, outcome in one.outcomes if "confusion" in outcome]
+        counts = np.array(matrices).sum(0)
         shares = 100 * counts / np.maximum(1, counts.sum(1, keepdims=True))
         axes.imshow(shares, cmap="Blues", vmin=0, vmax=100)
         if len(shares) <= 8:

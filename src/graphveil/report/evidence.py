@@ -251,7 +251,18 @@ def _metrics(content: Mapping[str, Any], classes: int) -> dict[str, Any]:
     shares = [_share("class_accuracy", share) for share in content["class_accuracy"]]
     _check_same("the number of classes", (len(counts), len(shares)), (classes, classes))
     scores = {name: _share(name, content.get(f"test_{name}")) for name in SCORES}
-    return {"class_count": counts, "class_accuracy": shares, **scores}
+    confusion = _confusion(content.get("confusion"), counts)
+    return {"class_count": counts, "class_accuracy": shares, "confusion": confusion, **scores}
+
+
+def _confusion(table: Any, counts: Sequence[int]) -> list[list[int]] | None:
+    """Counts by class and decision, whose rows sum to what each class has; None in older runs."""
+    if table is None:
+        return None
+    rows = [[_validate.integer("confusion", n, "[0, 1e12]") for n in row] for row in table]
+    _check_same("the width of confusion", {len(row) for row in rows}, {len(counts)})
+    _check_same("confusion, summed by class", [sum(row) for row in rows], list(counts))
+    return rows
 
 
 def _share(name: str, value: Any) -> float | None:

@@ -170,12 +170,15 @@ def loss_curves(curves: Sequence[Curve], path: str | Path, title: str = "") -> P
 
 
 def neighbourhoods(
-    panels: Sequence[tuple[str, Tensor, Tensor]], path: str | Path, most: int = 2000
+    panels: Sequence[tuple[str, Tensor, Tensor]],
+    path: str | Path,
+    most: int = 2000,
+    names: Sequence[str] | None = None,
 ) -> Path:
     """Who stands beside whom: t-SNE of rows, a panel for each title, coloured by class.
 
-    Every panel is ``(title, rows, classes)``; more than ``most`` rows are thinned out evenly. Zhang
-    et al., Figure 9.
+    Every panel is ``(title, rows, classes)``; more than ``most`` rows are thinned out evenly. A
+    legend names up to 20 classes, by ``names`` or by number. Zhang et al., Figure 9.
     """
     from sklearn.manifold import TSNE
 
@@ -188,9 +191,41 @@ def neighbourhoods(
             raise InvalidInputError(f"A picture needs four nodes or more. Got {len(rows)} instead.")
         places = TSNE(perplexity=spread, init="pca", random_state=0).fit_transform(rows.numpy())
         axes = figure.add_subplot(1, len(panels), number + 1)
-        axes.scatter(places[:, 0], places[:, 1], s=4, c=classes.numpy(), cmap="tab20", linewidths=0)
+        axes.scatter(
+            places[:, 0],
+            places[:, 1],
+            s=4,
+            c=classes.numpy() % _CLASS_COLOURS,
+            cmap="tab20",
+            vmin=0,
+            vmax=_CLASS_COLOURS - 1,
+            linewidths=0,
+        )
         axes.set(title=title, xticks=[], yticks=[])
+    _name_classes(figure, sorted({int(c) for *_, y in panels for c in y.tolist()}), names)
     return save(figure, None, path)
+
+
+_CLASS_COLOURS = 20
+
+
+def _name_classes(figure: Any, classes: Sequence[int], names: Sequence[str] | None) -> None:
+    """A legend below the panels, unless there are more classes than colours."""
+    from matplotlib import colormaps
+    from matplotlib.lines import Line2D
+
+    if not classes or classes[-1] >= _CLASS_COLOURS:
+        return
+    colours = colormaps["tab20"]
+    marks = [
+        Line2D(
+            [], [], linestyle="", marker="o", markersize=4, color=colours(c / (_CLASS_COLOURS - 1))
+        )
+        for c in classes
+    ]
+    labels = [f"class {c}" if names is None else names[c] for c in classes]
+    columns = min(len(labels), 7)
+    figure.legend(marks, labels, loc="outside lower center", ncols=columns, frameon=False)
 
 
 def hard_cases(

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 Pairs = list[tuple[str, str]]
 Legend = list[tuple[Markup, str]]
 CONSTANT = "always the commonest class"
+_MOST_CONFUSED = 12  # classes in a matrix
 _MOST_BARS = 24  # classes in a plot; more stand in the table only
 
 
@@ -222,13 +223,15 @@ class Utility:
 
     ``rows`` are a name, whether it is the run itself, and a cell for each of ``scores``.
     ``classes`` are a name, a count, a share of the test records, and a cell for each of
-    ``columns``. ``lost`` is None where no run in the open was given to compare with.
+    ``columns``. ``confusion`` has a class and how often each class was decided on for it; it is
+    empty for many classes. ``lost`` is None where no run in the open was given to compare with.
     """
 
     scores: list[str]
     rows: list[tuple[str, bool, list[str]]]
     columns: list[str]
     classes: list[tuple[str, str, str, list[str]]]
+    confusion: list[tuple[str, list[str]]]
     plot: Markup | None
     legend: Legend
     lost: str | None
@@ -263,10 +266,21 @@ def utility(anchor: str, run: Evidence, baselines: Sequence[Evidence]) -> Utilit
             )
             for number, count in enumerate(run.metrics["class_count"])
         ],
+        confusion=_confusion(run),
         plot=plot,
         legend=legend,
         lost=_lost(*compared),
     )
+
+
+def _confusion(run: Evidence) -> list[tuple[str, list[str]]]:
+    table = run.metrics["confusion"]
+    if table is None or not run.tests or len(table) > _MOST_CONFUSED:
+        return []
+    return [
+        (_class_name(run, number), [f"{count:,}" for count in row])
+        for number, row in enumerate(table)
+    ]
 
 
 def _class_name(run: Evidence, number: int) -> str:
