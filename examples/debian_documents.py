@@ -77,13 +77,14 @@ for kind, settings in kinds.items():
 
 # %%
 notes = bench.Notes("results.jsonl")
-found = table.run(memory=notes)
+measured = bench.run(table, memory=notes)
 print(f"{'':44s}" + "".join(f"{name:>16s}" for name in table.data))
-for line in zip(*found, strict=True):
-    spent = "" if line[0].target_epsilon is None else f", epsilon {line[0].target_epsilon:g}"
-    cells = [row.score(table.metric) for row in line]
+for line in table.lines:
+    rows = [one.row for one in measured if one.line is line]
+    spent = "" if rows[0].target_epsilon is None else f", epsilon {rows[0].target_epsilon:g}"
+    cells = [row.score(table.metric) for row in rows]
     print(
-        f"{line[0].label + spent:44s}"
+        f"{rows[0].label + spent:44s}"
         + "".join(
             f"{100 * (mean or 0):10.1f} ± {100 * (spread or 0):3.1f}" for mean, spread in cells
         )

@@ -1,162 +1,183 @@
-"""Tables in TOML: every combination is a row, results outlive a crash, bad files get one line."""
+"""Descriptions are run: once each, resumed after a crash, in shards, whatever is refused."""
 
+import csv
 import json
-import tomllib
+from dataclasses import replace
 
-import numpy as np
 import pytest
 
 from graphveil._errors import InvalidInputError
-from graphveil.bench import Notes, Row, read, select, titles
-from graphveil.bench.table import Table
-from graphveil.data.synthetic import social_network
-from graphveil.graph.splits import split
+from graphveil.bench import Notes, missed, parse_shard, read, results_files, run, tidy, write_csv
+from graphveil.bench.measuring import compare_outcomes, unpack_wrong
+from graphveil.bench.places import Place
+from graphveil.bench.table import Measured, make_row
 from graphveil.methods import METHODS
 
-HEAD = 'title = "t"\ndata = ["a.npz"]\n'
-RUN = '[[run]]\nmethod = "mlp"\nsettings = { steps = 2 }\n'
+OPEN = '[[run]]\nname = "open"\nmethod = "mlp"\nsettings = { steps = 2 }\n'
+PRIVATE = (
+    '[[run]]\nname = "private"\nmethod = "dp-mlp"\nepsilon = 8\n'
+    "settings = { steps = 2, sample_rate = 1.0 }\n"
+)
 
 
 @pytest.fixture
-def described_as(tmp_path):
-    """Write a description, and return its path."""
+def small(described_as, graph):
+    """A description of runs on the small graph."""
 
-    def call(text):
-        path = tmp_path / "table.toml"
-        path.write_text(text)
-        return path
+    def call(runs=OPEN + PRIVATE, head=""):
+        return read(described_as(f'title = "t"\ndata = ["{graph}"]\nseeds = 2\n{head}{runs}'))
 
     return call
 
 
-@pytest.fixture
-def graph(tmp_path):
-    """The path of a small graph with masks."""
-    data = split(social_network(num_nodes=60, num_classes=3, num_features=5, seed=1), seed=0)
-    names = ("x", "edge_index", "y", "train_mask", "val_mask", "test_mask")
-    path = tmp_path / "a.npz"
-    np.savez(path, num_classes=np.int64(3), **{name: data[name].numpy() for name in names})
-    return path
+def forbid(monkeypatch, *methods):
+    for name in methods:
+        monkeypatch.setattr(METHODS[name], "fit", lambda *a, **k: pytest.fail("was run again"))
 
 
-def test_every_combination_of_what_varies_is_a_row(described_as):
-    table = read(
-        described_as(
-            HEAD + "delta = 1e-4\n[[run]]\nname = 'n'\nmethod = 'graph-split'\n"
-            "settings = { steps = 3, splits = 5 }\n"
-            "vary = { epsilon = [1, 8], train_share = [0.5, 1.0], splits = [2, 4] }\n"
-            "[[run]]\nmethod = 'mlp'\npublished = { 'a.npz' = 0.9 }\n"
-        )
-    )
-    asked = [line.request for line in table.lines]
-    assert len(asked) == 9
-    assert {(a.epsilon, a.train_share, a.settings["splits"]) for a in asked[:8]} == {
-        (e, t, s) for e in (1.0, 8.0) for t in (0.5, 1.0) for s in (2, 4)
-    }
-    assert all(a.delta == 1e-4 and a.settings["steps"] == 3 for a in asked[:8])
-    assert asked[0].varied == {"train_share": 0.5, "splits": 2}
-    assert asked[8].epsilon is None
-    assert asked[8].delta is None
-    assert table.lines[8].published == {"a.npz": 0.9}
-
-
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        ("title = ", "is no TOML file"),
-        (
-            HEAD + "delta = nan\n" + RUN + "[[run]]\nmethod = 'dp-mlp'\nepsilon = 1\n",
-            "'delta' parameter must be",
-        ),
-        (HEAD, "must have the key 'run'"),
-        ("data = ['a']\n" + RUN, "must have the key 'title'"),
-        ("title = 't'\ndata = []\n" + RUN, "must name graphs in 'data'"),
-        ("title = 't'\ndata = [1]\n" + RUN, "must name graphs in 'data'"),
-        (HEAD + "colour = 1\n" + RUN, "unknown key 'colour'"),
-        (HEAD + "seeds = true\n" + RUN, "'seeds' cannot be True"),
-        (HEAD + "seeds = 0\n" + RUN, "seeds"),
-        (HEAD + "metric = 'luck'\n" + RUN, "metric"),
-        (HEAD + "run = [1]\n", "write it as a table"),
-        (HEAD + "[[run]]\nmethod = 'nobody'\n", "nobody"),
-        (HEAD + "[[run]]\nsettings = {}\n", "must have the key 'method'"),
-        (HEAD + "[[run]]\nmethod = 'dp-mlp'\n", "must have an 'epsilon'"),
-        (HEAD + "[[run]]\nmethod = 'mlp'\nepsilon = 1\n", "trains in the open"),
-        (HEAD + "[[run]]\nmethod = 'dp-mlp'\nepsilon = -1\n", "epsilon"),
-        (HEAD + RUN + "vary = { steps = 3 }\n", "must have a list"),
-        (HEAD + RUN + "vary = { train_share = [0.0] }\n", "train_share"),
-        (HEAD + RUN + "published = { 'b' = 0.5 }\n", "not in 'data'"),
-        (HEAD + RUN + "published = { 'a.npz' = 55 }\n", "published.a.npz"),
-        (
-            HEAD + RUN + "vary = { steps = [1, 2] }\nat_least = { 'a.npz' = 0.5 }\n",
-            "nobody could say which",
-        ),
-    ],
-)
-def test_a_bad_description_gets_one_line(described_as, text, said):
-    with pytest.raises(InvalidInputError, match=said) as error:
-        read(described_as(text))
-    assert "\n" not in str(error.value)
-
-
-def test_an_unknown_name_lists_the_known_ones(tmp_path):
-    with pytest.raises(InvalidInputError, match="splits-table2"):
-        read("splits-table3")
-    with pytest.raises(InvalidInputError, match="Got a directory"):
-        read(tmp_path)
-
-
-@pytest.mark.parametrize("name", titles())
-def test_descriptions_of_the_package_hold(name):
-    """Every run of every description is one that its method takes."""
-    table = read(name)
-    for line in table.lines:
-        method = line.request.make(0)
-        assert method.get_params()["seed"] == 0
-    if table.across == "data":
-        assert len(table.data) > 1
-    elif table.across is not None:
-        assert any(
-            table.across in (*line.request.varied, "epsilon" if line.request.epsilon else "")
-            for line in table.lines
-        )
-
-
-def test_published_figures_are_those_of_the_paper():
-    """Igamberdiev and Habernal, Table 2: spot checks of what was typed in."""
-    lines = {line.request.name: line.published for line in read("splits-table2").lines}
-    assert lines["GCN in the open, Adam"]["cora:full"] == 0.88
-    assert lines["the paper's noise, whole graph, claimed 2, SGD"]["pubmed:full"] == 0.38
-    assert lines["the paper's noise, 10 groups, claimed 2, Adam"]["citeseer:full"] == 0.36
-    assert lines["the paper's noise, 10 groups, claimed 1, SGD"]["cora:full"] == 0.55
-
-
-def test_results_are_noted_and_not_run_again(described_as, graph, tmp_path, monkeypatch):
-    text = f'title = "t"\ndata = ["{graph}"]\nseeds = 2\n' + RUN
-    text += '[[run]]\nmethod = "dp-mlp"\nepsilon = 8\nsettings = { steps = 2 }\n'
-    table = read(described_as(text))
-    notes = Notes(tmp_path / "r.jsonl")
-    ((opened, private),) = table.run(memory=notes)
+def test_results_are_noted_and_not_run_again(small, tmp_path, monkeypatch):
+    described, path = small(), tmp_path / "r.jsonl"
+    notes = Notes(path)
+    opened, private = run(described, memory=notes)
     assert len(notes) == 4
-    assert opened.epsilon == float("inf")
-    assert private.epsilon <= 8
-    for line in (tmp_path / "r.jsonl").read_text().splitlines():
-        json.loads(line, parse_constant=lambda word: pytest.fail(f"{word} is no JSON"))
+    assert opened.row.epsilon == float("inf")
+    assert private.row.epsilon <= 8
+    for line in path.read_text().splitlines():
+        entry = json.loads(line, parse_constant=lambda word: pytest.fail(f"{word} is no JSON"))
+        assert {"machine", "date", "version"} <= set(entry["outcome"])
+    forbid(monkeypatch, "mlp", "dp-mlp")
+    again = run(described, memory=Notes(path))
+    assert [one.row for one in again] == [opened.row, private.row]
 
-    monkeypatch.setattr(METHODS["mlp"], "fit", lambda *a, **k: pytest.fail("was run again"))
-    monkeypatch.setattr(METHODS["dp-mlp"], "fit", lambda *a, **k: pytest.fail("was run again"))
-    assert table.run(memory=Notes(tmp_path / "r.jsonl")) == [[opened, private]]
 
-
-def test_a_line_cut_short_is_run_again_and_others_are_kept(described_as, graph, tmp_path):
-    table = read(described_as(f'title = "t"\ndata = ["{graph}"]\nseeds = 3\n' + RUN))
-    path = tmp_path / "r.jsonl"
-    before = table.run(memory=Notes(path))
+def test_a_line_cut_short_is_run_again_and_others_are_kept(small, tmp_path):
+    described, path = replace(small(OPEN), seeds=3), tmp_path / "r.jsonl"
+    (before,) = run(described, memory=Notes(path))
     path.write_bytes(path.read_bytes()[:-20])
+    assert len(Notes(path, keep=True)) == 2
+    assert not path.read_bytes().endswith(b"\n")  # left as it is by whoever reads
     notes = Notes(path)
     assert len(notes) == 2
-    ((row,),) = table.run(memory=notes)
-    assert row.scores == before[0][0].scores  # in the open everything is seeded
+    (after,) = run(described, memory=notes)
+    assert after.row.scores == before.row.scores  # in the open everything is seeded
     assert len(Notes(path)) == 3
+
+
+def test_shards_together_are_the_whole(small, tmp_path, monkeypatch):
+    described = small(OPEN + '[[run]]\nmethod = "gnn"\nsettings = { steps = 2 }\n')
+    (whole_mlp, whole_gnn) = run(described)
+    for number in (1, 2, 3):
+        path = tmp_path / f"{described.name}.{number}-of-3.jsonl"
+        run(described, shard=(number, 3), memory=Notes(path))
+    files = results_files(tmp_path, described.name, quick=False)
+    assert sorted(path.read_text().count("\n") for path in files) == [1, 1, 2]
+    keys = [json.dumps(json.loads(x)["run"]) for p in files for x in p.read_text().splitlines()]
+    assert len(set(keys)) == 4
+    forbid(monkeypatch, "mlp", "gnn")
+    notes = Notes(tmp_path / f"{described.name}.jsonl", files)
+    mlp, gnn = run(described, memory=notes)
+    assert mlp.row.accuracies == pytest.approx(whole_mlp.row.accuracies, abs=1e-6)
+    assert gnn.row.accuracies == pytest.approx(whole_gnn.row.accuracies, abs=1e-6)
+
+
+@pytest.mark.parametrize("text", ["2", "0/3", "4/3", "a/b", "1/", "-1/2"])
+def test_a_shard_that_makes_no_sense_is_refused(text):
+    with pytest.raises(InvalidInputError, match="I/N"):
+        parse_shard(text)
+    assert parse_shard("2/4") == (2, 4)
+
+
+def test_files_of_other_names_are_no_shards(tmp_path):
+    for name in ("a", "a.1-of-2", "a.quick", "a.quick.1-of-2", "ab", "a.b", "a.x-of-2"):
+        (tmp_path / f"{name}.jsonl").touch()
+    assert [p.name for p in results_files(tmp_path, "a", quick=False)] == [
+        "a.jsonl", "a.1-of-2.jsonl",
+    ]  # fmt: skip
+    assert [p.name for p in results_files(tmp_path, "a", quick=True)] == [
+        "a.quick.jsonl", "a.quick.1-of-2.jsonl",
+    ]  # fmt: skip
+
+
+def test_what_is_refused_or_fails_does_not_stop_the_others(small, tmp_path, monkeypatch):
+    refused = '[[run]]\nmethod = "dp-gnn"\nepsilon = 1\nsettings = { sender_cap = "none" }\n'
+    wrong = '[[run]]\nmethod = "graph-gnn"\n'
+    described, path = small(refused + wrong + OPEN), tmp_path / "r.jsonl"
+    first, second, third = run(described, memory=Notes(path))
+    assert "cap" in first.row.refused
+    assert "many graphs" in second.row.refused
+    assert third.row.mean is not None
+    before = path.read_text()
+    assert before.count("\n") == 4  # the others' second seeds are not tried
+    run(described, memory=Notes(path))
+    assert path.read_text() == before
+
+
+def test_data_that_is_nowhere_has_a_row_that_says_so(described_as, graph):
+    described = read(described_as(f'title = "t"\ndata = ["{graph}", "gone.npz"]\n' + OPEN))
+    here, gone = run(replace(described, seeds=1))
+    assert here.row.mean is not None
+    assert gone.row.mean is None
+    assert "gone.npz is not on disk" in gone.row.refused
+
+
+def test_a_stand_in_runs_and_what_was_published_is_of_other_data(described_as, graph, tmp_path):
+    text = f'title = "t"\ndata = ["gone.npz"]\nseeds = 1\nstand_in = {{ "gone.npz" = "{graph}" }}\n'
+    described = read(described_as(text + OPEN + 'published = { "gone.npz" = 0.9 }\n'
+                                  'at_least = { "gone.npz" = 0.99 }\n'))  # fmt: skip
+    (one,) = run(described)
+    assert one.row.data == str(graph)
+    assert missed(described, [one]) == []
+    write_csv(tmp_path / "t.csv", tidy([one], described.metrics))
+    (record,) = csv.DictReader((tmp_path / "t.csv").read_text().splitlines())
+    assert (record["data"], record["stand_in_for"]) == (str(graph), "gone.npz")
+    assert (record["run"], record["metric"], record["published"]) == ("open", "accuracy", "0.9")
+    assert float(record["value"]) == pytest.approx(one.row.mean, abs=1e-5)
+
+
+def test_the_tidy_table_has_a_line_for_each_seed_and_metric(small, tmp_path):
+    described = small(head='metrics = ["accuracy", "macro_f1"]\n')
+    measured = run(described)
+    write_csv(tmp_path / "t.csv", tidy(measured, described.metrics))
+    records = list(csv.DictReader((tmp_path / "t.csv").read_text().splitlines()))
+    assert len(records) == 2 * 2 * 2
+    private = [record for record in records if record["run"] == "private"]
+    assert {record["epsilon"] for record in private} == {"8"}
+    assert all(7 < float(record["proven_epsilon"]) <= 8 for record in private)
+    assert {record["void"] for record in private} == {"no"}
+    assert {record["claimed_epsilon"] for record in records} == {""}
+
+
+def test_a_figure_below_what_is_demanded_is_named(small, graph):
+    described = small(OPEN + f'at_least = {{ "{graph}" = 0.8 }}\n')
+    (line,) = described.lines
+    place = Place(data=str(graph), runs_on=str(graph))
+
+    def measured(*accuracies):
+        outcomes = [
+            {"scores": {"accuracy": value}, "unit": "node", "delta": None, "claimed_epsilon": None,
+             "noise_multiplier": None, "epsilon": None, "void_because": [], "class_accuracy": [],
+             "class_share": [], "seconds": 1.0}
+            for value in accuracies
+        ]  # fmt: skip
+        return [Measured(line=line, place=place, row=make_row(line.request, "a", outcomes))]
+
+    assert missed(described, measured(0.8, 0.9)) == []
+    assert "must reach 80. Got 70.0" in missed(described, measured(0.7))[0]
+    assert "no figure" in missed(described, measured())[0]
+
+
+def test_the_training_share_is_trained_on(small, monkeypatch):
+    seen, fit = [], METHODS["mlp"].fit
+
+    def noted(self, data, **more):
+        seen.append(int(data.train_mask.sum()))
+        return fit(self, data, **more)
+
+    monkeypatch.setattr(METHODS["mlp"], "fit", noted)
+    described = replace(small(OPEN + "vary = { train_share = [0.2, 0.6, 1.0] }\n"), seeds=1)
+    first, *_ = run(described)
+    assert seen == [9, 27, 45]
+    assert first.row.train_share == 0.2
 
 
 @pytest.mark.parametrize("text", ["what\n", "[]\n", '{"run": {}}\n', '{"outcome": 1}\n'])
@@ -175,50 +196,72 @@ def test_notes_are_never_taken_away(tmp_path):
         del notes["{}"]
 
 
-def test_a_figure_below_what_is_demanded_is_named(described_as):
-    table = read(described_as(HEAD + RUN + "at_least = { 'a.npz' = 0.8 }\n"))
-
-    def rows(*accuracies):
-        return [[Row(method="mlp", private=False, scores={"accuracy": accuracies})]]
-
-    assert table.missed(rows(0.8, 0.9)) == []
-    assert "must reach 80. Got 70.0" in table.missed(rows(0.7))[0]
-    assert "no figure" in table.missed(rows())[0]
+# --- shapes ---------------------------------------------------------------------------------------
 
 
-def test_part_of_a_table(described_as):
-    table = read("splits-table2")
-    part = select(table, data=["cora:full"], only=["late"])
-    assert part.data == ("cora:full",)
-    assert {line.request.method for line in part.lines} == {"late-graph"}
-    with pytest.raises(InvalidInputError, match="Nothing is left"):
-        select(table, only=["xyz"])
-    with pytest.raises(InvalidInputError, match="Nothing is left"):
-        select(table, data=["cora"])
+def test_hard_cases_are_the_reference_s_wrong_records_that_stay_wrong(small):
+    other = (
+        '[[run]]\nname = "other"\nmethod = "mlp"\nsettings = { steps = 9, hidden_channels = 4 }\n'
+    )
+    described = small(OPEN + other + PRIVATE, 'shape = "hard-cases"\nreference = "open"\n')
+    first, second, private = run(described)
+    assert first.row.score("stay_hard")[0] is None
+    for one in (second, private):
+        for (_, mine), (_, theirs) in zip(one.outcomes, first.outcomes, strict=True):
+            here, there = unpack_wrong(mine["wrong"]), unpack_wrong(theirs["wrong"])
+            accuracy = 1 - sum(here) / len(here)
+            assert mine["scores"]["accuracy"] == pytest.approx(accuracy, abs=1e-6)
+            stayed = [a for a, b in zip(here, there, strict=True) if b]
+            assert mine["scores"]["stay_hard"] == pytest.approx(sum(stayed) / len(stayed))
 
 
-def test_the_training_share_is_trained_on(described_as, graph):
-    seen = []
-    table = read(described_as(f'title = "t"\ndata = ["{graph}"]\nseeds = 1\n' + RUN))
-    assert isinstance(table, Table)
-    fit = METHODS["mlp"].fit
-
-    def noted(self, data, **more):
-        seen.append(int(data.train_mask.sum()))
-        return fit(self, data, **more)
-
-    text = f'title = "t"\ndata = ["{graph}"]\nseeds = 1\n' + RUN
-    shares = read(described_as(text + "vary = { train_share = [0.2, 0.6, 1.0] }\n"))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(METHODS["mlp"], "fit", noted)
-        ((first, *_),) = shares.run()
-    assert seen == [9, 27, 45]
-    assert first.train_share == 0.2
+def test_a_result_without_what_a_shape_wants_is_measured_again(small, tmp_path):
+    path = tmp_path / "r.jsonl"
+    run(small(OPEN), memory=Notes(path))
+    run(small(OPEN, 'shape = "confusion"\n'), memory=Notes(path))
+    (one,) = run(small(OPEN, 'shape = "confusion"\n'), memory=Notes(path))
+    assert path.read_text().count("\n") == 4
+    outcome = one.outcomes[0][1]
+    counts = outcome["confusion"]
+    right = sum(counts[c][c] for c in range(3)) / sum(map(sum, counts))
+    assert right == pytest.approx(outcome["scores"]["accuracy"], abs=1e-6)
 
 
-def test_the_docstring_is_a_description(described_as):
-    import graphveil.bench.table as module
+def test_curves_end_where_the_model_does(small):
+    described = small(OPEN + PRIVATE, 'shape = "curves"\n')
+    for one in run(described):
+        for _, outcome in one.outcomes:
+            assert outcome["curve"]["steps"] == [0, 1, 2]
+            assert outcome["scores"]["loss"] == pytest.approx(
+                outcome["curve"]["loss"][-1], abs=1e-4
+            )
 
-    example = [line[4:] for line in module.__doc__.splitlines() if line.startswith("    ")]
-    assert set(tomllib.loads("\n".join(example))) >= {"title", "run", "data"}
-    assert len(read(described_as("\n".join(example))).lines) == 4
+
+def test_records_stand_in_the_plane_by_their_hidden_states(small):
+    (one,) = run(replace(small(OPEN, 'shape = "embedding"\n'), seeds=1))
+    places = one.outcomes[0][1]["places"]
+    assert places["of"] == "hidden states"
+    assert len(places["x"]) == len(places["y"]) == len(places["class"]) == 9
+
+
+def test_kept_edges_are_compared_graph_by_graph():
+    mine = {"graphs": [1, 2], "bits": ["1100", "00"]}
+    theirs = {"graphs": [1, 2], "bits": ["0110", "00"]}
+    figures = compare_outcomes("explanations", {"kept": mine}, {"kept": theirs})
+    assert figures == {"iou_original": 0.25, "iou_reference": pytest.approx((1 / 3 + 1) / 2)}
+    with pytest.raises(InvalidInputError, match="same graphs"):
+        compare_outcomes("explanations", {"kept": mine}, {"kept": theirs | {"graphs": [1, 3]}})
+
+
+def test_explanations_of_graphs_are_outcomes(described_as, monkeypatch):
+    text = 'title = "t"\ndata = ["synthetic-er:10"]\nseeds = 1\nshape = "explanations"\n'
+    runs = '[[run]]\nname = "open"\nmethod = "graph-gnn"\nsettings = { steps = 2 }\n'
+    runs += '[[run]]\nname = "wide"\nmethod = "graph-gnn"\nsettings = { steps = 3 }\n'
+    monkeypatch.setattr("graphveil.bench.measuring.GRAPHS", 2)
+    monkeypatch.setitem(__import__("graphveil.explain").explain.ROUNDS, "gnn", 3)
+    first, second = run(read(described_as(text + 'reference = "open"\n' + runs)))
+    kept = second.outcomes[0][1]["kept"]
+    assert len(kept["graphs"]) == len(kept["bits"]) == 2
+    assert 0 <= second.row.score("iou_reference")[0] <= 1
+    assert first.row.score("iou_reference")[0] is None
+    assert first.row.score("iou_original")[0] is not None

@@ -130,7 +130,7 @@ COMMANDS = {
     "compare": ("compare", "All methods on one graph, with the honest baselines."),
     "tune": ("tune", "Settings chosen by trials that are charged: one run with one certificate."),
     "sweep": ("sweep", "One method under several values of a setting, all else equal."),
-    "bench": ("bench", "A table of runs, described in TOML, beside published figures."),
+    "bench": ("bench", "Published tables and figures, run beside what was published."),
     "curves": ("curves", "The loss on test records while models learn, as a picture."),
     "tsne": ("tsne", "Nodes as trained models see them, as a picture."),
     "hard-cases": ("hard_cases", "The test nodes that private and open models get wrong."),
