@@ -17,7 +17,7 @@ from graphveil._errors import BudgetError, GraphveilError, InvalidInputError, Un
 from graphveil.grads.step import PrivateStep
 from graphveil.graph.aggregation import Sent
 from graphveil.graph.neighbourhoods import gather_neighbourhoods
-from graphveil.methods import GAP, Facts, Method, checkpoint, gap, sending
+from graphveil.methods import GAP, Facts, Method, checkpoint, gap, hop_training, sending
 from graphveil.methods.terms import node_losses
 from graphveil.nn.gap import AttentionTerms, Encoder, PairAttention
 from graphveil.privacy.accounting import epsilon_of
@@ -25,19 +25,12 @@ from graphveil.privacy.claims import CLAIMS
 from graphveil.privacy.events import SampledGaussianDpEvent, composed, repeated
 from graphveil.rng import secret
 
-QUICK = {"steps": 3, "open_steps": 5, "folds": 2, "hidden_channels": 4}
+QUICK = {"steps": 3, "open_steps": 5, "head_steps": 5, "folds": 2, "hidden_channels": 4}
 DATA, DIRECTED = graph(), graph(directed=True)
 FACTS = Facts.of(DATA)
 MESSAGES = ("encoding", "label", "evidence")
 WEIGHTINGS = ("none", "similarity", "attention")
 SIGMOID = 1 / (1 + math.exp(-1))
-
-
-@pytest.fixture(autouse=True, scope="module")
-def quick_heads():
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(gap, "_HEAD_STEPS", 5)
-        yield
 
 
 def made(**settings):
@@ -324,8 +317,10 @@ def watched(monkeypatch, method, plan):
         execution.spent[name] = dpa.NoOpDpEvent()
 
     monkeypatch.setattr(Sent, "noisy_sums", noisy)
-    monkeypatch.setattr(GAP, "_step", trained)
-    monkeypatch.setattr(GAP, "_fit_openly", lambda self, module, *_, **__: module.eval() and 0.0)
+    monkeypatch.setattr(hop_training, "step", trained)
+    monkeypatch.setattr(
+        hop_training, "fit_openly", lambda method, module, *_, **__: module.eval() and 0.0
+    )
     monkeypatch.setattr(Method, "plan", lambda self, facts: plan)
     monkeypatch.setattr(Method, "_check_plan", lambda *_: None)  # one plan for both of two worlds
     monkeypatch.setattr(Method, "restore", lambda *_: None)
@@ -484,13 +479,13 @@ EDGE_LEVEL = [
 @pytest.mark.parametrize("settings", EDGE_LEVEL)
 def test_nobody_reads_an_edge_after_the_cache(settings, monkeypatch):
     method = made(unit="edge", **settings).fit(DATA, rng=secret(fixed_seed=1))
-    classify = GAP._classify
+    classify = hop_training.classify
 
     def swapped(self, network, inputs, data, execution):
         data.edge_index = other_edges(data).edge_index
         return classify(self, network, inputs, data, execution)
 
-    monkeypatch.setattr(GAP, "_classify", swapped)
+    monkeypatch.setattr(hop_training, "classify", swapped)
     again = made(unit="edge", **settings).fit(copy.copy(DATA), rng=secret(fixed_seed=1))
     assert torch.equal(weights(again), weights(method))
     assert torch.equal(again.cache_, method.cache_)
@@ -801,7 +796,7 @@ def test_a_run_killed_after_the_cache_reads_it_back_and_draws_it_never_again(
     settings, tmp_path, monkeypatch
 ):
     run = tmp_path / "run"
-    killed(run, settings, monkeypatch, GAP, "_classify")
+    killed(run, settings, monkeypatch, hop_training, "classify")
     files = sorted((run / "checkpoint").glob("hop*.safetensors"))
     assert len(files) == settings.get("hops", 1)
     cached = torch.stack([safetensors.torch.load_file(file)["sums"] for file in files], 1)
@@ -824,7 +819,12 @@ def test_a_run_killed_after_the_cache_reads_it_back_and_draws_it_never_again(
 
 
 @pytest.mark.parametrize(
-    "where, name", [(sending, "prepare_to_send"), (GAP, "_train_attention"), (GAP, "inputs")]
+    "where, name",
+    [
+        (sending, "prepare_to_send"),
+        (hop_training, "train_attention"),
+        (hop_training, "head_inputs"),
+    ],
 )
 def test_a_run_killed_between_parts_takes_no_step_twice(where, name, tmp_path, monkeypatch):
     run = tmp_path / "run"
@@ -984,7 +984,7 @@ def test_a_run_begun_with_fixed_noise_is_not_gone_on_with(settings, tmp_path, mo
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr(GAP, "inputs", stop)
+        patched.setattr(hop_training, "head_inputs", stop)
         with pytest.raises(KeyboardInterrupt):
             made(**settings).fit(DATA, directory=tmp_path, rng=secret(fixed_seed=1))
     with pytest.raises(GraphveilError, match=r"fixed|other noise"):
