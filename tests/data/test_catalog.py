@@ -247,6 +247,22 @@ def test_ogb_files_are_read_with_their_split(root, name):
         assert data[mask].nonzero()[:, 0].tolist() == ids
 
 
+@pytest.mark.parametrize("name", ["ogbn-arxiv", "ogbn-mag"])
+def test_citations_made_undirected_stand_once_in_either_direction(root, name):
+    base = root / name.replace("-", "_")
+    if name == "ogbn-mag":
+        write_mag(base)
+        write_csv(base / "raw/relations/paper___cites___paper/edge.csv.gz", [*E, (1, 0)])
+    else:
+        write_ogb(base, "time")
+        write_csv(base / "raw/edge.csv.gz", [*E, (1, 0)])
+    data = check(load(f"{name}:undirected", root=root))
+    assert sorted(map(tuple, data.edge_index.t().tolist())) == sorted(E + [(b, a) for a, b in E])
+    assert (data.directed, sizes_of(f"{name}:undirected").directed) == (False, False)
+    assert (load(name, root=root).directed, sizes_of(name).directed) == (True, True)
+    assert "':undirected'" in refusal(f"{name}:both", root=root)
+
+
 def test_ogbs_own_reader_sees_the_same_graph(root):
     reader = pytest.importorskip("ogb.io.read_graph_raw", reason="ogb is not installed")
     for name, mirror in (("ogbn-arxiv", False), ("ogbn-products", True)):
@@ -389,7 +405,8 @@ def test_listing_the_catalog_loads_no_library():
 
 def test_sizes_are_known_without_loading():
     known = {"num_features": 500, "num_classes": 3, "directed": False, "record": "node"}
-    assert sizes_of("pubmed:full") == Sizes(num_records=19717, **known)
+    own = {"own_split": True, "takes_own_split": True, "split": (18_217, 500, 1000)}
+    assert sizes_of("pubmed:full") == Sizes(num_records=19717, **known, **own)
     molecules = sizes_of("molbace")
     assert (molecules.num_records, molecules.record) == (1513, "graph")
     assert sizes_of("ogbn-arxiv").directed

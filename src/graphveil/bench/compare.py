@@ -10,24 +10,22 @@ of several runs on the same private data stand side by side is a release that no
 
 from __future__ import annotations
 
-import json
 import math
 import statistics
-import time
-from collections.abc import Iterable, Mapping, MutableMapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from graphveil import _validate
-from graphveil._errors import InvalidInputError, RefusedError
 from graphveil._progress import Progress
-from graphveil.methods import METHODS, Method
-from graphveil.methods.task import METRICS
+from graphveil.bench.measuring import MEASURES, measure_outcome
+from graphveil.bench.requests import Memory, Outcome, Request, is_private
+from graphveil.methods import METHODS
 
 if TYPE_CHECKING:
     from torch_geometric.data import Data
 
-    from graphveil.runs import Arranged, Source
+    from graphveil.runs import Source
 
 CAUTION = (
     "Each epsilon is one run's. Showing such a table, whose accuracies are read off test labels, "
@@ -89,8 +87,8 @@ class Row:
         return self.score("accuracy")[1]
 
     def score(self, metric: str) -> tuple[float | None, float | None]:
-        """Mean and standard deviation of one of :data:`METRICS` over the seeds."""
-        values = self.scores.get(_validate.choice("metric", metric, METRICS), ())
+        """Mean and standard deviation of one of :data:`MEASURES` over the seeds."""
+        values = self.scores.get(_validate.choice("metric", metric, MEASURES), ())
         return (
             statistics.fmean(values) if values else None,
             statistics.stdev(values) if len(values) > 1 else None,
@@ -126,7 +124,14 @@ def compare(
     A method whose plan is refused keeps its row, and says why in ``refused``.
     """
     requests = [
-        Request(name, epsilon, delta, dict(settings), varied=_own(name, settings, methods))
+        Request(
+            name,
+            epsilon,
+            delta,
+            dict(settings),
+            train_share=source.train_share,
+            varied=_own(name, settings, methods),
+        )
         for epsilon in (*epsilons, None)
         for name, settings in methods
         if is_private(name) == (epsilon is not None)
@@ -161,7 +166,14 @@ def sweep(
 ) -> list[Row]:
     """One row for each value of the setting ``key``, all else equal: an ablation."""
     requests = [
-        Request(name, epsilon, delta, {**settings, key: value}, varied={key: value})
+        Request(
+            name,
+            epsilon,
+            delta,
+            {**settings, key: value},
+            train_share=source.train_share,
+            varied={key: value},
+        )
         for value in values
     ]
     return measure_rows(data, source, requests, seeds, progress)
@@ -230,40 +242,7 @@ def _holds(row: Row) -> bool:
     return row.private and within and not row.void_because and row.mean is not None
 
 
-def is_private(name: str) -> bool:
-    """Whether the method of that name has a budget."""
-    return METHODS[_validate.choice("method", name, tuple(METHODS))].private
-
-
 # --- running --------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Request:
-    """One row to be measured: a method, its settings and what it may spend."""
-
-    method: str
-    epsilon: float | None
-    delta: float | None
-    settings: Mapping[str, Any]
-    train_share: float = 1.0
-    name: str | None = None
-    varied: Mapping[str, Any] = field(default_factory=dict)
-
-    def make(self, seed: int) -> Method:
-        """The method, not yet fitted."""
-        budget = {"epsilon": self.epsilon, "delta": self.delta} if is_private(self.method) else {}
-        return METHODS[self.method](**self.settings, **budget, seed=seed)
-
-    def key(self, source: Source) -> str:
-        """All that decides one run's outcome, chance apart, in one line of JSON."""
-        run = {name: getattr(source, name) for name in ("data", "split", "train_share", "seed")}
-        run |= {name: getattr(self, name) for name in ("method", "epsilon", "delta")}
-        return json.dumps(run | {"settings": dict(sorted(self.settings.items()))})
-
-
-Outcome = dict[str, Any]  # of one run; plain values, so that it can be written down
-Memory = MutableMapping[str, Outcome]  # outcomes by the key of a request
 
 
 def measure_rows(
@@ -288,48 +267,22 @@ def measure_rows(
         if row and row[-1].get("refused"):
             continue  # a plan that one seed has refused is not tried with others
         if key not in known:
-            known[key] = _measure(request.make(where.seed), where.arrange(data))
+            known[key] = measure_outcome(request, where, data)
         row.append(known[key])
-    return [_row(request, source, row) for request, row in zip(requests, outcomes, strict=True)]
+    return [
+        make_row(request, source.data, row) for request, row in zip(requests, outcomes, strict=True)
+    ]
 
 
-def _measure(method: Method, arranged: Arranged) -> Outcome:
-    """Train and test one method; a refusal is an outcome, too."""
-    from graphveil.runs import measure
-
-    begun = time.monotonic()
-    try:
-        method.fit(arranged.training)
-    except RefusedError as error:
-        return {"refused": str(error)}
-    scores = measure(method, arranged)
-    if scores["test_accuracy"] is None:
-        raise InvalidInputError("The 'test_mask' must hold a labelled record. Got none instead.")
-    certificate = method.certificate_
-    proven = certificate.guarantee.epsilon
-    total = sum(scores["class_count"])
-    return {
-        "unit": certificate.guarantee.unit,
-        "epsilon": proven if math.isfinite(proven) else None,  # JSON has no infinity
-        "delta": certificate.guarantee.delta,
-        "claimed_epsilon": None if certificate.claim is None else certificate.claim.epsilon,
-        "noise_multiplier": method.plan_.details.get("noise_multiplier"),
-        "void_because": list(certificate.void_because),
-        "scores": {metric: scores[f"test_{metric}"] for metric in METRICS},
-        "class_accuracy": scores["class_accuracy"],
-        "class_share": [count / total for count in scores["class_count"]],
-        "seconds": time.monotonic() - begun,
-    }
-
-
-def _row(request: Request, source: Source, outcomes: Sequence[Outcome]) -> Row:
+def make_row(request: Request, data: str, outcomes: Sequence[Outcome]) -> Row:
+    """The row of a request, over the outcomes of its seeds."""
     row = Row(
         method=request.method,
         private=is_private(request.method),
         target_epsilon=request.epsilon,
         setting=request.varied,
         name=request.name,
-        data=source.data,
+        data=data,
         train_share=request.train_share,
         refused=next((one["refused"] for one in outcomes if one.get("refused")), None),
     )
@@ -346,7 +299,7 @@ def _row(request: Request, source: Source, outcomes: Sequence[Outcome]) -> Row:
         void_because=tuple(last["void_because"]),
         scores={
             metric: tuple(one["scores"][metric] for one in ran)
-            for metric in METRICS
+            for metric in MEASURES
             if all(one["scores"].get(metric) is not None for one in ran)
         },
         class_accuracy=_means([one["class_accuracy"] for one in ran]),

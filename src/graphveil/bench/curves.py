@@ -49,18 +49,26 @@ def loss_curves(
     """
     _validate.integer("every", every, "[1, 1e9]")
     names = [method.name for method in methods] if labels is None else list(labels)
-    facts = Facts.of(arranged.training)
-    plans = [method.plan(facts).on(arranged.training) for method in methods]
-    for method, plan in zip(methods, plans, strict=True):
-        if plan.parts[-1].name != "weights":
-            raise InvalidInputError(
-                "A curve must be of a method that trains one network step by step. Got "
-                f"'{method.name}' instead; leave it out."
-            )
+    plans = [_plan(arranged, method) for method in methods]
     return [
         _curve(arranged, method, plan, label, every, progress)
         for method, plan, label in zip(methods, plans, names, strict=True)
     ]
+
+
+def fit_with_curve(arranged: Arranged, method: Method, label: str, *, every: int) -> Curve:
+    """Train one method, which is fitted then, and look at it after every ``every`` steps."""
+    return _curve(arranged, method, _plan(arranged, method), label, every, None)
+
+
+def _plan(arranged: Arranged, method: Method) -> Plan:
+    plan = method.plan(Facts.of(arranged.training)).on(arranged.training)
+    if plan.parts[-1].name != "weights":
+        raise InvalidInputError(
+            "A curve must be of a method that trains one network step by step. Got "
+            f"'{method.name}' instead; leave it out."
+        )
+    return plan
 
 
 def _curve(

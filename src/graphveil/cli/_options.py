@@ -29,8 +29,46 @@ split = click.option(
     "--split",
     type=click.Choice(["transductive", "inductive", "given"]),
     help="Who is trained on: drawn by --seed (one graph, or two without an edge between them), or "
-    "the masks that come with the data. Default: given for files, and for sets of graphs, that "
-    "have masks, else transductive.",
+    "the masks that come with the data. Default: given for files that have masks, and for data "
+    "sets that are defined by their split (ogbn-*, molbace, reddit, cora:full ...), else "
+    "transductive.",
+)
+
+
+def _numbers(
+    context: click.Context, parameter: click.Parameter, text: str | None
+) -> tuple[float, ...] | None:
+    """Numbers with commas between them; how many there must be is checked where they go."""
+    if text is None:
+        return None
+    try:
+        return tuple(float(word) for word in text.split(","))
+    except ValueError:
+        raise click.UsageError(
+            f"Write '--fractions' as three numbers, e.g. 0.8,0,0.2. Got {text!r}."
+        ) from None
+
+
+fractions = click.option(
+    "--fractions",
+    metavar="TRAIN,VAL,TEST",
+    callback=_numbers,
+    help="Shares of a split that is drawn. Default: 0.75,0.1,0.15.",
+)
+train_share = click.option(
+    "--train-share", type=float, help="Train on this share of the training records. Default: 1."
+)
+thinned = click.option(
+    "--thinned",
+    type=click.Choice(["keep", "remove"]),
+    help="What becomes of the training records that --train-share leaves out: they stay in the "
+    "graph, which is the default, or are removed from it.",
+)
+min_class = click.option(
+    "--min-class",
+    type=int,
+    help="Leave out classes with fewer labelled records. Read off the labels: certificates name "
+    "it as not protected.",
 )
 classes = click.option(
     "--classes",
@@ -45,7 +83,7 @@ directed = click.option(
     "a table goes both ways unless --directed.",
 )
 # Where data comes from and how it is split; _runs.make_source reads them.
-source = together(root, split, classes, directed)
+source = together(root, split, fractions, train_share, thinned, min_class, classes, directed)
 
 sets = click.option(
     "--set", "sets", multiple=True, metavar="KEY=VALUE", help="A setting of the method; repeat."

@@ -43,8 +43,18 @@ def percent(mean: float | None, deviation: float | None) -> str:
     return f"{100 * mean:.1f}" + ("" if deviation is None else f" ± {100 * deviation:.1f}")
 
 
+def has_claims(rows: Sequence[Row]) -> bool:
+    """Whether a paper claims an epsilon for one of them, which has a column of its own then."""
+    return any(row.claimed_epsilon is not None for row in rows)
+
+
+def claim_cell(row: Row) -> str:
+    """The epsilon that a paper claims."""
+    return "" if row.claimed_epsilon is None else figure(row.claimed_epsilon)
+
+
 def cost_cells(row: Row) -> list[str]:
-    """Epsilon and delta."""
+    """Epsilon, which is proven, and delta."""
     target = row.target_epsilon
     if row.mean is None:
         return ["-" if target is None else f"{target:g}", ""]

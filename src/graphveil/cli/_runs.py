@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -28,9 +29,8 @@ def make_source(asked: Mapping[str, Any]) -> Source:
     """Where data comes from, by the values of ``_options.source``."""
     from graphveil import runs
 
-    known: dict[str, Any] = {
-        name: asked.get(name) for name in ("root", "split", "classes", "directed")
-    }
+    names = [field.name for field in fields(runs.Source) if field.name not in ("data", "seed")]
+    known = {name: asked[name] for name in names if asked.get(name) is not None}
     return runs.Source(data=asked["data"], seed=asked.get("seed") or 0, **known)
 
 

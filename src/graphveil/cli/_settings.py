@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-import typing
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,19 +10,27 @@ import click
 
 from graphveil import _validate
 from graphveil._errors import InvalidInputError
+from graphveil._given_settings import OWN_OPTIONS, check_setting, check_settings
 from graphveil._inputs import toml_value
 from graphveil._schema import NUMBER, Schema, read_table
 
 if TYPE_CHECKING:
     from graphveil.methods import Method
 
-# Settings with an option of their own, which --set leaves alone.
-OWN_OPTIONS = ("epsilon", "delta", "seed")
+__all__ = [
+    "OWN_OPTIONS", "MethodCommand", "check_setting", "check_settings", "compared_methods",
+    "describe_methods", "describe_own", "make", "make_asked", "merge", "method_named", "parse",
+    "parse_methods", "require",
+]  # fmt: skip
+
 CONFIG: Schema = {
-    **dict.fromkeys(("method", "recipe", "data", "root", "split", "out", "ledger", "account"), str),
-    **dict.fromkeys(("epsilon", "delta"), NUMBER),
+    **dict.fromkeys(
+        ("method", "recipe", "data", "root", "split", "out", "ledger", "account", "thinned"), str
+    ),
+    **dict.fromkeys(("epsilon", "delta", "train_share"), NUMBER),
     **dict.fromkeys(("private_losses", "directed"), bool),
-    "seed": int,
+    **dict.fromkeys(("seed", "min_class"), int),
+    "fractions": list,
     "classes": (int, str, list),
     "settings": dict,
 }
@@ -155,47 +161,6 @@ def make(
 def make_asked(kind: type[Method], asked: Mapping[str, Any]) -> Method:
     """The method that :func:`merge` was asked for."""
     return make(kind, asked["settings"], **{name: asked.get(name) for name in OWN_OPTIONS})
-
-
-# --- settings -------------------------------------------------------------------------------------
-
-
-def check_settings(kind: type[Method], settings: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings as a method takes them, if it has them and they take such values."""
-    return {key: check_setting(kind, key, value) for key, value in settings.items()}
-
-
-def check_setting(kind: type[Method], key: str, value: Any) -> Any:
-    """The value of one setting, if there is such a setting and it takes such a value."""
-    if key in OWN_OPTIONS:
-        raise InvalidInputError(f"The setting {key!r} has an option of its own; write --{key}.")
-    from graphveil.methods.settings import check_value, setting_fields, setting_types
-
-    known = setting_fields(kind)
-    if key not in known:
-        listed = ", ".join(name for name in known if name not in OWN_OPTIONS)
-        raise InvalidInputError(
-            f"The method '{kind.name}' has no setting {key!r}; its settings are {listed}."
-        )
-    hint = setting_types(kind)[key]
-    if str(value).lower() == "none" and type(None) in typing.get_args(hint):
-        return None
-    if hint is Any and not _is_plain(value):
-        raise InvalidInputError(
-            f"The '{key}' parameter must be a number, a word, or a list or table of numbers. Got "
-            f"{_validate.shown(value)} instead."
-        )
-    check_value(key, value, hint, known[key].metadata.get("within"))
-    return value
-
-
-def _is_plain(value: Any) -> bool:
-    """Whether a value is a word, or one or several finite numbers."""
-    values = value.values() if isinstance(value, dict) else value
-    return isinstance(value, str) or all(
-        type(number) in (int, float) and math.isfinite(number)
-        for number in (values if isinstance(value, (dict, list)) else [value])
-    )
 
 
 # --- help -----------------------------------------------------------------------------------------

@@ -11,7 +11,15 @@ from graphveil.cli import _options as option
 from graphveil.cli import _runs, _settings
 from graphveil.cli._notices import notices
 from graphveil.cli._output import Result, bar, check_file, check_folder, plural, write_json
-from graphveil.cli._rows import check_ran, cost_cells, percent, plan_first, seconds_of
+from graphveil.cli._rows import (
+    check_ran,
+    claim_cell,
+    cost_cells,
+    has_claims,
+    percent,
+    plan_first,
+    seconds_of,
+)
 
 if TYPE_CHECKING:
     from graphveil.bench import Row
@@ -160,13 +168,16 @@ def _draw(rows: list[Row], files: list[Path], data: str, names: list[str] | None
 
 
 def _table(rows: list[Row]) -> tuple[list[str], list[list[str]]]:
-    """Columns and cells; ROC AUC where there are two classes."""
+    """Columns and cells; ROC AUC where there are two classes, claims where papers make them."""
+    claims = has_claims(rows)
     ranked = any(row.score("sensitivity")[0] is not None for row in rows)
-    columns = ["method", "unit", "epsilon", "delta", "accuracy"]
+    costs = ["claimed", "proven"] if claims else ["epsilon"]
+    columns = ["method", "unit", *costs, "delta", "accuracy"]
     cells = [
         [
             row.label,
             row.unit if row.private else "",
+            *([claim_cell(row)] if claims else []),
             *cost_cells(row),
             percent(row.mean, row.deviation),
             *([_area(row)] if ranked else []),

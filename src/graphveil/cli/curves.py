@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from graphveil.cli import _options as option
+from graphveil.cli._notices import notices
 from graphveil.cli._output import Result, bar, check_picture
 from graphveil.cli._runs import make_source
 from graphveil.cli._settings import MethodCommand, make, parse_methods
@@ -29,6 +30,7 @@ NOTE = (
 @click.option("--out", required=True, help="A file for the picture: .png, .svg or .pdf.")
 @option.force
 @option.as_json
+@notices()
 def curves(
     methods: str,
     epsilon: float | None,

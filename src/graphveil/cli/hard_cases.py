@@ -45,9 +45,10 @@ def hard_cases(
 ) -> None:
     """The test nodes that private and open models get wrong.
 
-    The table says how far they meet. All runs must be tested on the same nodes of the same graph:
-    one --seed, or --split given. Each is asked in the way it was measured. Like the accuracy, the
-    counts are outside every certificate.
+    Runs before --against are private ones, or open ones that are set beside others. The table says
+    how far they meet. All runs must be tested on the same nodes of the same graph: one --seed, or
+    --split given. Each is asked in the way it was measured. Like the accuracy, the counts are
+    outside every certificate.
 
     \b
     graphveil hard-cases runs/eps1 --against runs/open --out hard.png
@@ -63,10 +64,13 @@ def hard_cases(
     both_sides = [*runs, *against]
     check_distinct(both_sides)
     methods = {run: trained.Run(run).read() for run in both_sides}
-    for run, method in methods.items():
-        if method.private != (run in runs):
-            rule = "before --against must be private" if run in runs else "--against must be open"
-            raise InvalidInputError(f"A run {rule}. Got {run}, by {method.name}, instead.")
+    for run in against:
+        if methods[run].private:
+            raise InvalidInputError(
+                f"A run --against must be open. Got {run}, by {methods[run].name}, instead."
+            )
+    private_side = all(methods[run].private for run in runs)
+    sides = ("private", "open") if private_side else ("first", "reference")
     wrong, labels = _wrong(methods, root)
     cases = bench.hard_cases(wrong[: len(runs)], wrong[len(runs) :], often=often, classes=labels)
     asked = trained.Run(runs[0]).record().asked
@@ -78,10 +82,13 @@ def hard_cases(
     if out is not None:
         from graphveil.report import plots
 
-        plots.hard_cases(cases, out, f"{data}: {private}, against {in_the_open}", names)
+        title = f"{data}: {private}, against {in_the_open}"
+        plots.hard_cases(cases, out, title, names, sides)
     result = Result(f"Hard cases among the test records of {data}", data=data, often=often)
-    described = [run_json(run, methods[run]) | {"private": run in runs} for run in both_sides]
-    result.update({"runs": described, **_json(cases)})
+    described = [
+        run_json(run, methods[run]) | {"private": methods[run].private} for run in both_sides
+    ]
+    result.update({"runs": described, "sides": sides, **_json(cases)})
     result.add(
         "by_class",
         [
@@ -94,12 +101,12 @@ def hard_cases(
         for number, part in cases.by_class.items()
     }
     result.table(
-        ["", "records", "both", "only private", "only open", "neither"],
+        ["", "records", "both", f"only {sides[0]}", f"only {sides[1]}", "neither"],
         [_cells("all", cases), *(_cells(name, part) for name, part in parts.items())],
     )
-    sides = f"Private: {private}, {plural(len(runs), 'run')}."
-    sides += f" Open: {in_the_open}, {plural(len(against), 'run')}."
-    result.note(sides + _rule(cases), *_sentences(cases))
+    called = f"{sides[0].capitalize()}: {private}, {plural(len(runs), 'run')}."
+    called += f" {sides[1].capitalize()}: {in_the_open}, {plural(len(against), 'run')}."
+    result.note(called + _rule(cases), *_sentences(cases, sides))
     result.add("out", out, "note", "Written to {}.".format)
     result.add("note", OUTSIDE, "note", "The counts were {}.".format)
     result.show(as_json)
@@ -147,17 +154,18 @@ def _rule(cases: HardCases) -> str:
     return f" Hard is what at least {100 * cases.often:g} % of a side's runs get wrong."
 
 
-def _sentences(cases: HardCases) -> list[str]:
+def _sentences(cases: HardCases, sides: tuple[str, str]) -> list[str]:
     """The shares, in words; nothing is said of a side without a hard case."""
     sentences = []
     if cases.stay_hard is not None:
         sentences.append(
-            f"{100 * cases.stay_hard:.1f} % of the open side's hard cases stay hard under privacy."
+            f"{100 * cases.stay_hard:.1f} % of the {sides[1]} side's hard cases stay hard "
+            f"{'under privacy' if sides[0] == 'private' else 'for the first'}."
         )
     if cases.hard_in_the_open is not None:
         sentences.append(
-            f"{100 * cases.hard_in_the_open:.1f} % of the private side's hard cases are hard in "
-            "the open, too."
+            f"{100 * cases.hard_in_the_open:.1f} % of the {sides[0]} side's hard cases are hard "
+            f"{'in the open' if sides[0] == 'private' else 'for the reference'}, too."
         )
     if cases.over_expected is not None:
         sentences.append(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -11,7 +12,7 @@ from graphveil import _validate
 from graphveil._errors import InvalidInputError
 from graphveil.cli import _options as option
 from graphveil.cli._output import Result, bar, check_page, plural, write_text
-from graphveil.cli._runs import add_cost
+from graphveil.cli._runs import add_cost, make_source
 from graphveil.cli._settings import MethodCommand, make_asked, merge, method_named
 
 if TYPE_CHECKING:
@@ -27,7 +28,11 @@ _SIZES = {"nodes": "num_records", "features": "num_features", "classes": "num_cl
 @click.option("--nodes", "--graphs", type=int, help="How many: nodes, or graphs as records.")
 @click.option("--features", type=int, help="Number of feature columns.")
 @click.option("--classes", type=int, help="Number of classes.")
-@click.option("--train", type=int, help="Records to train on. Default: 75 %.")
+@click.option("--train", type=int, help="Records to train on. Default: by split and shares.")
+@option.split
+@option.fractions
+@option.train_share
+@option.thinned
 @click.option(
     "--directed/--undirected",
     default=None,
@@ -61,7 +66,7 @@ def plan(
     sizes = {key: given.pop(key) for key in (*_SIZES, "train", "directed")}
     asked = merge(config, {"method": method, **given}, sets)
     made = make_asked(method_named(asked.get("method")), asked)
-    facts = _facts(asked.get("data"), sizes, made.record)
+    facts = _facts(asked, sizes, made.record)
     planned = made.plan(facts)
     result = _result(planned, planned.certificate())
     if html is not None:
@@ -151,12 +156,12 @@ def _draw(details: Mapping[str, Any]) -> str:
     return f"terms at rate {details['sample_rate']:g}"
 
 
-def _facts(data: str | None, sizes: dict[str, Any], record: str) -> Facts:
+def _facts(asked: Mapping[str, Any], sizes: dict[str, Any], record: str) -> Facts:
     """What is public of the data: from the catalog, where the sizes are not stated."""
     from graphveil.data.catalog import CATALOG, sizes_of
-    from graphveil.graph.shares import part_ends
     from graphveil.methods import Facts
 
+    data = asked.get("data")
     known = None if data is None else sizes_of(data)
     if known is not None:
         listed = {option: getattr(known, name) for option, name in _SIZES.items()}
@@ -172,15 +177,25 @@ def _facts(data: str | None, sizes: dict[str, Any], record: str) -> Facts:
             f"A plan touches no data, so '--data' must be one of {', '.join(CATALOG)}. Got "
             f"{data!r} instead; for other data give --{record}s, --features and --classes."
         )
-    count, train = _validate.integer("num_nodes", sizes["nodes"], "[1, 1e12]"), sizes.get("train")
-    return Facts(
-        num_nodes=count,
+    whole = Facts(
+        num_nodes=_validate.integer("num_nodes", sizes["nodes"], "[1, 1e12]"),
         num_features=sizes["features"],
         num_classes=sizes["classes"],
-        num_train=max(1, part_ends(count)[0]) if train is None else train,
+        num_train=1,
         directed=sizes["directed"],
         record=record,
     )
+    source = {
+        name: asked[name]
+        for name in ("split", "fractions", "train_share", "thinned")
+        if asked.get(name) is not None
+    }
+    expected = make_source({"data": data or "", **source}).expected(whole)
+    if sizes.get("train") is not None:
+        return replace(expected or whole, num_train=sizes["train"])
+    if expected is None:
+        raise click.UsageError(f"How many of {data!r} are trained on varies; give --train.")
+    return expected
 
 
 def _write_page(path: str, method: Method, facts: Facts) -> None:

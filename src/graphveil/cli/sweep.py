@@ -11,7 +11,15 @@ from graphveil.cli import _options as option
 from graphveil.cli import _runs, _settings
 from graphveil.cli._notices import notices
 from graphveil.cli._output import Result, bar, check_file, check_picture, plural, write_json
-from graphveil.cli._rows import check_ran, cost_cells, percent, plan_first, seconds_of
+from graphveil.cli._rows import (
+    check_ran,
+    claim_cell,
+    cost_cells,
+    has_claims,
+    percent,
+    plan_first,
+    seconds_of,
+)
 
 if TYPE_CHECKING:
     from graphveil.bench import Row
@@ -85,12 +93,21 @@ def sweep(
     title = f"{kind.name} on {source.data} under several {key}, {plural(seeds, 'seed')}"
     result = Result(title, data=source.data, method=kind.name, vary=key, seeds=seeds)
     result.add("rows", [row.json() for row in rows])
+    claims = has_claims(rows)
     result.table(
-        [key, "noise", "epsilon", "delta", "accuracy", "seconds"],
+        [
+            key,
+            "noise",
+            *(["claimed", "proven"] if claims else ["epsilon"]),
+            "delta",
+            "accuracy",
+            "seconds",
+        ],
         [
             [
                 "none" if row.setting[key] is None else str(row.setting[key]),
                 "" if row.noise_multiplier is None else f"{row.noise_multiplier:.4g}",
+                *([claim_cell(row)] if claims else []),
                 *cost_cells(row),
                 percent(row.mean, row.deviation),
                 seconds_of(row),

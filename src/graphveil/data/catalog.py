@@ -12,8 +12,8 @@ from __future__ import annotations
 
 import importlib
 import os
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -35,7 +35,10 @@ class Entry:
     ``record`` is what is labelled and split, a ``node`` of one graph or a ``graph`` of many;
     ``unit`` is what such a record is in the world, hence what a guarantee for one protects.
     ``num_nodes`` counts the nodes of all graphs, of the name without a variant. ``variants``: the
-    name may be followed by a colon and more, as the note says. ``download`` says what becomes of
+    name may be followed by a colon and more, as the note says; ``of_variant`` gives the fields
+    that are others then. ``own_split``: the data brings masks. ``takes_own_split``: they are
+    taken where nobody asks for another, because the data set is defined by them; ``split`` is how
+    many records are to train, validate and test on. ``download`` says what becomes of
     files that are not here: they are downloaded and ``checked`` by a known SHA-256, downloaded
     ``unchecked`` because no checksum of them is known, or there is ``none``.
     """
@@ -51,7 +54,10 @@ class Entry:
     num_graphs: int | None = None
     directed: bool = False
     own_split: bool = False
+    takes_own_split: bool = False
+    split: tuple[int, int, int] | None = None
     variants: bool = False
+    of_variant: Callable[[str], Mapping[str, Any]] = lambda variant: {}
     download: Literal["checked", "unchecked", "none"] = "unchecked"
     licence: str
     citation: str
@@ -64,6 +70,7 @@ class Sizes:
     """The public sizes of a data set, which a plan needs; None where they depend on the files.
 
     ``record`` is ``"node"`` or ``"graph"``; ``directed`` is False where the records are graphs.
+    The last three are those of :class:`Entry`.
     """
 
     num_records: int | None
@@ -71,6 +78,9 @@ class Sizes:
     num_classes: int | None
     directed: bool
     record: str
+    own_split: bool = False
+    takes_own_split: bool = False
+    split: tuple[int, int, int] | None = None
 
 
 def sizes_of(source: str) -> Sizes | None:
@@ -78,7 +88,7 @@ def sizes_of(source: str) -> Sizes | None:
 
     None for any other name or path. Nothing is loaded: neither data nor a library to read it.
     """
-    entry = CATALOG.get(source.partition(":")[0])
+    entry = entry_of(source)
     if entry is None:
         return None
     of_graphs = entry.record == "graph"
@@ -88,7 +98,19 @@ def sizes_of(source: str) -> Sizes | None:
         num_classes=entry.num_classes or None,
         directed=entry.directed and not of_graphs,
         record=entry.record,
+        own_split=entry.own_split,
+        takes_own_split=entry.takes_own_split,
+        split=entry.split,
     )
+
+
+def entry_of(source: str) -> Entry | None:
+    """The entry of the name ``source``, with what its variant changes; None for any other name."""
+    name, _, variant = source.partition(":")
+    entry = CATALOG.get(name)
+    if entry is None or not variant:
+        return entry
+    return replace(entry, **entry.of_variant(variant))
 
 
 def names() -> list[str]:
@@ -114,7 +136,7 @@ def load(
     *Guarantee*: none; loading is not releasing.
     """
     name, _, variant = str(source).partition(":")
-    entry = CATALOG.get(name) if isinstance(source, str) else None
+    entry = entry_of(source) if isinstance(source, str) else None
     if entry is None:
         return _load_path(source, classes, directed)
     for what, stated in (("classes", classes), ("directed", directed)):
@@ -189,19 +211,29 @@ def _about(
 
 
 def _planetoid(folder: str, title: str, *sizes: int) -> Entry:
+    nodes, _, classes = sizes
+    full = {"takes_own_split": True, "split": (nodes - 1500, 500, 1000)}
     return Entry(
         **_about(folder.lower(), title, "a paper", *sizes),
         load=_loader("node_sets:planetoid", folder),
         own_split=True,
+        split=(20 * classes, 500, 1000),
         variants=True,
+        of_variant=_variants(full=full),
         download="checked",
         licence=_NOT_STATED,
         citation="Yang, Cohen, Salakhutdinov (2016), Revisiting semi-supervised learning with "
         "graph embeddings",
         url="https://github.com/kimiyoung/planetoid",
-        note="The raw files are pickles, which PyG unpickles: use files you trust. NAME:full "
-        "trains on whoever is not in validation or test, as Igamberdiev & Habernal do.",
+        note="The raw files are pickles, which PyG unpickles: use files you trust. Its own split "
+        "has 20 nodes a class to train on and is taken by the split given; else one is drawn. "
+        "NAME:full trains on whoever is not in validation or test, as Igamberdiev & Habernal do.",
     )
+
+
+def _variants(**changes: Mapping[str, Any]) -> Callable[[str], Mapping[str, Any]]:
+    """What each variant changes of an entry; others change nothing."""
+    return lambda variant: changes.get(variant, {})
 
 
 def _shchur(kind: str, folder: str, file: str, *sizes: int) -> Entry:
@@ -217,10 +249,10 @@ def _shchur(kind: str, folder: str, file: str, *sizes: int) -> Entry:
 
 
 _HU = "Hu et al. (2020), Open Graph Benchmark"
-_ogb_entry = partial(Entry, own_split=True, citation=_HU, url="https://ogb.stanford.edu")
+_defined_by_split = partial(Entry, own_split=True, takes_own_split=True)
+_ogb_entry = partial(_defined_by_split, citation=_HU, url="https://ogb.stanford.edu")
 _reddit_entry = partial(
-    Entry,
-    own_split=True,
+    _defined_by_split,
     licence=_NOT_STATED,
     citation="Hamilton, Ying, Leskovec (2017), Inductive representation learning on large graphs",
     url="https://snap.stanford.edu/graphsage/",
@@ -281,6 +313,7 @@ _ENTRIES = (
     _reddit_entry(
         **_about("reddit", "Reddit posts with common commenters", "a post", 232_965, 602, 41),
         load=_loader("node_sets:reddit"),
+        split=(153_431, 23_831, 55_703),
     ),
     _reddit_entry(
         **_about("reddit-sample", "Reddit posts, a tenth of them", "a post", 23_297, 602, 41),
@@ -306,27 +339,38 @@ _ENTRIES = (
         **_about("ogbn-arxiv", "arXiv computer science citations", "a paper", 169_343, 128, 40),
         load=_loader("node_sets:ogb", "time"),
         directed=True,
+        split=(90_941, 29_799, 48_603),
+        variants=True,
+        of_variant=_variants(undirected={"directed": False}),
         licence="ODC-BY",
+        note="ogbn-arxiv:undirected has each citation in both directions.",
     ),
     _ogb_entry(
         **_about(
             "ogbn-products", "Amazon products, bought together", "a product", 2_449_029, 100, 47
         ),
         load=_loader("node_sets:ogb", "sales_ranking", mirror=True),
+        split=(196_615, 39_323, 2_213_091),
         licence="Amazon licence",
     ),
     _ogb_entry(
         **_about("ogbn-mag", "Microsoft Academic Graph, papers only", "a paper", 736_389, 128, 349),
         load=_loader("node_sets:ogb", "time", papers=True),
         directed=True,
+        split=(629_571, 64_879, 41_939),
+        variants=True,
+        of_variant=_variants(undirected={"directed": False}),
         licence="ODC-BY",
-        note="Reduced to papers and the citations between them, as Daigavane et al. do.",
+        note="Reduced to papers and the citations between them, as Daigavane et al. do. "
+        "ogbn-mag:undirected has each citation in both directions.",
     ),
     _graphs_entry(
         **_about("synthetic-er", "Synthetic Erdos-Renyi graphs", "a graph", 20_000, 9, 2),
         load=_loader("synthetic:synthetic_er"),
         num_graphs=1000,
         own_split=True,
+        takes_own_split=True,
+        split=(600, 100, 300),
         variants=True,
         download="none",
         licence="Apache-2.0 (generated by graphveil)",
@@ -349,6 +393,7 @@ _ENTRIES = (
         load=_loader("graph_sets:molbace"),
         record="graph",
         num_graphs=1513,
+        split=(1210, 151, 152),
         licence="MIT",
         note="OGB's scaffold split. Atoms and bonds as columns of 0 and 1 from OGB's public lists.",
     ),

@@ -175,9 +175,14 @@ def ogb(
     """A node property prediction set of OGB, from its own csv.gz files, with OGB's split.
 
     ``papers`` reduces ogbn-mag to its papers and the citations between them; ``mirror`` adds each
-    edge's other direction, for the undirected sets. OGB's loader is not used: it keeps a pickle,
-    reads it with a bare ``torch.load`` and asks the network for its own newest version.
+    edge's other direction, for the undirected sets. ``NAME:undirected`` makes a directed one
+    undirected, each edge once in either direction, as Daigavane et al. train on them. OGB's loader
+    is not used: it keeps a pickle, reads it with a bare ``torch.load`` and asks the network for its
+    own newest version.
     """
+    name, _, _ = name.partition(":")
+    if variant not in ("", "undirected"):
+        refuse_variant(name, "':undirected' and nothing else", f"{name}:{variant}")
     kind, folders = "", ("", "", "")
     if papers:
         kind = "/paper"
@@ -195,7 +200,9 @@ def ogb(
             raise ValueError(f"features {x.shape}, labels {y.shape}, edges {edges.shape}")
         data = Data(x=torch.from_numpy(x), y=torch.from_numpy(np.nan_to_num(y, nan=-1.0)).long())
         put_split(data, [base / file for file in masks])
-    if mirror:
+    if variant == "undirected":
+        edges = np.unique(np.concatenate([edges, edges[:, ::-1]]), axis=0)
+    elif mirror:
         edges = np.concatenate([edges, edges[:, ::-1]])
     data.edge_index = torch.from_numpy(np.ascontiguousarray(edges.T))
     return data

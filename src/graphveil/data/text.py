@@ -43,12 +43,7 @@ from graphveil.data.classes import put
 from graphveil.data.files import PUBLIC
 from graphveil.data.text_features import Features, read_vocabulary, refuse_own_counts
 from graphveil.graph.checks import check
-from graphveil.graph.public_lines import DECLARED_PUBLIC
-
-_LEFT_OUT = (  # what ``min_class`` takes as public: nothing protects it
-    "which classes have at least {} documents, and whose documents were left out with the others, "
-    f"read off the labels: {DECLARED_PUBLIC}"
-)
+from graphveil.graph.public_lines import LEFT_OUT
 
 
 def build(
@@ -99,7 +94,10 @@ def build(
         edge_index = to_undirected(edge_index, num_nodes=len(table))
     x = how.rows(table["text"].tolist(), vocabulary, track)
     data = Data(x=torch.from_numpy(x), edge_index=edge_index, ids=table["id"].tolist())
-    data.directed, left_out = directed, [_LEFT_OUT.format(min_class)] if min_class else []
+    data.directed, left_out = (
+        directed,
+        [LEFT_OUT.format(min_class, "document")] if min_class else [],
+    )
     data.public = ["the documents' ids, in their order", *left_out, *how.public]
     if left_out:
         data.unprotected = left_out

@@ -18,6 +18,10 @@ UNNAMED = (
 )
 DECLARED_PUBLIC = "DECLARED PUBLIC"  # units of the data itself, by somebody's word
 DECLARED = "which classes there are, read off the labels: the owner says that they are public"
+LEFT_OUT = (  # with small classes: nothing protects it
+    "which classes have at least {0} {1}s, and whose {1}s were left out with the others, read off "
+    f"the labels: {DECLARED_PUBLIC}"
+)
 
 
 def class_source(lines: Iterable[str]) -> ClassSource:

@@ -19,7 +19,6 @@ masks, and the two sets that :func:`separate` gives.
 from __future__ import annotations
 
 import copy
-import math
 from collections.abc import Sequence
 
 import torch
@@ -28,8 +27,18 @@ from torch_geometric.data import Data
 
 from graphveil import _validate
 from graphveil._errors import InvalidInputError
-from graphveil.graph.checks import MASKS, OF_ALL, check, num_records, record_of
-from graphveil.graph.shares import SHARES, part_ends
+from graphveil.graph.checks import (
+    MASKS,
+    OF_ALL,
+    check,
+    class_names_of,
+    has,
+    num_classes_of,
+    num_records,
+    record_of,
+)
+from graphveil.graph.public_lines import LEFT_OUT
+from graphveil.graph.shares import SHARES, check_fractions, part_ends, thinned_size
 from graphveil.graph.subsets import select_graphs
 from graphveil.rng import seeded
 
@@ -50,7 +59,7 @@ def split(data: Data, fractions: Sequence[float] = SHARES, seed: int = 0) -> Dat
 
 def draw_masks(data: Data, fractions: Sequence[float] = SHARES, seed: int = 0) -> Data:
     """As :func:`split`, of data that was checked when it was read."""
-    shares, count = _check_fractions(fractions), num_records(data)
+    shares, count = check_fractions(fractions), num_records(data)
     order = torch.from_numpy(seeded(seed, "split").generator().permutation(count))
 
     result = copy.copy(data)
@@ -68,11 +77,12 @@ def draw_masks(data: Data, fractions: Sequence[float] = SHARES, seed: int = 0) -
     return result
 
 
-def thin(data: Data, share: float, seed: int = 0) -> Data:
+def thin(data: Data, share: float, seed: int = 0, *, remove: bool = False) -> Data:
     """A copy of ``data`` with a random ``share`` of its training records left in ``train_mask``.
 
-    The others stay in the data, without a part in training. Smaller shares of the same ``seed``
-    are subsets of larger ones.
+    The others stay in the data, without a part in training. With ``remove`` they and their edges
+    are gone from it, and what is left is numbered afresh, with its old ids as ``node_id`` (of
+    graphs ``graph_id``). Smaller shares of the same ``seed`` are subsets of larger ones.
 
     *Guarantee*: no cost. Who stays depends on the ids, the mask and ``seed``.
     """
@@ -81,7 +91,58 @@ def thin(data: Data, share: float, seed: int = 0) -> Data:
     order = torch.from_numpy(seeded(seed, "training share").generator().permutation(len(training)))
     result = copy.copy(data)
     result.train_mask = torch.zeros_like(data.train_mask)
-    result.train_mask[training[order[: max(1, math.floor(share * len(training) + 0.5))]]] = True
+    result.train_mask[training[order[: thinned_size(len(training), share)]]] = True
+    return _select(result, result.train_mask | ~data.train_mask) if remove else result
+
+
+def leave_out_small_classes(data: Data, least: int) -> Data:
+    """A copy of ``data`` without the records of classes with fewer than ``least`` labelled ones.
+
+    Their edges go with them; unlabelled records stay. Classes and records are numbered afresh:
+    ``class_names`` are the names of the classes that are left, or their old numbers where they
+    have no names, and ``node_id`` (of graphs ``graph_id``) the old ids of the records.
+
+    *Guarantee*: none. Which classes are large, and who is in the others, is read off the labels:
+    it is declared public, and certificates of what is trained on it name it as not protected.
+    """
+    least = _validate.integer("min_class", least, "[1, 1e9]")
+    check(data, masks=False)
+    classes, labelled = num_classes_of(data), data.y >= 0
+    sizes = torch.bincount(data.y[labelled], minlength=classes)
+    large = (sizes >= least).nonzero().flatten()
+    if len(large) < 2:
+        raise InvalidInputError(
+            f"The 'min_class' parameter must leave two classes. Got {least} instead, and the "
+            f"second largest class has {int(sizes.sort(descending=True)[0][1])} labelled "
+            f"{record_of(data)}s; take that or less."
+        )
+    new = torch.full((classes,), -1)
+    new[large] = torch.arange(len(large))
+    kept = ~labelled | (new[data.y.clamp_min(0)] >= 0)
+    names = class_names_of(data) or [str(number) for number in range(classes)]
+    part = _select(data, kept)
+    part.y = torch.where(part.y >= 0, new[part.y.clamp_min(0)], part.y)
+    part.num_classes, part.class_names = len(large), [names[c] for c in large.tolist()]
+    line = LEFT_OUT.format(least, record_of(data))
+    part.public = [*getattr(data, "public", ()), line]
+    part.unprotected = [*getattr(data, "unprotected", ()), line]
+    return part
+
+
+def take_classes(data: Data, names: Sequence[str]) -> Data:
+    """A copy of ``data`` whose labels are places in ``names``; records of other classes have none.
+
+    ``names`` are those of :func:`leave_out_small_classes`, which says where they come from.
+
+    *Guarantee*: none is needed: a label becomes another, or none, by ``names`` alone.
+    """
+    result = copy.copy(data)
+    if has(data, "y"):
+        known = class_names_of(data) or [str(number) for number in range(num_classes_of(data))]
+        places = [names.index(name) if name in names else -1 for name in known]
+        y = torch.tensor(places)[data.y.clamp_min(0)]
+        result.y = torch.where(data.y >= 0, y, data.y)
+    result.num_classes, result.class_names = len(names), list(names)
     return result
 
 
@@ -101,34 +162,21 @@ def separate(data: Data) -> tuple[Data, Data]:
             "The 'test_mask' parameter must be true somewhere. Got no test "
             f"{record_of(data)} instead; draw a split with a third share above 0."
         )
+    return _select(data, data.train_mask | data.val_mask), _select(data, testing)
+
+
+def _select(data: Data, subset: Tensor) -> Data:
+    """The records of a mask, and the edges between them."""
     if record_of(data) == "graph":
-        return select_graphs(data, data.train_mask | data.val_mask), select_graphs(data, testing)
-    return _induce(data, data.train_mask | data.val_mask), _induce(data, testing)
-
-
-def _induce(data: Data, subset: Tensor) -> Data:
+        return select_graphs(data, subset)
     part = copy.copy(data)
     # PyG takes a list as long as the graph for a node's own.
     of_all = {name: data[name] for name in OF_ALL if name in data}
     for name in of_all:
         del part[name]
-    part.node_id = torch.arange(len(subset))
+    if "node_id" not in part:
+        part.node_id = torch.arange(len(subset))
     part = part.subgraph(subset)
     for name, value in of_all.items():
         part[name] = value
     return part
-
-
-def _check_fractions(fractions: Sequence[float]) -> list[float]:
-    if len(fractions) != 3:
-        raise InvalidInputError(
-            "The 'fractions' parameter must be three numbers: train, val, test. "
-            f"Got {tuple(fractions)} instead; write 0 for a part that is not wanted."
-        )
-    shares = [_validate.number("fractions", share, "[0, 1]") for share in fractions]
-    if sum(shares) > 1 + 1e-9:
-        raise InvalidInputError(
-            "The 'fractions' parameter must sum to 1 at most. "
-            f"Got {tuple(fractions)} instead; divide each by {sum(shares):g}."
-        )
-    return shares

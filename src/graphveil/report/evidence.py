@@ -129,7 +129,9 @@ class Evidence:
     def trained_alike(self) -> tuple[Any, ...]:
         """Runs that agree in this were trained and tested on records of the same data."""
         source = self.source
-        return (self.data, source["split"], source.get("train_share", 1.0), self.facts.num_nodes)
+        fractions, least = source.get("fractions") or (), source.get("min_class")
+        share = source.get("train_share", 1.0)
+        return (self.data, source["split"], share, *fractions, least, self.facts.num_nodes)
 
 
 def read(path: str) -> Evidence:

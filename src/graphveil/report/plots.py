@@ -5,7 +5,6 @@ They need matplotlib, the extra ``report``. The ending of the path is the format
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,8 +24,8 @@ if TYPE_CHECKING:
 ENDINGS = (".png", ".svg", ".pdf")
 
 # Told apart without colour too: Okabe and Ito's palette, a marker for each.
-_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
-_MARKERS = ("o", "s", "^", "D", "v", "P")
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
+MARKERS = ("o", "s", "^", "D", "v", "P")
 
 
 def require_matplotlib() -> None:
@@ -52,14 +51,23 @@ def check_path(path: str | Path) -> Path:
 def privacy_utility(rows: Iterable[Row], path: str | Path, title: str = "") -> Path:
     """Accuracy over epsilon, a line for each private method; those in the open are level lines.
 
-    Daigavane et al., Figure 3.
+    What is proven has full marks and lines. A paper's claim is drawn apart, at the epsilon that it
+    claims, with empty marks and a broken line. Daigavane et al., Figure 3.
     """
-    figure, axes = _canvas(title, "epsilon (proven)", "test accuracy (%)")
     rows = [row for row in rows if row.mean is not None]
-    private = [row for row in rows if row.private and not row.void_because]
+    private = [row for row in rows if row.private]
+    proven = [row for row in private if not row.void_because]
+    claimed = [row for row in private if row.claimed_epsilon is not None]
+    across = "epsilon (proven)" if not claimed else "epsilon (proven; empty marks: claimed)"
+    figure, axes = _canvas(title, across, "test accuracy (%)")
     for number, name in enumerate(dict.fromkeys(row.label for row in private)):
-        points = sorted((row for row in private if row.label == name), key=lambda row: row.epsilon)
-        _draw_line(axes, number, name, [row.epsilon for row in points], points)
+        points = sorted((row for row in proven if row.label == name), key=lambda row: row.epsilon)
+        if points:
+            draw_line(axes, number, name, [row.epsilon for row in points], points)
+        stated = [row for row in claimed if row.label == name]
+        if stated:
+            places = [row.claimed_epsilon for row in stated]
+            draw_line(axes, number, f"{name} (claimed)", places, stated, claimed=True)
     for number, row in enumerate(row for row in rows if not row.private):
         axes.axhline(
             100 * (row.mean or 0.0),
@@ -72,27 +80,33 @@ def privacy_utility(rows: Iterable[Row], path: str | Path, title: str = "") -> P
         axes.set_xscale("log")
         axes.set_xticks(budgets, [f"{value:g}" for value in budgets])
         axes.minorticks_off()
-    return _save(figure, axes, path)
+    return save(figure, axes, path)
 
 
-def _draw_line(
+def draw_line(
     axes: Any,
     number: int,
     label: str | None,
     places: Sequence[Any],
     rows: Sequence[Row],
     metric: str = "accuracy",
+    claimed: bool = False,
 ) -> None:
-    """A line through the mean scores of rows, with bars for their deviations, in percent."""
+    """A line through the mean scores of rows, with bars for their deviations, in percent.
+
+    What is ``claimed`` alone has empty marks and a broken line.
+    """
     scores = [row.score(metric) for row in rows]
+    looks = {"markerfacecolor": "white", "linestyle": "--"} if claimed else {}
     axes.errorbar(
         places,
         [100 * (mean or 0.0) for mean, _ in scores],
         [100 * (deviation or 0.0) for _, deviation in scores],
         label=label,
-        color=_COLOURS[number % len(_COLOURS)],
-        marker=_MARKERS[number % len(_MARKERS)],
+        color=COLOURS[number % len(COLOURS)],
+        marker=MARKERS[number % len(MARKERS)],
         capsize=3,
+        **looks,
     )
 
 
@@ -121,7 +135,7 @@ def class_accuracy(
             [100 * (row.class_accuracy[c] or 0.0) for c in order],
             0.4,
             label=f"{row.method}, {what}",
-            color=_COLOURS[number],
+            color=COLOURS[number],
             hatch="" if number == 0 else "//",
             edgecolor="white",
         )
@@ -131,86 +145,28 @@ def class_accuracy(
     shares = [f"{100 * private.class_share[c]:.0f} %" for c in order]
     labels = [f"{name}\n{share}" for name, share in zip(called, shares, strict=True)]
     axes.set_xticks(range(len(order)), labels if len(order) <= 20 else [""] * len(order))
-    return _save(figure, axes, path)
+    return save(figure, axes, path)
 
 
 def over_setting(rows: Sequence[Row], path: str | Path, title: str = "") -> Path:
-    """Accuracy over the values of one setting: an ablation."""
+    """Accuracy over the values of one setting: an ablation. Marks are empty under a claim."""
     (name,) = rows[0].setting
     rows = [row for row in rows if row.mean is not None]
     figure, axes = _canvas(title, name.replace("_", " "), "test accuracy (%)")
-    _draw_line(axes, 0, rows[0].method if rows else None, range(len(rows)), rows)
+    claimed = any(row.claimed_epsilon is not None for row in rows)
+    label = f"{rows[0].method}{' (claimed)' if claimed else ''}" if rows else None
+    draw_line(axes, 0, label, range(len(rows)), rows, claimed=claimed)
     axes.set_xticks(range(len(rows)), [str(row.setting[name]) for row in rows])
-    return _save(figure, axes, path)
-
-
-def over_table(
-    rows: Sequence[Row], across: str, metric: str, path: str | Path, title: str = ""
-) -> Path:
-    """A panel for each graph, a line for each run, over ``across``.
-
-    That is ``epsilon`` (the one asked for), ``train_share`` or a setting; rows without a value of
-    it are level lines. Over ``data`` all graphs are in one panel, in the order of the rows.
-    """
-    rows = [row for row in rows if row.score(metric)[0] is not None]
-    graphs = list(dict.fromkeys(row.data for row in rows))
-    ticks = sorted({value for row in rows if (value := _place(row, across)) is not None}, key=_size)
-    if across == "data":
-        ticks, graphs = graphs, [""]
-    if not ticks:
-        raise InvalidInputError(f"A plot needs two values or more of {across!r}. Got none instead.")
-    width = 1.5 + 4.2 * len(graphs)
-    figure = _figure(width, 4.4, textwrap.fill(title, round(10 * width)))
-    for number, (name, axes) in enumerate(
-        zip(graphs, figure.subplots(1, len(graphs), sharey=True, squeeze=False)[0], strict=True)
-    ):
-        _dress(axes, name, across.replace("_", " "), f"{metric.replace('_', ' ')} (%)")
-        here = [row for row in rows if name in ("", row.data)]
-        for kind, line in enumerate(dict.fromkeys(_line(row, across) for row in rows)):
-            points = [row for row in here if _line(row, across) == line]
-            places = [_place(row, across) for row in points]
-            label = line if number == 0 else None
-            if any(place is not None for place in places):
-                _draw_line(axes, kind, label, [ticks.index(p) for p in places], points, metric)
-                continue
-            for row in points:
-                level, colour = 100 * (row.score(metric)[0] or 0.0), _COLOURS[kind % len(_COLOURS)]
-                axes.axhline(level, color=colour, linestyle="--", label=label)
-        axes.set_xticks(range(len(ticks)), [str(tick) for tick in ticks])
-    return _save(figure, figure.axes[0], path)
-
-
-def _place(row: Row, across: str) -> Any:
-    """Where a row stands on the axis; None if it has no value there."""
-    if across in ("epsilon", "data"):
-        return row.target_epsilon if across == "epsilon" else row.data
-    return row.setting.get(across)
-
-
-def _line(row: Row, across: str) -> str:
-    """Which line of a plot a row belongs to."""
-    rest = {key: value for key, value in row.setting.items() if key != across}
-    if across != "epsilon" and row.target_epsilon is not None:
-        rest = {"epsilon": f"{row.target_epsilon:g}", **rest}
-    settings = ", ".join(f"{key} {value}" for key, value in rest.items())
-    name = row.name or row.method
-    return f"{name} ({settings})" if settings else name
-
-
-def _size(value: Any) -> tuple[bool, Any]:
-    """Numbers by size, then words."""
-    return (True, str(value)) if isinstance(value, str) else (False, value)
+    return save(figure, axes, path)
 
 
 def loss_curves(curves: Sequence[Curve], path: str | Path, title: str = "") -> Path:
     """The loss on test records over the steps, a line for each method."""
     figure, axes = _canvas(title, "steps", "loss on test records")
     for number, curve in enumerate(curves):
-        axes.plot(
-            curve.steps, curve.loss, label=curve.label, color=_COLOURS[number % len(_COLOURS)]
-        )
+        axes.plot(curve.steps, curve.loss, label=curve.label, color=COLOURS[number % len(COLOURS)])
     axes.set_ylim(bottom=0)
-    return _save(figure, axes, path)
+    return save(figure, axes, path)
 
 
 def neighbourhoods(
@@ -223,7 +179,7 @@ def neighbourhoods(
     """
     from sklearn.manifold import TSNE
 
-    figure = _figure(4.0 * len(panels), 4.2)
+    figure = make_figure(4.0 * len(panels), 4.2)
     for number, (title, rows, classes) in enumerate(panels):
         step = max(1, -(-len(rows) // most))
         rows, classes = rows[::step], classes[::step]
@@ -234,25 +190,30 @@ def neighbourhoods(
         axes = figure.add_subplot(1, len(panels), number + 1)
         axes.scatter(places[:, 0], places[:, 1], s=4, c=classes.numpy(), cmap="tab20", linewidths=0)
         axes.set(title=title, xticks=[], yticks=[])
-    return _save(figure, None, path)
+    return save(figure, None, path)
 
 
 def hard_cases(
-    cases: HardCases, path: str | Path, title: str = "", names: Sequence[str] | None = None
+    cases: HardCases,
+    path: str | Path,
+    title: str = "",
+    names: Sequence[str] | None = None,
+    sides: tuple[str, str] = ("private", "open"),
 ) -> Path:
     """Who fails where: a table of right and wrong on both sides, and bars for each class.
 
-    Bars stand beside the table if ``cases`` has classes, frequent ones first, 25 at most; they go
-    by their ``names`` if given. Igamberdiev and Habernal, Appendix E.
+    ``sides`` are what the two are called. Bars stand beside the table if ``cases`` has classes,
+    frequent ones first, 25 at most; they go by their ``names`` if given. Igamberdiev and Habernal,
+    Appendix E.
     """
     order = sorted(cases.by_class, key=lambda c: (-cases.by_class[c].nodes, c))
     shown = order[:25]
     height = max(4.2, 1.6 + 0.26 * len(shown))
-    figure = _figure(10.0 if shown else 4.6, height, title)
+    figure = make_figure(10.0 if shown else 4.6, height, title)
     grid = figure.add_gridspec(1, 2 if shown else 1, width_ratios=[4, 5] if shown else None)
-    _table(figure.add_subplot(grid[0]), cases)
+    _table(figure.add_subplot(grid[0]), cases, sides)
     if not shown:
-        return _save(figure, None, path)
+        return save(figure, None, path)
 
     axes = figure.add_subplot(grid[1])
     left = [0.0] * len(shown)
@@ -262,7 +223,7 @@ def hard_cases(
             range(len(shown)),
             width,
             left=left,
-            label=label,
+            label=label.format(*sides),
             color=colour,
             hatch=hatch,
             edgecolor="white",
@@ -280,19 +241,19 @@ def hard_cases(
     axes.grid(axis="x", alpha=0.3)
     axes.set_axisbelow(True)
     axes.spines[["top", "right"]].set_visible(False)
-    return _save(figure, axes, path)
+    return save(figure, axes, path)
 
 
 # The hard cases of either side: what they are called, their colour, their hatch.
 _PARTS = {
-    "both": ("both wrong", _COLOURS[1], "xx"),
-    "only_private": ("only private wrong", _COLOURS[0], "//"),
-    "only_open": ("only open wrong", _COLOURS[4], ".."),
+    "both": ("both wrong", COLOURS[1], "xx"),
+    "only_private": ("only {0} wrong", COLOURS[0], "//"),
+    "only_open": ("only {1} wrong", COLOURS[4], ".."),
 }
 
 
-def _table(axes: Any, cases: HardCases) -> None:
-    """Two rows, two columns: private right and wrong, open right and wrong."""
+def _table(axes: Any, cases: HardCases, sides: tuple[str, str]) -> None:
+    """Two rows, two columns: one side right and wrong, the other right and wrong."""
     cells = (("neither", 0, 0), ("only_open", 1, 0), ("only_private", 0, 1), ("both", 1, 1))
     for part, column, row in cells:
         _, colour, hatch = _PARTS.get(part, ("", "#E8E8E8", ""))
@@ -314,14 +275,15 @@ def _table(axes: Any, cases: HardCases) -> None:
     axes.set_yticks((0, 1), ("right", "wrong"), rotation=90, va="center")
     axes.tick_params(length=0)
     runs = cases.private_runs, cases.open_runs
-    sides = [f"{count} run{'s' if count > 1 else ''}" for count in runs]
+    sizes = [f"{count} run{'s' if count > 1 else ''}" for count in runs]
     note = f"\nwrong: in {100 * cases.often:g} % of the runs or more" if max(runs) > 1 else ""
-    axes.set(xlabel=f"open ({sides[1]}){note}", ylabel=f"private ({sides[0]})")
+    axes.set(xlabel=f"{sides[1]} ({sizes[1]}){note}", ylabel=f"{sides[0]} ({sizes[0]})")
     axes.spines[:].set_visible(False)
     axes.set_box_aspect(0.8)
 
 
-def _figure(width: float, height: float, title: str = "") -> Figure:
+def make_figure(width: float, height: float, title: str = "") -> Figure:
+    """An empty figure of so many inches."""
     require_matplotlib()
     from matplotlib.figure import Figure
 
@@ -332,19 +294,21 @@ def _figure(width: float, height: float, title: str = "") -> Figure:
 
 
 def _canvas(title: str, across: str, up: str) -> tuple[Figure, Any]:
-    figure = _figure(6.4, 4.2)
+    figure = make_figure(6.4, 4.2)
     axes = figure.subplots()
-    _dress(axes, title, across, up)
+    dress(axes, title, across, up)
     return figure, axes
 
 
-def _dress(axes: Any, title: str, across: str, up: str) -> None:
+def dress(axes: Any, title: str, across: str, up: str) -> None:
+    """Give axes their words, a grid, and no frame."""
     axes.set(title=title, xlabel=across, ylabel=up)
     axes.grid(axis="y", alpha=0.3)
     axes.spines[["top", "right"]].set_visible(False)
 
 
-def _save(figure: Figure, axes: Any, path: str | Path) -> Path:
+def save(figure: Figure, axes: Any, path: str | Path) -> Path:
+    """Write a figure, with the legend of ``axes`` below it."""
     path = check_path(path)
     if axes is not None and (labels := axes.get_legend_handles_labels()[1]):
         # Below the axes: inside, it would lie on lines and bars.
@@ -376,7 +340,7 @@ def explanations(
     Mueller et al., Figures 5 and 8.
     """
     rows = list(zip(agreement.private, agreement.open, agreement.ious, strict=True))[:most]
-    figure = _figure(9.0, 1.1 + 2.6 * len(rows), title)
+    figure = make_figure(9.0, 1.1 + 2.6 * len(rows), title)
     panels = figure.subplots(len(rows), 3, squeeze=False)
     for number, (private, in_the_open, ious) in enumerate(rows):
         given = None if places is None else places[number]
@@ -410,15 +374,15 @@ def explanations(
         )
     for style, label in _EDGE_LABELS.items():
         panels[0][0].plot([], [], label=label, **_EDGES[style])
-    return _save(figure, panels[0][0], path)
+    return save(figure, panels[0][0], path)
 
 
 # Edges in a drawing: of the graph, of both models, of this one or the other alone, of neither.
 _EDGES: dict[str, dict[str, Any]] = {
     "given": {"color": "#444444", "linewidth": 1.4, "zorder": 1},
-    "both": {"color": _COLOURS[0], "linewidth": 3.4, "zorder": 3},
-    "this": {"color": _COLOURS[1], "linewidth": 3.0, "linestyle": (0, (2.2, 0.9)), "zorder": 3},
-    "other": {"color": _COLOURS[1], "linewidth": 1.1, "linestyle": (0, (1, 2)), "zorder": 2},
+    "both": {"color": COLOURS[0], "linewidth": 3.4, "zorder": 3},
+    "this": {"color": COLOURS[1], "linewidth": 3.0, "linestyle": (0, (2.2, 0.9)), "zorder": 3},
+    "other": {"color": COLOURS[1], "linewidth": 1.1, "linestyle": (0, (1, 2)), "zorder": 2},
     "neither": {"color": "#AAAAAA", "linewidth": 0.9, "zorder": 1},
 }
 _EDGE_LABELS = {

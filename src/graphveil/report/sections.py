@@ -111,7 +111,13 @@ def _data(run: Evidence) -> Pairs:
         ("split", f"{source['split']}, seed {source['seed']}"),
     ]
     if (share := source.get("train_share", 1.0)) != 1:
-        rows.append(("share of the training set used", f"{100 * share:g}{wording.PERCENT}"))
+        rest = "; the rest is not in the graph" if source.get("thinned") == "remove" else ""
+        used = f"{100 * share:g}{wording.PERCENT}{rest}"
+        rows.append(("share of the training set used", used))
+    if (fractions := source.get("fractions")) is not None:
+        rows.append(("shares of the split", ", ".join(f"{share:g}" for share in fractions)))
+    if (least := source.get("min_class")) is not None:
+        rows.append(("classes left out", f"those with fewer than {least:,} labelled"))
     if entry is None:
         return [*rows, ("source", "the user's own; licence and citation are not known here")]
     rows += [("title", entry.title), ("licence", entry.licence), ("citation", entry.citation)]

@@ -261,9 +261,15 @@ class Run:
         from graphveil.data.catalog import CATALOG, load
         from graphveil.data.classes import Notice
 
+        asked, plan = Asked.read(self.directory), _record.read_plan(self.directory)
+        if asked.source.min_class is not None:
+            from graphveil.graph.splits import take_classes
+
+            return take_classes(
+                replace(asked.source, data=data, root=root).load(), asked.class_names or []
+            )
         if data.partition(":")[0] in CATALOG:
             return load(data, root)
-        asked, plan = Asked.read(self.directory), _record.read_plan(self.directory)
         known = asked.class_names or plan.facts.num_classes
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", Notice)  # the statement is the run's

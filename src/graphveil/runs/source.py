@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from graphveil import _validate
 from graphveil._errors import InvalidInputError
-from graphveil.data.catalog import CATALOG, load, sizes_of
-from graphveil.graph.shares import part_ends
+from graphveil.data.catalog import load, sizes_of
+from graphveil.data.class_list import Notice
+from graphveil.graph.shares import SHARES, check_fractions, part_ends, thinned_size
 from graphveil.methods.plan import Facts
 
 if TYPE_CHECKING:
     from torch_geometric.data import Data
 
 SPLITS = ("transductive", "inductive", "given")
+THINNED = ("keep", "remove")  # what becomes of training records that train_share leaves out
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,9 +26,16 @@ class Source:
 
     ``split`` is ``transductive`` (one graph, masks drawn by ``seed``), ``inductive`` (two graphs
     without an edge between them) or ``given`` (the masks that come with the data). None takes the
-    masks of a file of one's own, or of a set of graphs, that has them, and else draws.
-    ``inductive`` does so too.
-    ``train_share`` of the training nodes, drawn by ``seed``, are trained on.
+    masks of a file of one's own that has them, or of a data set that is defined by its split (see
+    :attr:`graphveil.data.Entry.takes_own_split`), and else draws; ``inductive`` does so too.
+    ``fractions`` are the shares of a drawn split: train, validation, test. They ask for one.
+
+    ``train_share`` of the training records, drawn by ``seed``, are trained on. The others stay in
+    the graph without a part in training (``thinned="keep"``), or are removed from it (``remove``);
+    ``inductive`` has them in neither graph.
+    ``min_class`` leaves out the records of classes with fewer labelled ones, see
+    :func:`graphveil.graph.splits.leave_out_small_classes`: read off the labels, and declared
+    public.
 
     Of files of one's own, ``classes`` and ``directed`` state what is public of classes and edges:
     see :func:`graphveil.data.files.read`.
@@ -38,6 +48,9 @@ class Source:
     train_share: float = 1.0
     classes: Any = None
     directed: bool | None = None
+    fractions: tuple[float, float, float] | None = None
+    min_class: int | None = None
+    thinned: str = "keep"
 
     def __post_init__(self) -> None:
         if self.classes is not None:
@@ -48,6 +61,16 @@ class Source:
             _validate.choice("split", self.split, SPLITS)
         _validate.integer("seed", self.seed, "[0, 1e18]")
         _validate.number("train_share", self.train_share, "(0, 1]")
+        _validate.choice("thinned", self.thinned, THINNED)
+        if self.min_class is not None:
+            _validate.integer("min_class", self.min_class, "[1, 1e9]")
+        if self.fractions is not None:
+            object.__setattr__(self, "fractions", check_fractions(self.fractions))
+            if self.split == "given":
+                raise InvalidInputError(
+                    "The 'fractions' parameter must go with a split that is drawn. Got "
+                    f"{self.fractions} with the split 'given' instead; leave one of them out."
+                )
 
     def load(self) -> Data:
         """The graph, not yet split."""
@@ -55,12 +78,13 @@ class Source:
 
     def arrange(self, data: Data) -> Arranged:
         """Split a loaded graph into what is trained on and what is tested on."""
-        from graphveil.graph.checks import MASKS, check, record_of
-        from graphveil.graph.splits import draw_masks, separate, thin
+        from graphveil.graph.checks import MASKS, check
+        from graphveil.graph.splits import draw_masks, leave_out_small_classes, separate, thin
 
+        if self.min_class is not None:
+            data = leave_out_small_classes(data, self.min_class)
         masks = [name for name in MASKS if name in data]
-        known = self.data.partition(":")[0] in CATALOG
-        own = bool(masks) and (not known or record_of(data) == "graph")
+        own = bool(masks) and self.fractions is None and self._takes_own(len(masks))
         if own and self.split != "transductive" and len(masks) < len(MASKS):
             missing = next(name for name in MASKS if name not in masks)
             raise InvalidInputError(
@@ -69,34 +93,65 @@ class Source:
             )
         how = self.split or ("given" if own else "transductive")
         if how != "given" and not (own and how == "inductive"):
-            data = draw_masks(data, seed=self.seed)
+            data = draw_masks(data, self.fractions or SHARES, seed=self.seed)
         if self.train_share < 1 or how == "inductive":
             check(data)
         if self.train_share < 1:
-            data = thin(data, self.train_share, self.seed)
+            data = thin(data, self.train_share, self.seed, remove=self.thinned == "remove")
         if how == "inductive":
             training, testing = separate(data)
             return Arranged(training=training, testing=testing, mode="disjoint", split=how)
         return Arranged(training=data, testing=data, mode=None, split=how)
 
+    def _takes_own(self, masks: int) -> bool:
+        """Whether masks that the data has are taken where nobody says; says so where they are not.
+
+        A data set of the catalog takes its own if it is defined by it.
+        """
+        sizes = sizes_of(self.data)
+        if sizes is None or sizes.takes_own_split:
+            return True
+        if self.split is None:
+            shares = ", ".join(f"{share:g}" for share in SHARES)
+            warnings.warn(
+                f"{self.data} brings a split of its own, and one of {shares} is drawn; "
+                "--split given takes its own, --split transductive says that you want a drawn one",
+                Notice,
+                stacklevel=3,
+            )
+        return False
+
     def expected(self, known: Facts | None = None) -> Facts | None:
         """What is known before anything is loaded: from the catalog, or of the whole data.
 
-        None for files of one's own of which nothing is known. Masks that come with data may train
-        on another number than this.
+        None for files of one's own of which nothing is known, with ``min_class``, and for a split
+        that is not known before. Masks that come with files may train on another number than this.
         """
         known = known or cataloged_facts(self.data)
-        if known is None:
+        if known is None or self.min_class is not None:
             return None
         if self.directed is not None:
             known = replace(known, directed=self.directed)
-        records = known.num_nodes
-        drawn, left, _ = part_ends(records)
-        return replace(
-            known,
-            num_nodes=left if self.split == "inductive" else records,
-            num_train=max(1, round(self.train_share * drawn)),
-        )
+        parts = self._parts(known.num_nodes)
+        if parts is None:
+            return None
+        train, left = parts
+        kept = train if self.train_share == 1 else thinned_size(train, self.train_share)
+        records = left if self.split == "inductive" else known.num_nodes
+        gone = self.thinned == "remove" or self.split == "inductive"
+        removed = train - kept if gone else 0
+        return replace(known, num_nodes=records - removed, num_train=max(1, kept))
+
+    def _parts(self, records: int) -> tuple[int, int] | None:
+        """How many of the ``records`` are trained on, and with those to validate; None: unknown."""
+        sizes = sizes_of(self.data)
+        if self.fractions is None and sizes is not None and sizes.num_records == records:
+            own = sizes.takes_own_split and self.split != "transductive"
+            if own or (self.split == "given" and sizes.own_split):
+                split = sizes.split
+                return None if split is None else (split[0], split[0] + split[1])
+        drawn, left, _ = part_ends(records, self.fractions or SHARES)
+        return drawn, left
 
 
 def cataloged_facts(data: str) -> Facts | None:

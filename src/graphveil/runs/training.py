@@ -214,7 +214,7 @@ class Training:
         """Refuse to go on with data of other sizes, or that is split or read in another way."""
         before, now = Asked.read(self.directory), self.plans.facts_of(data)
         # What decides who is trained on, and how classes and edges are read.
-        names = ("seed", "train_share", "classes", "directed")
+        names = ("seed", "train_share", "classes", "directed", "fractions", "min_class", "thinned")
         then = {name: getattr(before.source, name) for name in names} | vars(plan.facts)
         same = {name: getattr(self.source, name) for name in names} | vars(now)
         self._check_same(_record.as_plain(then), _record.as_plain(same))
