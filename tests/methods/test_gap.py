@@ -17,7 +17,17 @@ from graphveil._errors import BudgetError, GraphveilError, InvalidInputError, Un
 from graphveil.grads.step import PrivateStep
 from graphveil.graph.aggregation import Sent
 from graphveil.graph.neighbourhoods import gather_neighbourhoods
-from graphveil.methods import GAP, Facts, Method, checkpoint, gap, sending
+from graphveil.methods import (
+    GAP,
+    Facts,
+    Method,
+    OpenGAP,
+    checkpoint,
+    gap,
+    hop_training,
+    recipes,
+    sending,
+)
 from graphveil.methods.terms import node_losses
 from graphveil.nn.gap import AttentionTerms, Encoder, PairAttention
 from graphveil.privacy.accounting import epsilon_of
@@ -25,19 +35,12 @@ from graphveil.privacy.claims import CLAIMS
 from graphveil.privacy.events import SampledGaussianDpEvent, composed, repeated
 from graphveil.rng import secret
 
-QUICK = {"steps": 3, "open_steps": 5, "folds": 2, "hidden_channels": 4}
+QUICK = {"steps": 3, "open_steps": 5, "head_steps": 5, "folds": 2, "hidden_channels": 4}
 DATA, DIRECTED = graph(), graph(directed=True)
 FACTS = Facts.of(DATA)
 MESSAGES = ("encoding", "label", "evidence")
 WEIGHTINGS = ("none", "similarity", "attention")
 SIGMOID = 1 / (1 + math.exp(-1))
-
-
-@pytest.fixture(autouse=True, scope="module")
-def quick_heads():
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(gap, "_HEAD_STEPS", 5)
-        yield
 
 
 def made(**settings):
@@ -324,8 +327,10 @@ def watched(monkeypatch, method, plan):
         execution.spent[name] = dpa.NoOpDpEvent()
 
     monkeypatch.setattr(Sent, "noisy_sums", noisy)
-    monkeypatch.setattr(GAP, "_step", trained)
-    monkeypatch.setattr(GAP, "_fit_openly", lambda self, module, *_, **__: module.eval() and 0.0)
+    monkeypatch.setattr(hop_training, "step", trained)
+    monkeypatch.setattr(
+        hop_training, "fit_openly", lambda method, module, *_, **__: module.eval() and 0.0
+    )
     monkeypatch.setattr(Method, "plan", lambda self, facts: plan)
     monkeypatch.setattr(Method, "_check_plan", lambda *_: None)  # one plan for both of two worlds
     monkeypatch.setattr(Method, "restore", lambda *_: None)
@@ -484,13 +489,13 @@ EDGE_LEVEL = [
 @pytest.mark.parametrize("settings", EDGE_LEVEL)
 def test_nobody_reads_an_edge_after_the_cache(settings, monkeypatch):
     method = made(unit="edge", **settings).fit(DATA, rng=secret(fixed_seed=1))
-    classify = GAP._classify
+    classify = hop_training.classify
 
     def swapped(self, network, inputs, data, execution):
         data.edge_index = other_edges(data).edge_index
         return classify(self, network, inputs, data, execution)
 
-    monkeypatch.setattr(GAP, "_classify", swapped)
+    monkeypatch.setattr(hop_training, "classify", swapped)
     again = made(unit="edge", **settings).fit(copy.copy(DATA), rng=secret(fixed_seed=1))
     assert torch.equal(weights(again), weights(method))
     assert torch.equal(again.cache_, method.cache_)
@@ -664,6 +669,7 @@ def test_the_paper_claims_what_was_asked_and_what_is_proven_stands_beside_it(
         "delta": plan.delta,
         "directed": facts.directed,
     }
+    assert details.get("encoder_noise", details["noise_multiplier"]) == details["noise_multiplier"]
     if node:
         settings |= {
             "max_degree": 50,
@@ -673,7 +679,8 @@ def test_the_paper_claims_what_was_asked_and_what_is_proven_stands_beside_it(
             "steps": 3,
         }
     if weighting == "attention":
-        settings |= {"attention_noise": details["attention_noise"], "attention_steps": 3}
+        assert details["attention_noise"] == 1.3
+        settings |= {"attention_noise": 1.3, "attention_steps": 3}
         settings |= {"rate": 0.5}
     if weighting == "none":
         claim = CLAIMS["gap"](**settings)
@@ -701,6 +708,147 @@ def test_a_run_of_the_paper_shows_both_figures():
     assert made(unit="edge").plan(FACTS).claim is None
 
 
+@pytest.mark.parametrize(
+    "nodes, trainable", [(17_976, {1: False, 2: False, 4: True}), (11_001, {4: False, 8: True})]
+)
+def test_the_published_attention_cannot_be_trained_at_small_epsilon(nodes, trainable):
+    """Figure 3 of Shpilevskiy et al.: 80 % of Facebook's pages, and of Amazon's computers."""
+    facts = Facts(
+        num_nodes=nodes * 5 // 4, num_features=128, num_classes=4, num_train=nodes, directed=False
+    )
+    for epsilon, possible in trainable.items():
+        method = recipes.read("shpilevskiy-attention").make(epsilon=epsilon)
+        if not possible:
+            with pytest.raises(BudgetError, match=r"Theorem 2.* take .* cannot be trained") as no:
+                method.plan(facts)
+            assert "\n" not in str(no.value)
+            continue
+        plan = method.plan(facts)
+        assert plan.claim.epsilon == pytest.approx(epsilon, abs=1e-3)
+        assert "at delta 1e-05" in plan.claim.source
+        assert plan.details["steps"] == 1000
+        assert plan.details["sample_rate"] == pytest.approx(300 / nodes)
+        # No pass that nobody sees is charged; terms altered by an edge, two of 2C, outweigh that.
+        assert plan.delta < 1e-7
+        assert plan.epsilon > 2 * epsilon
+    # Without the T noisy passes there is something to train with at any epsilon.
+    assert made(unit="edge", weighting="attention", epsilon=1.0).plan(facts).epsilon <= 1
+
+
+def test_the_claim_has_the_delta_of_its_paper_and_the_proof_its_own():
+    plans = [made(unit="edge", paper=True, claimed_delta=d).plan(FACTS) for d in (None, 1e-2)]
+    assert plans[0].delta == plans[1].delta == 1e-4
+    assert [plan.claim.epsilon for plan in plans] == pytest.approx([8, 8], abs=1e-3)
+    assert plans[1].details["noise_multiplier"] < plans[0].details["noise_multiplier"]
+    assert plans[1].epsilon > plans[0].epsilon
+    assert ["at delta 0.01" in plan.claim.source for plan in plans] == [False, True]
+
+
+def test_batches_and_epochs_stand_for_rate_and_steps():
+    details = made(batch_size=9, epochs=4).plan(FACTS).details
+    assert details["sample_rate"] == 9 / FACTS.num_train
+    assert details["steps"] == 4 * FACTS.num_train // 9
+    assert made(epochs=4).plan(FACTS).details["steps"] == 8  # at a rate of a half
+    whole = made(batch_size=10**6, epochs=4).plan(FACTS).details
+    assert (whole["sample_rate"], whole["steps"]) == (1.0, 4)
+
+
+def test_a_given_attention_noise_leaves_the_rest_to_the_sums():
+    plan = made(unit="edge", weighting="attention", attention_noise=20.0).plan(FACTS)
+    assert plan.part("attention1").noise_multiplier == 20.0
+    assert 7.9 < plan.epsilon <= 8
+    assert "attention_share" not in plan.details
+
+
+def test_published_passes_are_noisy_and_read_every_message(monkeypatch):
+    seen = []
+    start = AttentionTerms.__init__
+
+    def note(self, attention, channels, classes, noise=0.0):
+        seen.append(noise)
+        start(self, attention, channels, classes, noise)
+
+    monkeypatch.setattr(AttentionTerms, "__init__", note)
+    monkeypatch.setattr(sending, "_READ_AT_ONCE", 1)
+    reads, gather = [], sending.node_terms
+
+    def terms(rows, data, messages, layers):
+        reads.append(messages.edge_index.shape[1])
+        return gather(rows, data, messages, layers)
+
+    monkeypatch.setattr(sending, "node_terms", terms)
+    for paper in (True, False):
+        method = made(unit="edge", weighting="attention", messages="encoding", hops=1, paper=paper)
+        method.fit(DATA)
+    mechanism = method.plan_.part("hop1").mechanism
+    assert seen[0] > 0 == seen[1]
+    assert mechanism.sensitivity == pytest.approx(math.sqrt(2))
+    messages = DATA.edge_index[:, DATA.edge_index[0] != DATA.edge_index[1]].unique(dim=1).shape[1]
+    assert reads[0] == messages > reads[1]
+
+
+def test_the_noise_of_a_published_pass_has_its_deviation_before_the_sum_is_scaled():
+    torch.manual_seed(0)
+    terms = AttentionTerms(PairAttention(8, 4), 8, 3, noise=1e6)
+    exact = AttentionTerms(terms.attention, 8, 3)
+    exact.load_state_dict(terms.state_dict())
+    x = torch.nn.functional.normalize(torch.randn(len(DATA.x), 8))
+    read = sending.attention_terms(
+        sending.Sending(sending.incoming(DATA.edge_index, len(x), seed=0), x, x), DATA, 0
+    )
+    around = gather_neighbourhoods(read.x, read.messages, read.roots, 1)
+    with torch.no_grad():
+        own = terms.readout.weight[:, :8] @ x[read.roots].T
+        drowned = terms(around) - own.T - terms.readout.bias
+        clear = exact(around) - own.T - terms.readout.bias
+    # A direction drawn anew for every root: the sum's own is lost, its length stays 1.
+    weight = terms.readout.weight[:, 8:].detach()
+    directions = torch.linalg.lstsq(weight, drowned.T).solution
+    assert not torch.allclose(drowned, clear, atol=0.05)
+    assert directions.norm(dim=0).max().item() <= 1.001
+
+
+def test_an_encoder_that_halves_its_columns():
+    method = made(unit="edge", paper=True, halved=True, encoder_layers=2, weighting="attention")
+    facts = Facts(num_nodes=60, num_features=40, num_classes=3, num_train=45, directed=False)
+    network = method.build(facts)
+    encoder, attention = network.encoders[0], network.attention[0]
+    assert [tuple(linear.weight.shape) for linear in encoder.body.linears] == [(20, 40), (10, 20)]
+    assert attention.sender.weight.shape == attention.receiver.weight.shape == (10, 10)
+    assert network.heads[0].each[1].weight.shape == (4, 10)
+    counted = sum(parameter.numel() for parameter in network.parameters())
+    assert counted == method.network(facts).num_parameters
+    with pytest.raises(InvalidInputError, match="1 or 2 layers"):
+        made(unit="edge", halved=True, encoder_layers=3).plan(facts)
+
+
+# --- without noise --------------------------------------------------------------------------------
+
+OPEN = {"open_steps": 5, "head_steps": 5, "hidden_channels": 4}
+
+
+@pytest.mark.parametrize("weighting", ["none", "similarity"])
+def test_open_gap_reads_exact_sums_and_promises_nothing(weighting):
+    method = OpenGAP(weighting=weighting, **OPEN).fit(DATA)
+    assert method.certificate_.guarantee.epsilon == math.inf
+    assert not method.private
+    network, rows = method.network_, method.prepare(DATA)
+    with torch.no_grad():
+        own = torch.nn.functional.normalize(network.encoders[0].encode(rows))
+        adjacency = torch.zeros(len(rows), len(rows))
+        adjacency[DATA.edge_index[1], DATA.edge_index[0]] = 1.0
+        adjacency.fill_diagonal_(0.0)
+        if weighting == "similarity":
+            adjacency = adjacency * torch.sigmoid(own @ own.T)
+        first = torch.nn.functional.normalize(adjacency @ own)
+        second = torch.nn.functional.normalize(adjacency @ first)
+        expected = network.head(torch.cat([own, first, second], 1)).softmax(1)
+    assert torch.allclose(method.predict_proba(DATA), expected, atol=2e-3)
+    again = OpenGAP(weighting=weighting, **OPEN).fit(DATA)
+    assert torch.equal(weights(again), weights(method))
+    assert not torch.equal(method.predict_proba(other_edges(DATA)), method.predict_proba(DATA))
+
+
 def test_the_paper_caps_senders_hard():
     method = made(paper=True)
     assert (method.capping_in_use, method.sender_cap_in_use) == ("hard", 50)
@@ -716,6 +864,9 @@ def test_the_paper_caps_senders_hard():
     [
         ({"weighting": "attention", "capping": "soft"}, UnprovenError, "needs capping='hard'"),
         ({"paper": True, "messages": "label"}, UnprovenError, "send encodings"),
+        ({"paper": True, "aggregation_share": 0.5}, InvalidInputError, "nothing is shared"),
+        ({"claimed_delta": 1e-5}, InvalidInputError, "'claimed_delta'"),
+        ({"attention_noise": 1.0}, InvalidInputError, "'attention_noise'"),
         ({"paper": True, "messages": "evidence", "unit": "edge"}, UnprovenError, "send encodings"),
         ({"unit": "x"}, InvalidInputError, "'unit'"),
         ({"messages": "x"}, InvalidInputError, "'messages'"),
@@ -801,7 +952,7 @@ def test_a_run_killed_after_the_cache_reads_it_back_and_draws_it_never_again(
     settings, tmp_path, monkeypatch
 ):
     run = tmp_path / "run"
-    killed(run, settings, monkeypatch, GAP, "_classify")
+    killed(run, settings, monkeypatch, hop_training, "classify")
     files = sorted((run / "checkpoint").glob("hop*.safetensors"))
     assert len(files) == settings.get("hops", 1)
     cached = torch.stack([safetensors.torch.load_file(file)["sums"] for file in files], 1)
@@ -824,7 +975,12 @@ def test_a_run_killed_after_the_cache_reads_it_back_and_draws_it_never_again(
 
 
 @pytest.mark.parametrize(
-    "where, name", [(sending, "prepare_to_send"), (GAP, "_train_attention"), (GAP, "inputs")]
+    "where, name",
+    [
+        (sending, "prepare_to_send"),
+        (hop_training, "train_attention"),
+        (hop_training, "head_inputs"),
+    ],
 )
 def test_a_run_killed_between_parts_takes_no_step_twice(where, name, tmp_path, monkeypatch):
     run = tmp_path / "run"
@@ -984,7 +1140,7 @@ def test_a_run_begun_with_fixed_noise_is_not_gone_on_with(settings, tmp_path, mo
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr(GAP, "inputs", stop)
+        patched.setattr(hop_training, "head_inputs", stop)
         with pytest.raises(KeyboardInterrupt):
             made(**settings).fit(DATA, directory=tmp_path, rng=secret(fixed_seed=1))
     with pytest.raises(GraphveilError, match=r"fixed|other noise"):

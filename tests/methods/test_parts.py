@@ -169,6 +169,8 @@ SETTINGS = [
     ("mlp", {}),
     ("gnn", {}),
     ("gnn", {"splits": 3}),
+    ("open-gap", {}),
+    ("open-gap", {"weighting": "similarity", "halved": True, "encoder_layers": 2}),
     ("graph-gnn", {}),
     ("graph-gnn", {"cycles": 2, "batch_size": 8}),
 ]

@@ -15,11 +15,11 @@ Proofs: docs/guarantees/gap.md.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import field, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, final
 
-from graphveil._errors import UnprovenError
+from graphveil._errors import InvalidInputError, UnprovenError
 from graphveil.graph.choices import SIMILARITIES
 from graphveil.graph.influence import sensitivity
 from graphveil.mechanisms import Gaussian
@@ -47,15 +47,13 @@ from graphveil.methods.settings import (
 )
 from graphveil.nn.descriptions import HopNetwork
 from graphveil.privacy.claims import CLAIMS, Claim
+from graphveil.privacy.guarantee import Claimed
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
     from torch_geometric.data import Data
 
-    from graphveil.graph.aggregation import Sent
     from graphveil.methods.execution import Execution
-    from graphveil.methods.sending import Sending
-    from graphveil.nn.gap import GAPNetwork
 
 # How the budget is split where nobody says otherwise: shares of a squared Gaussian mu.
 _SHARES = {"encoder": 1.0, "attention": 1.0, "aggregation": 4.0, "classifier": 3.0}
@@ -65,13 +63,41 @@ _PAID_FOR = {
     "aggregation": "noisy sums over the neighbours (the cache)",
     "classifier": "training of the classifier",
 }
-_BATCH, _HEAD_STEPS = 1024, 200  # training in the open
-_CLEARLY = 0.03  # by how much the loss of a less simple head must be smaller
+_PUBLISHED_NOISE = 1.3  # of the attention's steps, in Shpilevskiy et al.
+
+
+@settings()
+class HopSettings(FeatureSettings):
+    """Features, encoders and heads around sums of hops, and their training in the open."""
+
+    similarity: Literal["sigmoid", "half", "positive"] = setting(
+        "The map of a cosine to a weight.", "sigmoid"
+    )
+    combine: Literal["concat", "attention"] = setting(
+        "How the head combines the hops of encodings.", "concat"
+    )
+    encoder_layers: int = setting("Layers of the encoder.", 1, "[1, 10]")
+    halved: bool = setting(
+        "Every layer of the encoder is half as wide as what it reads, and so is the attention's; "
+        "else all are 'hidden_channels' wide.",
+        False,
+    )
+    activation: Activation | Literal["auto"] = setting(  # type: ignore[assignment]
+        "What follows hidden layers; 'auto' follows the unit.", "auto"
+    )
+    open_steps: int = setting("Steps of the encoder in the open.", 300, "[1, 1e9]")
+    head_steps: int = setting("Steps of the head in the open.", 200, "[1, 1e9]")
+    open_batch: int = setting(
+        "Training nodes that a step of the encoder reads in the open.", 1024, "[1, 1e12]"
+    )
+    open_learning_rate: float = setting("The length of steps in the open.", 0.01, "(0, inf)")
+    dropout: float = setting("The share of values dropped in the open.", 0.4, "[0, 1)")
+    weight_decay: float = setting("Shrinks weights at every step in the open.", 5e-4, "[0, inf)")
 
 
 @final
 @settings(averaged=0.5)
-class GAP(Method, FeatureSettings, StepSettings, Budget):
+class GAP(Method, HopSettings, StepSettings, Budget):
     """Noisy sums of neighbours' rows, cached; then everything else is free.
 
     The budget is split by ``encoder_share``, ``attention_share`` and ``aggregation_share``; the
@@ -102,13 +128,7 @@ class GAP(Method, FeatureSettings, StepSettings, Budget):
     weighting: Literal["none", "similarity", "attention"] = setting(
         "What weighs messages: nothing, the cosine of their ends, or a trained network.", "none"
     )
-    similarity: Literal["sigmoid", "half", "positive"] = setting(
-        "The map of a cosine to a weight.", "sigmoid"
-    )
     hops: int | None = setting("How often rows are sent on; by default 1.", None, "[1, 100]")
-    combine: Literal["concat", "attention"] = setting(
-        "How the head combines the hops of encodings.", "concat"
-    )
     capping: Literal["hard", "soft"] | None = setting(
         "A node sends at most 'sender_cap' messages (hard), or all with the weight of so many "
         "(soft); under the unit node.",
@@ -123,16 +143,26 @@ class GAP(Method, FeatureSettings, StepSettings, Budget):
     encoder_share: float | None = setting("The encoder's share of the budget.", None, "(0, 1]")
     attention_share: float | None = setting("The attention's share of the budget.", None, "(0, 1]")
     aggregation_share: float | None = setting("The sums' share of the budget.", None, "(0, 1]")
-    encoder_layers: int = setting("Layers of the encoder.", 1, "[1, 10]")
-    activation: Activation | Literal["auto"] = setting(  # type: ignore[assignment]
-        "What follows hidden layers; 'auto' follows the unit.", "auto"
+    attention_noise: float | None = setting(
+        "The noise multiplier of the attention's steps, in place of its share; under 'paper' 1.3.",
+        None,
+        "(0, 1e8]",
     )
-    open_steps: int = setting("Steps of the encoder in the open.", 300, "[1, 1e9]")
-    open_learning_rate: float = setting("Their length.", 0.01, "(0, inf)")
-    dropout: float = setting("The share of values dropped in the open.", 0.4, "[0, 1)")
-    weight_decay: float = setting("Shrinks weights at every step in the open.", 5e-4, "[0, inf)")
+    batch_size: int | None = setting(
+        "Training nodes that a private step draws on average, in place of 'sample_rate'.",
+        None,
+        "[1, 1e12]",
+    )
+    epochs: int | None = setting(
+        "How often private steps draw each training node on average, in place of 'steps'.",
+        None,
+        "[1, 1e9]",
+    )
     folds: int = setting("Encoders in the open.", 5, "[2, 100]")
     paper: bool = setting("Run what was published, with the epsilon it claims.", False)
+    claimed_delta: float | None = setting(
+        "The delta of the paper's claim; by default the one that is proven for.", None, "(0, 1)"
+    )
 
     cache_: Any = field(init=False)
 
@@ -167,6 +197,40 @@ class GAP(Method, FeatureSettings, StepSettings, Budget):
         return 1 if self.capping_in_use == "soft" else 50
 
     @property
+    def message_cap(self) -> int | None:
+        """How many messages a node may send; None where edges are the unit, and all are sent."""
+        return self.sender_cap_in_use if self.unit == "node" else None
+
+    @property
+    def attention_noise_in_use(self) -> float | None:
+        """The noise of the attention's steps where it is given; else it comes from a share."""
+        if self.attention_noise is None and self.paper:
+            return _PUBLISHED_NOISE
+        return self.attention_noise
+
+    @property
+    def trains_openly(self) -> bool:
+        """Whether encoders and heads see public rows alone."""
+        return self.unit != "node"
+
+    @property
+    def cache_unit(self) -> float:
+        """What sums of labels are measured in before a head reads them."""
+        mechanism = self.plan_.part("hop1").mechanism
+        noise: float = mechanism.noise_multiplier * mechanism.sensitivity
+        # Trained with noise of its own, a classifier is slow to ignore a column of mere noise.
+        return noise if self.trains_openly else 2 * noise * max(1.0, noise)
+
+    def steps_and_rate(self, facts: Facts) -> tuple[int, float]:
+        """How many private steps each part takes, and how often they draw a training node."""
+        train, batch = facts.num_train, self.batch_size
+        rate = self.sample_rate if batch is None else min(1.0, batch / train)
+        if self.epochs is None:
+            return self.steps, rate
+        drawn = self.epochs / rate if batch is None else self.epochs * train // min(batch, train)
+        return max(1, int(drawn)), rate
+
+    @property
     def encodes(self) -> bool:
         """Whether there is an encoder. Labels need none, and its budget is saved."""
         return self.unit != "node" or self.messages_in_use != "label"
@@ -190,15 +254,36 @@ class GAP(Method, FeatureSettings, StepSettings, Budget):
                 "Under the unit 'node' attention needs capping='hard': its training alters the "
                 "loss term of every receiver, and a soft cap does not bound how many there are."
             )
-        if self.paper and self.weighting == "similarity" and self.similarity != "sigmoid":
+        if self.attention_noise is not None and self.weighting != "attention":
+            raise InvalidInputError(
+                "The 'attention_noise' must be left out where there is no attention to train. Got "
+                f"{self.attention_noise:g} with weighting={self.weighting!r} instead."
+            )
+        if self.paper:
+            self._check_paper()
+        elif self.claimed_delta is not None:
+            raise InvalidInputError(
+                "The 'claimed_delta' is a paper's: it must be left out unless 'paper' is true. Got "
+                f"{self.claimed_delta:g} instead; 'delta' is what is proven for."
+            )
+
+    def _check_paper(self) -> None:
+        """Refuse what no paper did."""
+        if self.weighting == "similarity" and self.similarity != "sigmoid":
             raise UnprovenError(
                 "The paper weighs by a sigmoid of the cosine. Got similarity="
                 f"{self.similarity!r} with paper=True; leave one of the two out."
             )
-        if self.paper and self.messages_in_use != "encoding":
+        if self.messages_in_use != "encoding":
             raise UnprovenError(
                 "The papers send encodings. Got messages="
                 f"{self.messages!r} with paper=True; leave one of the two out."
+            )
+        shares = ("encoder_share", "attention_share", "aggregation_share")
+        if given := [name for name in shares if getattr(self, name) is not None]:
+            raise InvalidInputError(
+                "The papers have one noise multiplier for all parts, or state the attention's: "
+                f"nothing is shared. Got '{given[0]}' with paper=True; leave one of the two out."
             )
 
     def network(self, facts: Facts) -> HopNetwork:
@@ -209,6 +294,7 @@ class GAP(Method, FeatureSettings, StepSettings, Budget):
             in_channels=self._features(facts.num_features).columns(facts.num_features),
             hidden_channels=self.hidden_channels,
             out_channels=self.task(facts).outputs,
+            halved=self.halved,
             messages=self.messages_in_use,
             hops=self.hops_in_use,
             encoders=self._num_encoders,
@@ -236,7 +322,7 @@ class GAP(Method, FeatureSettings, StepSettings, Budget):
         names = ["aggregation"]
         if self.unit == "node":
             names += ["classifier", *(["encoder"] if self.encodes else [])]
-        if self.weighting == "attention":
+        if self.weighting == "attention" and self.attention_noise_in_use is None:
             names.append("attention")
         usual = {name: _SHARES[name] for name in names}
         if self.unit == "node":
@@ -248,29 +334,36 @@ class GAP(Method, FeatureSettings, StepSettings, Budget):
     def _noises(self, facts: Facts, scale: float) -> dict[str, float]:
         """Noise multipliers, when a Gaussian with the whole budget has ``scale``.
 
-        What has a share s gets the mu of a Gaussian s times as strong, squared.
+        What has a share s gets the mu of a Gaussian s times as strong, squared. In the papers all
+        parts have the noise multiplier ``scale``, but for an attention whose noise is given.
         """
         noises, hops = {}, self.hops_in_use
+        steps, rate = self.steps_and_rate(facts)
+        if self.weighting == "attention" and self.attention_noise_in_use is not None:
+            noises["attention"] = self.attention_noise_in_use
         for name, share in self._shares().items():
-            if name == "aggregation":
+            if self.paper:
+                noises[name] = scale
+            elif name == "aggregation":
                 noises[name] = min(scale * math.sqrt(hops / share), LOUDEST)
-                continue
-            steps = self.steps * (hops if name == "attention" else 1)
-            noises[name] = noise_of_steps(
-                share / scale**2, self.sample_rate, steps, self.influence(facts, name)
-            )
+            else:
+                taken = steps * (hops if name == "attention" else 1)
+                influence = self.influence(facts, name)
+                noises[name] = noise_of_steps(share / scale**2, rate, taken, influence)
         return noises
 
     def _parts(self, facts: Facts, noises: Mapping[str, float]) -> tuple[Part, ...]:
         """What runs, in its order."""
+
+        count, rate = self.steps_and_rate(facts)
 
         def steps(kind: str, name: str) -> Steps:
             removed, altered = self.influence(facts, kind)
             return Steps(
                 name=name,
                 paid_for=_PAID_FOR[kind],
-                count=self.steps,
-                rate=self.sample_rate,
+                count=count,
+                rate=rate,
                 noise_multiplier=noises[kind],
                 removed=removed,
                 altered=altered,
@@ -303,9 +396,9 @@ class GAP(Method, FeatureSettings, StepSettings, Budget):
         parameters = self.network(facts).num_parameters
         unit, delta = self.unit_for(facts), choose_delta(self.delta, self.num_units(facts))
         noises = self._noises_in_use(facts, delta)
-        claim = self._claim(facts, delta, noises) if self.paper else None
         node, stepped = unit == "node", len(noises) > 1
-        steps = {"steps": self.steps, "sample_rate": self.sample_rate} if stepped else {}
+        steps = dict(zip(("steps", "sample_rate"), self.steps_and_rate(facts), strict=True))
+        shares = {} if self.paper else self._shares()
         others = {f"{name}_noise": z for name, z in noises.items() if name != "aggregation"}
         return Plan(
             method=self.name,
@@ -318,8 +411,8 @@ class GAP(Method, FeatureSettings, StepSettings, Budget):
                 "sensitivity": self._bound(unit),
                 "hops": self.hops_in_use,
                 **others,
-                **{f"{name}_share": share for name, share in self._shares().items()},
-                **steps,
+                **{f"{name}_share": share for name, share in shares.items()},
+                **(steps if stepped else {}),
                 "parameters": parameters,
             },
             released="model weights"
@@ -327,7 +420,7 @@ class GAP(Method, FeatureSettings, StepSettings, Budget):
             else "model weights, noisy sums and predictions made from them",
             released_to=f"{OWN_ONLY}; the noisy sums to nobody" if node else "anybody",
             inference=(self.inferences[0].says(self, unit),),
-            claim=None if claim is None else claim.on_certificate(),
+            claim=self._claimed(facts, delta, noises) if self.paper else None,
         )
 
     def _noises_in_use(self, facts: Facts, delta: float) -> dict[str, float]:
@@ -341,23 +434,39 @@ class GAP(Method, FeatureSettings, StepSettings, Budget):
             )
             return self._noises(facts, scale)
 
+        claimed_delta = self.claimed_delta or delta
+
         def claim(log_scale: float) -> float:
             noises = self._noises(facts, math.exp(log_scale))
-            return self._claim(facts, delta, noises).claimed_epsilon
+            return self._claim(facts, claimed_delta, noises).claimed_epsilon
 
-        log_scale = claimed_noise(
-            claim,
-            self.epsilon,
-            math.log(1e-2),
-            math.log(1e4),
-            "The paper must claim the 'epsilon' for some noise. Got "
-            f"'epsilon' {self.epsilon:g} instead; ask for another, or leave out 'paper'.",
-            tolerance=1e-12,
+        quietest, loudest = math.log(2e-2), math.log(1e5)
+        refusal = (
+            f"The paper must claim the 'epsilon' for some noise. Got 'epsilon' {self.epsilon:g} "
+            "instead; ask for another, or leave out 'paper'."
         )
+        if self.weighting == "attention" and (trained := claim(loudest)) >= self.epsilon:
+            steps, rate = self.steps_and_rate(facts)
+            refusal = (
+                "By the paper's Theorem 2 training of the attention must leave some 'epsilon' for "
+                f"the noisy sums. Got 'epsilon' {self.epsilon:g}, of which {steps:,} steps at "
+                f"noise {self.attention_noise_in_use:g} and rate {rate:.3g} take {trained:.2f} "
+                "already: as published, it cannot be trained here; ask for more, or leave out "
+                "'paper'."
+            )
+        log_scale = claimed_noise(claim, self.epsilon, quietest, loudest, refusal, tolerance=1e-12)
         return self._noises(facts, math.exp(log_scale + 1e-9))
+
+    def _claimed(self, facts: Facts, delta: float, noises: Mapping[str, float]) -> Claimed:
+        """What the paper says of it, at its own delta."""
+        claim = self._claim(facts, self.claimed_delta or delta, noises).on_certificate()
+        if self.claimed_delta is None:
+            return claim
+        return replace(claim, source=f"{claim.source}, at delta {self.claimed_delta:g}")
 
     def _claim(self, facts: Facts, delta: float, noises: Mapping[str, float]) -> Claim:
         node, unit = self.unit == "node", self.unit_for(facts)
+        steps, rate = self.steps_and_rate(facts)
         terms: dict[str, Any] = {
             "unit": "node" if node else "edge",
             "hops": self.hops_in_use,
@@ -371,16 +480,16 @@ class GAP(Method, FeatureSettings, StepSettings, Budget):
                 "max_degree": self.sender_cap_in_use,
                 "encoder_noise": noises["encoder"],
                 "classifier_noise": noises["classifier"],
-                "rate": self.sample_rate,
-                "steps": self.steps,
+                "rate": rate,
+                "steps": steps,
             }
         if self.weighting == "none":
             return CLAIMS["gap"](**terms)
         if self.weighting == "attention":
             terms |= {
                 "attention_noise": noises["attention"],
-                "attention_steps": self.steps,
-                "rate": self.sample_rate,
+                "attention_steps": steps,
+                "rate": rate,
             }
         return CLAIMS["shpilevskiy"](weighting=self.weighting, **terms)
 
@@ -389,181 +498,59 @@ class GAP(Method, FeatureSettings, StepSettings, Budget):
     def _train(self, execution: Execution, data: Data) -> nn.Module:
         import torch
 
-        from graphveil.graph.aggregation import unit_rows
+        from graphveil.methods import hop_training as hops
         from graphveil.methods.sending import check_edges, prepare_to_send, release_sums, send
 
         plan = execution.plan
         check_edges(self, data.edge_index, plan.unit)
-        network, x = self.build(plan.facts), self._rows(data)
-        beliefs = self._encode(network, x, data, execution)
+        network, x = self.build(plan.facts), hops.read_rows(self, data)
+        beliefs = None
+        if self.encodes:
+            encode = hops.encode_openly if self.trains_openly else hops.encode_privately
+            beliefs = encode(self, network, x, data, execution)
         with torch.no_grad():
             sending = prepare_to_send(self, network, x, data, beliefs)
         cache = []
         for hop in range(self.hops_in_use):
             if self.weighting == "attention":
-                self._train_attention(network, hop, sending, data, execution)
+                hops.train_attention(self, network, hop, sending, data, execution)
             with torch.no_grad():
                 sent = send(self, network, hop, sending)
-                noisy = release_sums(execution, plan.part(f"hop{hop + 1}"), sent)
-                cache.append(noisy)
-                sending = replace(sending, rows=unit_rows(noisy))
+                cache.append(release_sums(execution, plan.part(f"hop{hop + 1}"), sent))
+                sending = sending.onwards(cache[-1])
         # From here on nobody reads an edge.
         self.cache_ = torch.stack(cache, 1)
         with torch.no_grad():
-            inputs = self.inputs(network, x, self.cache_, beliefs)
-        self._classify(network, inputs, data, execution)
+            inputs = hops.head_inputs(self, network, x, self.cache_, beliefs)
+        hops.classify(self, network, inputs, data, execution)
         return network
 
     def _features(self, columns: int) -> Features:
-        """Public features stay whole: nothing is trained on them with noise."""
-        features = Features.of(self)
-        return features if self.unit == "node" else replace(features, project_above=columns)
+        """Public features stay whole unless a paper's are narrower: no noise is trained with."""
+        features, whole = Features.of(self), self.trains_openly and not self.paper
+        return replace(features, project_above=columns) if whole else features
 
     def prepare(self, data: Data) -> Tensor:
         """The rows that the network reads."""
         return self._features(data.x.shape[1]).prepare(data.x)
 
-    def _rows(self, data: Data) -> Any:
-        """The rows that the network reads; in the open those of mostly zeros are sparse."""
-        from graphveil.nn.gap import SparseRows
-
-        x = self.prepare(data)
-        sparse = self.unit != "node" and (x != 0).float().mean() < 0.2
-        return SparseRows(x) if sparse else x
-
-    def _encode(
-        self, network: GAPNetwork, x: Any, data: Data, execution: Execution
-    ) -> Tensor | None:
-        """Train the encoders; log-probabilities of every node, None if there are no encoders."""
-        import torch
-
-        from graphveil.rng import seeded
-
-        if not self.encodes:
-            return None
-        train = data.train_mask
-        if self.unit == "node":
-            self._step(execution, "encoder", network.encoders[0], (x[train], data.y[train]))
-            with torch.no_grad():
-                return network.log_probabilities(x)
-        folds = len(network.encoders)
-        generator = seeded(self.seed, "folds").torch_generator()
-        fold = torch.randint(folds, (len(train),), generator=generator)
-        for number, encoder in enumerate(network.encoders):
-            seen = train & (fold != number) if folds > 1 else train
-            first = encoder.body.linears[0].weight
-            rest = [weight for weight in encoder.parameters() if weight is not first]
-            groups: list[dict[str, Any]] = [
-                {"params": [first], "weight_decay": self.weight_decay},
-                {"params": rest},
-            ]
-            optimizer = torch.optim.Adam(groups, lr=self.open_learning_rate)
-            self._fit_openly(
-                encoder, optimizer, x, data, execution, seen if seen.any() else train,
-                steps=self.open_steps, batch_size=_BATCH, rate=lambda done: 1 - done, every=20,
-                progress=execution.progress,
-            )  # fmt: skip
-        with torch.no_grad():
-            unseen = torch.where(train, fold, -1) if folds > 1 else None
-            return network.log_probabilities(x, unseen)
-
-    def _step(self, execution: Execution, name: str, network: nn.Module, terms: Any) -> None:
-        from graphveil.methods.terms import node_losses
-
-        losses = node_losses(self.task(execution.plan.facts))
-        execution.train(execution.plan.part(name), network, terms, losses)
-
-    def _fit_openly(
-        self,
-        module: nn.Module,
-        optimizer: Any,
-        inputs: Any,
-        data: Data,
-        execution: Execution,
-        seen: Tensor | None = None,
-        **how: Any,
-    ) -> float:
-        from graphveil.methods.open_training import OpenTraining
-
-        training = OpenTraining(seed=self.seed, by_loss=True, on_loss=execution.on_loss, **how)
-        return training(module, optimizer, lambda ids: module(inputs[ids]), data, seen)
-
-    # --- what is made of what was sent ---------------------------------------------------------
-
-    def _train_attention(
-        self, network: GAPNetwork, hop: int, sending: Sending, data: Data, execution: Execution
-    ) -> None:
-        """Train one hop's attention on loss terms that read the messages of their own node."""
-        from graphveil.methods.open_training import seeded_weights
-        from graphveil.methods.sending import attention_terms
-        from graphveil.nn.gap import AttentionTerms
-
-        with seeded_weights(self.seed + 1 + hop):
-            classes = execution.plan.facts.num_classes
-            trained = AttentionTerms(network.attention[hop], sending.rows.shape[1], classes)
-        terms = attention_terms(sending, data, self.seed)
-        self._step(execution, f"attention{hop + 1}", trained, terms)
-
-    def inputs(self, network: GAPNetwork, x: Any, cache: Tensor, beliefs: Tensor | None) -> Tensor:
-        """What the head reads of each node: its own row, then its cached ones."""
-        import torch
-        from torch.nn import functional as F
-
-        from graphveil.graph.aggregation import unit_rows
-
-        if self.messages_in_use == "encoding":
-            own = unit_rows(network.encoders[0].encode(x))
-            return torch.cat([own, F.normalize(cache.float(), dim=2).flatten(1)], 1)
-        mechanism = self.plan_.part("hop1").mechanism
-        noise = mechanism.noise_multiplier * mechanism.sensitivity
-        # Trained with noise of its own, a classifier is slow to ignore a column of mere noise.
-        unit = 2 * noise * max(1.0, noise) if self.unit == "node" else noise
-        scaled = (cache / unit).flatten(1).float()
-        if not self.encodes:
-            return torch.cat([x, scaled], 1)
-        own = network.log_probabilities(x) if beliefs is None else beliefs
-        return torch.cat([own, scaled], 1)
-
-    def _classify(
-        self, network: GAPNetwork, inputs: Tensor, data: Data, execution: Execution
-    ) -> None:
-        import torch
-
-        from graphveil.nn.gap import SumHead
-
-        train = data.train_mask
-        if self.unit == "node":
-            self._step(execution, "classifier", network.heads[0], (inputs[train], data.y[train]))
-            return
-        scores = []
-        for head in network.heads:
-            plain = isinstance(head, SumHead)
-            optimizer = torch.optim.Adam(
-                head.parameters(),
-                lr=self.open_learning_rate * (2 if plain else 1),
-                weight_decay=0.0 if plain else 0.2 * self.weight_decay,
-            )
-            scores.append(
-                self._fit_openly(head, optimizer, inputs, data, execution, steps=_HEAD_STEPS)
-            )
-        # A sum, unless the network is clearly better: it has little to over-fit with.
-        simplest = len(scores) - 1
-        better = scores[0] > (1 - _CLEARLY) * scores[simplest]
-        network.chosen.fill_(0 if better else simplest)
-
     # --- prediction ------------------------------------------------------------------------------
 
     def outputs(self, data: Data, mode: str) -> Tensor:
         """From exact sums over the neighbours."""
-        return self.outputs_from(data, self._sum_anew(data, lambda sent: sent.sums()))
+        from graphveil.methods.hop_training import sum_anew
+
+        return self.outputs_from(data, sum_anew(self, data, lambda sent: sent.sums()))
 
     def outputs_from(self, data: Data, cache: Tensor) -> Tensor:
         """From a node's own row and sums that were made for it."""
-        network = self.network_
-        return network.head(self.inputs(network, self._rows(data), cache, None))
+        from graphveil.methods.hop_training import outputs_from
+
+        return outputs_from(self, data, cache)
 
     def noisy_outputs(self, data: Data, epsilon: float) -> Tensor:
         """From noisy sums that are made anew."""
+        from graphveil.methods.hop_training import sum_anew
         from graphveil.methods.sending import check_edges
         from graphveil.rng import secret
 
@@ -571,23 +558,8 @@ class GAP(Method, FeatureSettings, StepSettings, Budget):
         part = self.plan_prediction(epsilon, self._bound(self.plan_.unit))
         self.charge(part)
         rng = secret()
-        cache = self._sum_anew(data, lambda sent: sent.noisy_sums(part.mechanism, rng))
+        cache = sum_anew(self, data, lambda sent: sent.noisy_sums(part.mechanism, rng))
         # The classifier knows sums of the noise it was trained with; louder ones say less.
         trained_with = self.plan_.part("hop1").mechanism.noise_multiplier
         louder = max(1.0, part.mechanism.noise_multiplier / trained_with)
         return self.outputs_from(data, cache / louder**2)
-
-    def _sum_anew(self, data: Data, total: Callable[[Sent], Tensor]) -> Tensor:
-        import torch
-
-        from graphveil.graph.aggregation import unit_rows
-        from graphveil.methods.sending import prepare_to_send, send
-
-        network, x = self.network_, self._rows(data)
-        beliefs = network.log_probabilities(x) if self.encodes else None
-        sending = prepare_to_send(self, network, x, data, beliefs)
-        cache = []
-        for hop in range(self.hops_in_use):
-            cache.append(total(send(self, network, hop, sending)))
-            sending = replace(sending, rows=unit_rows(cache[-1]))
-        return torch.stack(cache, 1)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import functools
 import math
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 from torch import Tensor
@@ -31,6 +31,44 @@ _PAIRS_AT_ONCE = 1 << 16  # pairs that attention weighs together
 _READ_AT_ONCE = 50  # messages that a loss term of the attention reads; free
 
 
+class Sender(Protocol):
+    """A method whose nodes send rows: :class:`GAP`, and what it would be without noise.
+
+    ``message_cap`` is how many messages a node may send, None if all. ``trains_openly`` says that
+    encoders and heads are trained without noise. ``cache_unit`` is what sums of labels are measured
+    in.
+    """
+
+    seed: int
+    weighting: Any
+    similarity: Any
+    open_steps: int
+    head_steps: int
+    open_batch: int
+    open_learning_rate: float
+    weight_decay: float
+    plan_: Any
+    network_: Any
+
+    @property
+    def paper(self) -> bool: ...
+    @property
+    def messages_in_use(self) -> str: ...
+    @property
+    def hops_in_use(self) -> int: ...
+    @property
+    def capping_in_use(self) -> str: ...
+    @property
+    def message_cap(self) -> int | None: ...
+    @property
+    def encodes(self) -> bool: ...
+    @property
+    def trains_openly(self) -> bool: ...
+    @property
+    def cache_unit(self) -> float: ...
+    def prepare(self, data: Data) -> Tensor: ...
+
+
 @dataclass(frozen=True, eq=False)
 class Sending:
     """What every node sends in a hop, and what weights are made of."""
@@ -40,9 +78,13 @@ class Sending:
     ends: Any
     beliefs: Tensor | None = None
 
+    def onwards(self, sums: Tensor) -> Sending:
+        """What is sent next: what the last hop summed, each row of length 1."""
+        return replace(self, rows=unit_rows(sums))
+
 
 def prepare_to_send(
-    method: GAP, network: GAPNetwork, x: Any, data: Data, beliefs: Tensor | None
+    method: Sender, network: GAPNetwork, x: Any, data: Data, beliefs: Tensor | None
 ) -> Sending:
     """What every node sends first, along which messages."""
     kind = method.messages_in_use
@@ -50,7 +92,7 @@ def prepare_to_send(
         data.edge_index,
         len(x),
         seed=method.seed,
-        sender_cap=method.sender_cap_in_use if method.unit == "node" else None,
+        sender_cap=method.message_cap,
         cap=method.capping_in_use,
     )
     ends = None
@@ -68,7 +110,7 @@ def prepare_to_send(
 
 
 def _label_rows(
-    method: GAP, network: GAPNetwork, x: Any, data: Data, beliefs: Tensor | None
+    method: Sender, network: GAPNetwork, x: Any, data: Data, beliefs: Tensor | None
 ) -> Tensor:
     """The label of a training node, what is believed of any other; (nodes, classes).
 
@@ -83,7 +125,7 @@ def _label_rows(
         rows = torch.zeros(len(x), classes)
     else:
         nothing = torch.zeros(len(x), method.hops_in_use, classes)
-        rows = network.head(method.inputs(network, x, nothing, None)).softmax(1)
+        rows = network.head(torch.cat([x, nothing.flatten(1)], 1)).softmax(1)
     if not labelled:
         return rows
     if int(data.y.max()) >= classes:
@@ -95,10 +137,10 @@ def _label_rows(
     return torch.where(data.train_mask.unsqueeze(1), labels, rows)
 
 
-def send(method: GAP, network: GAPNetwork, hop: int, sending: Sending) -> Sent:
+def send(method: Sender, network: GAPNetwork, hop: int, sending: Sending) -> Sent:
     """The messages of one hop with their weights."""
     messages, rows, beliefs = sending.messages, sending.rows, sending.beliefs
-    soft = method.unit == "node" and method.capping_in_use == "soft"
+    soft = method.message_cap is not None and method.capping_in_use == "soft"
     weights: list[Tensor] = [messages.weights] if soft else []
     if method.weighting == "similarity":
         weights.append(aggregation.similarity_weights(messages, sending.ends, method.similarity))
@@ -108,17 +150,17 @@ def send(method: GAP, network: GAPNetwork, hop: int, sending: Sending) -> Sent:
         weights.append(weight.nan_to_num(0.0).clamp(0.0, 1.0))
     if beliefs is not None:
         share = None
-        if method.unit_for(method.plan_.facts) == "edge-undirected":
+        if method.plan_.unit == "edge-undirected":
             share = -(beliefs * beliefs.clamp_min(1e-30).log()).sum(1) + 1e-3
         weights.append(aggregation.evidence_weights(messages, rows, beliefs, share))
     product = functools.reduce(torch.mul, weights) if weights else None
     return Sent(messages, rows, product, beliefs)
 
 
-def attention_terms(sending: Sending, data: Data, seed: int) -> RootedTerms:
-    """Loss terms of the attention: each reads the messages of its own node."""
-    rows = sending.rows
-    read = cap_receivers(sending.messages.edge_index, len(rows), _READ_AT_ONCE, seed=seed)
+def attention_terms(sending: Sending, data: Data, seed: int, *, whole: bool = False) -> RootedTerms:
+    """Loss terms of the attention: each reads messages of its own node, some or the ``whole``."""
+    rows, cap = sending.rows, None if whole else _READ_AT_ONCE
+    read = cap_receivers(sending.messages.edge_index, len(rows), cap, seed=seed)
     heard = Messages(read, torch.ones(read.shape[1]), torch.zeros(len(rows)))
     return node_terms(rows, data, heard, 1)
 

@@ -407,12 +407,14 @@ class HopNetwork:
     believe; without encoders (0 of them) it is an MLP of the columns and the sums. Where features
     are public (``public_features``: the edge units) training is open: there is dropout, and a
     second head, with few numbers to learn, to choose from. ``attention`` weighs every message by
-    its two ends' rows.
+    its two ends' rows. With ``halved`` every layer of an encoder is half as wide as what it reads,
+    and so is the hidden layer of the attention; all else is ``hidden_channels`` wide.
     """
 
     in_channels: int
     hidden_channels: int
     out_channels: int
+    halved: bool = False
     messages: str = "encoding"
     hops: int = 1
     encoders: int = 1
@@ -433,6 +435,11 @@ class HopNetwork:
         _validate.integer("hops", self.hops, "[1, 100]")
         _validate.integer("encoders", self.encoders, "[0, 100]")
         _validate.integer("encoder_layers", self.encoder_layers, "[1, 10]")
+        if self.halved and self.encoder_layers > 2:
+            raise InvalidInputError(
+                "An encoder that halves its columns must have 1 or 2 layers. Got "
+                f"{self.encoder_layers} instead; take fewer, or let all be equally wide."
+            )
         if not self.encoders and self.messages != "label":
             raise InvalidInputError(
                 f"The 'encoders' parameter must be at least 1 for messages {self.messages!r}. Got "
@@ -440,23 +447,36 @@ class HopNetwork:
             )
 
     @property
+    def _encoder_channels(self) -> tuple[int, int]:
+        """Columns after an encoder's first layer and after its last."""
+        if not self.halved:
+            return self.hidden_channels, self.hidden_channels
+        first = max(1, self.in_channels // 2)
+        return first, first if self.encoder_layers == 1 else max(1, first // 2)
+
+    @property
     def _message_channels(self) -> int:
-        return self.hidden_channels if self.messages == "encoding" else self.out_channels
+        return self._encoder_channels[1] if self.messages == "encoding" else self.out_channels
+
+    @property
+    def _attention_channels(self) -> int:
+        return self._message_channels if self.halved else self.hidden_channels
 
     @property
     def num_parameters(self) -> int:
         """Of all parts, alternative heads included."""
-        hidden, classes = self.hidden_channels, self.out_channels
-        body = Perceptron(self.in_channels, hidden, hidden, self.encoder_layers)
-        encoder = body.num_parameters + _linear(hidden, classes)
-        pair = _linear(2 * self._message_channels, hidden) + _linear(hidden, 1)
+        inner, last = self._encoder_channels
+        body = Perceptron(self.in_channels, inner, last, self.encoder_layers)
+        encoder = body.num_parameters + _linear(last, self.out_channels)
+        weighing = self._attention_channels
+        pair = _linear(2 * self._message_channels, weighing) + _linear(weighing, 1)
         attention = self.hops * pair if self.attention else 0
         return self.encoders * encoder + self._head_parameters() + attention
 
     def _head_parameters(self) -> int:
         hidden, classes, hops = self.hidden_channels, self.out_channels, self.hops
         if self.messages == "encoding":
-            layers = (1 + hops) * _linear(hidden, hidden)
+            layers = (1 + hops) * _linear(self._message_channels, hidden)
             if self.combine == "attention":
                 return layers + _linear(hidden, 1, bias=False) + _linear(hidden, classes)
             return layers + _linear(hidden * (1 + hops), classes)
@@ -472,13 +492,15 @@ class HopNetwork:
 
         hidden, classes, hops = self.hidden_channels, self.out_channels, self.hops
         activation, dropout = self.activation, self.dropout if self.public_features else 0.0
+        inner, last = self._encoder_channels
+        ends = self.in_channels, inner, classes
         encoders = [
-            gap.Encoder(self.in_channels, hidden, classes, self.encoder_layers, activation, dropout)
+            gap.Encoder(*ends, self.encoder_layers, activation, dropout, last)
             for _ in range(self.encoders)
         ]
         heads: list[Any]
         if self.messages == "encoding":
-            widths = [hidden] * (1 + hops)
+            widths = [self._message_channels] * (1 + hops)
             heads = [gap.HopHead(widths, hidden, classes, self.combine, activation, dropout)]
         elif not self.encoders:
             heads = [MLP(self.in_channels + hops * classes, hidden, classes, 2, activation)]
@@ -486,7 +508,7 @@ class HopNetwork:
             heads = [gap.ResidualHead(classes, hops, hidden, activation, 0.75 * dropout)]
             heads += [gap.SumHead(classes, hops)] if self.public_features else []
         attention = [
-            gap.PairAttention(self._message_channels, hidden, activation)
+            gap.PairAttention(self._message_channels, self._attention_channels, activation)
             for _ in range(hops if self.attention else 0)
         ]
         return gap.GAPNetwork(encoders, attention, heads)

@@ -66,7 +66,8 @@ Rows = Tensor | SparseRows
 class Encoder(nn.Module):
     """``num_layers`` layers that end in an activation, and a linear layer that gives logits.
 
-    Dropout, on the input too, is for training in the open, which may give it :class:`SparseRows`.
+    The last of the layers is ``last_channels`` wide, by default as all others. Dropout, on the
+    input too, is for training in the open, which may give it :class:`SparseRows`.
     """
 
     def __init__(
@@ -77,13 +78,14 @@ class Encoder(nn.Module):
         num_layers: int = 1,
         activation: str = "tanh",
         dropout: float = 0.0,
+        last_channels: int | None = None,
     ) -> None:
         super().__init__()
         _validate.integer("num_layers", num_layers, "[1, 10]")
-        ends = in_channels, hidden_channels, hidden_channels
-        self.body = MLP(*ends, num_layers, activation, dropout)
-        self.after = Activated(hidden_channels, activation, dropout)
-        self.head = nn.Linear(hidden_channels, out_channels)
+        last = hidden_channels if last_channels is None else last_channels
+        self.body = MLP(in_channels, hidden_channels, last, num_layers, activation, dropout)
+        self.after = Activated(last, activation, dropout)
+        self.head = nn.Linear(last, out_channels)
         self.dropout = dropout
         for linear in (*self.body.linears, self.head):
             nn.init.xavier_uniform_(linear.weight)
@@ -223,19 +225,26 @@ class PairAttention(nn.Module):
 class AttentionTerms(nn.Module):
     """What attention is trained on: a root's label from its own row and its weighted sum.
 
-    The sum is scaled to length 1, as it is after a noisy aggregation.
+    The sum is scaled to length 1, as it is after a noisy aggregation. ``noise`` is the deviation of
+    Gaussian noise on its entries, which every pass draws anew; nothing is paid for by it, nor for
+    it: it stays inside the loss terms.
     """
 
-    def __init__(self, attention: PairAttention, channels: int, num_classes: int) -> None:
+    def __init__(
+        self, attention: PairAttention, channels: int, num_classes: int, noise: float = 0.0
+    ) -> None:
         super().__init__()
         self.attention = attention
         self.readout = nn.Linear(2 * channels, num_classes)
+        self.noise = noise
 
     def forward(self, around: Rooted) -> Tensor:
         rows = F.embedding(around.index, around.table)
         own, (messages,) = rows[:, :1], around.layers()
         weight = messages.weight.to(rows.dtype) * self.attention(rows, own).unsqueeze(1)
         summed = (weight.masked_fill(~messages.sent, 0.0) @ rows).squeeze(1)
+        if self.noise:
+            summed = summed + self.noise * torch.randn_like(summed)
         summed = summed / (summed.square().sum(1, keepdim=True) + 1e-6).sqrt()
         return self.readout(torch.cat([own.squeeze(1), summed], 1))
 

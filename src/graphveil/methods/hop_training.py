@@ -1,0 +1,189 @@
+"""How GAP trains and predicts, with noise in the sums or without: encoders, attention, heads.
+
+Everything here works on rows of nodes by themselves, or on sums over neighbours that the caller
+made; only :func:`sum_anew` reads edges, when a prediction is asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from graphveil.graph.aggregation import Sent, unit_rows
+from graphveil.methods.open_training import OpenTraining, seeded_weights
+from graphveil.methods.sending import Sending, attention_terms, prepare_to_send, send
+from graphveil.methods.terms import node_losses
+from graphveil.nn.gap import AttentionTerms, GAPNetwork, SparseRows, SumHead
+from graphveil.rng import seeded
+
+if TYPE_CHECKING:
+    from torch_geometric.data import Data
+
+    from graphveil.methods.execution import Execution
+    from graphveil.methods.gap import GAP
+    from graphveil.methods.sending import Sender
+
+_CLEARLY = 0.03  # by how much the loss of a less simple head must be smaller
+
+
+def read_rows(method: Sender, data: Data) -> Any:
+    """The rows that the network reads; in the open those of mostly zeros are sparse."""
+    x = method.prepare(data)
+    sparse = method.trains_openly and (x != 0).float().mean() < 0.2
+    return SparseRows(x) if sparse else x
+
+
+# --- training -------------------------------------------------------------------------------------
+
+
+def encode_privately(
+    method: GAP, network: GAPNetwork, x: Any, data: Data, execution: Execution
+) -> Tensor:
+    """Train the encoder by private steps; log-probabilities of every node."""
+    train = data.train_mask
+    step(method, execution, "encoder", network.encoders[0], (x[train], data.y[train]))
+    with torch.no_grad():
+        return network.log_probabilities(x)
+
+
+def encode_openly(
+    method: Sender, network: GAPNetwork, x: Any, data: Data, execution: Execution
+) -> Tensor:
+    """Train the encoders in the open, each without its fold; log-probabilities of every node."""
+    train, folds = data.train_mask, len(network.encoders)
+    generator = seeded(method.seed, "folds").torch_generator()
+    fold = torch.randint(folds, (len(train),), generator=generator)
+    # As published, steps have one length.
+    how: dict[str, Any] = {} if method.paper else {"rate": lambda done: 1 - done}
+    for number, encoder in enumerate(network.encoders):
+        seen = train & (fold != number) if folds > 1 else train
+        first = encoder.body.linears[0].weight
+        rest = [weight for weight in encoder.parameters() if weight is not first]
+        groups: list[dict[str, Any]] = [
+            {"params": [first], "weight_decay": method.weight_decay},
+            {"params": rest},
+        ]
+        optimizer = torch.optim.Adam(groups, lr=method.open_learning_rate)
+        fit_openly(
+            method, encoder, optimizer, x, data, execution, seen if seen.any() else train,
+            steps=method.open_steps, batch_size=method.open_batch, every=20,
+            progress=execution.progress, **how,
+        )  # fmt: skip
+    with torch.no_grad():
+        unseen = torch.where(train, fold, -1) if folds > 1 else None
+        return network.log_probabilities(x, unseen)
+
+
+def step(method: GAP, execution: Execution, name: str, network: nn.Module, terms: Any) -> None:
+    """Take the private steps of one part."""
+    losses = node_losses(method.task(execution.plan.facts))
+    execution.train(execution.plan.part(name), network, terms, losses)
+
+
+def fit_openly(
+    method: Sender,
+    module: nn.Module,
+    optimizer: Any,
+    inputs: Any,
+    data: Data,
+    execution: Execution,
+    seen: Tensor | None = None,
+    **how: Any,
+) -> float:
+    """Train a module on rows in the open; the score of what was kept."""
+    training = OpenTraining(seed=method.seed, by_loss=True, on_loss=execution.on_loss, **how)
+    return training(module, optimizer, lambda ids: module(inputs[ids]), data, seen)
+
+
+def train_attention(
+    method: GAP, network: GAPNetwork, hop: int, sending: Sending, data: Data, execution: Execution
+) -> None:
+    """Train one hop's attention on loss terms that read the messages of their own node.
+
+    As published, every forward pass has noise on its sums, as much as the hop's release will have.
+    """
+    plan, noise = execution.plan, 0.0
+    if method.paper:
+        mechanism = plan.part(f"hop{hop + 1}").mechanism
+        noise = mechanism.noise_multiplier * mechanism.sensitivity
+    with seeded_weights(method.seed + 1 + hop):
+        classes = plan.facts.num_classes
+        trained = AttentionTerms(network.attention[hop], sending.rows.shape[1], classes, noise)
+    terms = attention_terms(sending, data, method.seed, whole=method.paper)
+    step(method, execution, f"attention{hop + 1}", trained, terms)
+
+
+def classify(
+    method: Any, network: GAPNetwork, inputs: Tensor, data: Data, execution: Execution
+) -> None:
+    """Train the head, in the open or by private steps."""
+    if method.trains_openly:
+        classify_openly(method, network, inputs, data, execution)
+        return
+    train = data.train_mask
+    step(method, execution, "classifier", network.heads[0], (inputs[train], data.y[train]))
+
+
+def classify_openly(
+    method: Sender, network: GAPNetwork, inputs: Tensor, data: Data, execution: Execution
+) -> None:
+    """Train the heads in the open, and choose among them."""
+    scores = []
+    for head in network.heads:
+        plain = isinstance(head, SumHead)
+        optimizer = torch.optim.Adam(
+            head.parameters(),
+            lr=method.open_learning_rate * (2 if plain else 1),
+            weight_decay=0.0 if plain else 0.2 * method.weight_decay,
+        )
+        steps = method.head_steps
+        scores.append(fit_openly(method, head, optimizer, inputs, data, execution, steps=steps))
+    # A sum, unless the network is clearly better: it has little to over-fit with.
+    simplest = len(scores) - 1
+    better = scores[0] > (1 - _CLEARLY) * scores[simplest]
+    network.chosen.fill_(0 if better else simplest)
+
+
+# --- what the heads read --------------------------------------------------------------------------
+
+
+def head_inputs(
+    method: Sender, network: GAPNetwork, x: Any, cache: Tensor, beliefs: Tensor | None
+) -> Tensor:
+    """What the head reads of each node: its own row, then its cached ones."""
+    if method.messages_in_use == "encoding":
+        own = unit_rows(network.encoders[0].encode(x))
+        return torch.cat([own, F.normalize(cache.float(), dim=2).flatten(1)], 1)
+    scaled = (cache / method.cache_unit).flatten(1).float()
+    if not method.encodes:
+        return torch.cat([x, scaled], 1)
+    own = network.log_probabilities(x) if beliefs is None else beliefs
+    return torch.cat([own, scaled], 1)
+
+
+def outputs_from(method: Sender, data: Data, cache: Tensor) -> Tensor:
+    """What the head makes of every node's own row and of sums that were made for it."""
+    network = method.network_
+    return network.head(head_inputs(method, network, read_rows(method, data), cache, None))
+
+
+def sum_anew(method: Sender, data: Data, total: Callable[[Sent], Tensor]) -> Tensor:
+    """The sums of every hop on a graph, each as ``total`` makes it: (nodes, hops, channels)."""
+    network, x = method.network_, read_rows(method, data)
+    beliefs = network.log_probabilities(x) if method.encodes else None
+    return sum_hops(method, network, prepare_to_send(method, network, x, data, beliefs), total)
+
+
+def sum_hops(
+    method: Sender, network: GAPNetwork, sending: Sending, total: Callable[[Sent], Tensor]
+) -> Tensor:
+    """The sums of every hop: each sends on what the last one summed."""
+    cache = []
+    for hop in range(method.hops_in_use):
+        cache.append(total(send(method, network, hop, sending)))
+        sending = sending.onwards(cache[-1])
+    return torch.stack(cache, 1)
