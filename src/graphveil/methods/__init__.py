@@ -12,6 +12,7 @@ from graphveil.methods.gap import GAP
 from graphveil.methods.graph_dpsgd import GraphDPSGD
 from graphveil.methods.graph_split import GraphSplit
 from graphveil.methods.late_graph import DPMLP, LateGraph
+from graphveil.methods.open_dpar import OpenDPAR
 from graphveil.methods.plan import Facts, Plan
 
 METHODS: dict[str, type[Method]] = {
@@ -27,6 +28,7 @@ METHODS: dict[str, type[Method]] = {
         MLPBaseline,
         GNNBaseline,
         GraphBaseline,
+        OpenDPAR,
     )
 }
 
@@ -44,5 +46,6 @@ __all__ = [
     "LateGraph",
     "MLPBaseline",
     "Method",
+    "OpenDPAR",
     "Plan",
 ]
