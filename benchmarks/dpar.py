@@ -1,10 +1,10 @@
-"""DPAR: the paper's table beside what is proven, the best at a proven epsilon, PageRank's speed.
+"""DPAR: what structure is worth at a proven epsilon, and PageRank's speed.
 
-    python benchmarks/dpar.py paper --root DATA [--json]      # claimed epsilon 1 and 8
     python benchmarks/dpar.py proven --root DATA [--json]     # proven epsilon 1 and 8
     python benchmarks/dpar.py pagerank [--json]               # 10,000 seeds on 169,343 nodes
 
-Inductive 80/20 splits: the test graph has no edge to the training graph. ``proven`` also runs what
+The paper's table and figures are descriptions: graphveil bench list. Inductive 80/20 splits: the
+test graph has no edge to the training graph. ``proven`` also runs what
 is not in the library because it lost: rows over a graph whose senders are capped (a node changes
 one entry of one row), and the same under the unit edge, where training is in the open.
 """
@@ -30,7 +30,7 @@ from graphveil.data.synthetic import citation_like
 from graphveil.graph.caps import cap_senders
 from graphveil.graph.messages import Messages
 from graphveil.graph.pagerank import pagerank
-from graphveil.graph.private_rows import CHOICES, PrivateRows
+from graphveil.graph.private_rows import PrivateRows
 from graphveil.graph.splits import separate, split
 from graphveil.mechanisms import Gaussian, largest
 from graphveil.methods import DPAR, DPGNN, LateGraph
@@ -39,28 +39,6 @@ from graphveil.privacy.accounting import calibrate
 from graphveil.rng import secret, seeded
 
 DELTA = {"cora-ml": 1e-4, "cs": 1e-5}
-PUBLISHED = {  # accuracy at claimed epsilon 1 and 8; without privacy
-    "cora-ml": {
-        "features": (0.573, 0.611), "em0": (0.342, 0.597), "em1": (0.290, 0.620),
-        "gm": (0.333, 0.485), "no privacy": (0.708, 0.708),
-    },
-    "cs": {
-        "features": (0.834, 0.895), "em0": (0.890, 0.902), "em1": (0.892, 0.899),
-        "gm": (0.893, 0.906), "no privacy": (0.971, 0.971),
-    },
-}  # fmt: skip
-# The paper's settings: 70 rows in batches of 60, 200 epochs, learning rate 0.005, a hidden layer of
-# 32, gradients clipped to 1, rows to 0.01 (gm), scores to 0.001 (em0, em1). Ours: the projection to
-# 1024 columns, weights averaged over the last fifth, and DELTA (theirs is 2e-3 and 8e-4, and not
-# below one in the number of nodes, which is refused). Adam is the released code's.
-ROWS, BATCH, EPOCHS = 70, 60, 200
-BOUNDS = {"features": {}, "gm": {"row_bound": 0.01}, "em0": {"row_bound": 0.001}}
-BOUNDS["em1"] = BOUNDS["em0"]
-PAPER = {
-    "paper": True, "num_layers": 2, "hidden_channels": 32,
-    "optimizer": "adam", "learning_rate": 0.005, "project_above": 1024,
-    "max_grad_norm": 1.0, "averaged": 0.2, "student": False,
-}  # fmt: skip
 
 
 def arranged(name, root, seed):
@@ -69,62 +47,6 @@ def arranged(name, root, seed):
 
 def accuracy(method, testing):
     return float((method.predict(testing, mode="disjoint") == testing.y).float().mean())
-
-
-# --- the paper's table ----------------------------------------------------------------------------
-
-
-def paper_settings(variant, num_train):
-    rows = 0.09 * num_train if variant == "features" else ROWS
-    return {
-        **PAPER, **BOUNDS[variant], "variant": variant, "sample_rate": BATCH / rows,
-        "steps": round(EPOCHS * rows / BATCH),
-    }  # fmt: skip
-
-
-def paper_row(name, root, variant, epsilon, seeds):
-    found, proven = [], math.nan
-    for seed in seeds:
-        training, testing = arranged(name, root, seed)
-        settings = paper_settings(variant, int(training.train_mask.sum()))
-        method = DPAR(epsilon=epsilon, delta=DELTA[name], seed=seed, **settings).fit(training)
-        found.append(accuracy(method, testing))
-        proven = method.certificate_.guarantee.epsilon
-    return {
-        "claimed_epsilon": epsilon, "proven_epsilon": proven, **summary(found),
-        "published": PUBLISHED[name][variant][epsilon > 1],
-    }  # fmt: skip
-
-
-def without_privacy(name, root, seeds, neighbours=2):
-    """The same linear network on exact rows of all training nodes, trained in the open."""
-    found = []
-    for seed in seeds:
-        training, testing = arranged(name, root, seed)
-        nodes = len(training.x)
-        scores = pagerank(training.edge_index, nodes, torch.arange(nodes))
-        scores.setdiag(0.0)
-        chosen, weight = np.empty((2, nodes, neighbours))
-        for start in range(0, nodes, 1000):
-            dense = scores[start : start + 1000].toarray()
-            best = largest(dense, neighbours)
-            chosen[start : start + 1000] = best
-            weight[start : start + 1000] = np.take_along_axis(dense, best, 1)
-        weight = weight / np.maximum(weight.sum(1, keepdims=True), 1e-12) / 2
-        ends = (
-            torch.from_numpy(chosen).long(),
-            torch.arange(nodes).unsqueeze(1).expand(-1, neighbours),
-        )
-        kept = torch.from_numpy(weight > 0)
-        own = torch.where(kept.any(1), 0.5, 1.0)
-        messages = Messages(
-            torch.stack([end[kept] for end in ends]), torch.from_numpy(weight).float()[kept], own
-        )
-        found.append(accuracy(openly(training, messages, seed), testing))
-    return {
-        "claimed_epsilon": math.inf, "proven_epsilon": math.inf, **summary(found),
-        "published": PUBLISHED[name]["no privacy"][0],
-    }  # fmt: skip
 
 
 def openly(training, messages, seed):
@@ -275,17 +197,15 @@ def summary(found):
 
 
 def said(name, label, row):
-    claimed = f"claimed {row['claimed_epsilon']:g}  " if "claimed_epsilon" in row else ""
-    beside = f"  published {100 * row['published']:.1f}" if "published" in row else ""
     return (
-        f"{name:8s} {label:32s} {claimed}proven {row['proven_epsilon']:8.4g}  "
-        f"{100 * row['accuracy']:5.1f} +- {100 * row['deviation']:.1f}{beside}"
+        f"{name:8s} {label:32s} proven {row['proven_epsilon']:8.4g}  "
+        f"{100 * row['accuracy']:5.1f} +- {100 * row['deviation']:.1f}"
     )
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("what", choices=("paper", "proven", "pagerank"))
+    parser.add_argument("what", choices=("proven", "pagerank"))
     parser.add_argument("--root", help="folder with raw data")
     parser.add_argument("--data", nargs="*", default=list(DELTA), choices=list(DELTA))
     parser.add_argument("--epsilon", nargs="*", type=float, default=[8.0, 1.0])
@@ -307,16 +227,9 @@ def main():
         print(json.dumps(result) if options.json else result)
         return
     for name in options.data:
-        if options.what == "paper":
-            for epsilon in options.epsilon:
-                for variant in ("features", *CHOICES):
-                    row = paper_row(name, options.root, variant, epsilon, seeds)
-                    note(name, variant, row)
-            note(name, "no privacy", without_privacy(name, options.root, seeds))
-        else:
-            for epsilon in options.epsilon:
-                for label, row in proven_rows(name, options.root, epsilon, seeds, options.only):
-                    note(name, label, row)
+        for epsilon in options.epsilon:
+            for label, row in proven_rows(name, options.root, epsilon, seeds, options.only):
+                note(name, label, row)
     if options.json:
         print(json.dumps({"rows": rows}))
 

@@ -143,7 +143,7 @@ OF_NODES = [name for name, kind in METHODS.items() if kind.record == "node"]
 
 @pytest.mark.parametrize("method", [name for name in OF_NODES if name != "dp-gnn"])
 def test_every_method_trains(answer, graph, tmp_path, method):
-    budget = QUICK if method not in ("mlp", "gnn") else ""
+    budget = QUICK if METHODS[method].private else ""
     line = f"train {method} --data {graph} {budget} --set steps=3 --out {tmp_path / 'run'}"
     result = answer(line)
     assert (result["epsilon"] == "inf") == (not budget)

@@ -174,7 +174,10 @@ BAD = {
     "rows": [0, 46, 2.5, 10.0],  # there are 45 training nodes
     "neighbours": [0, NODES + 1, 2.5],
     "row_bound": [0, 1.5, math.nan],
-    "own_weight": [0, 1],
+    "own_weight": [-0.1, 1],
+    "train_on": ["all"],
+    "epochs": [0, 2.5],
+    "steps_epsilon": [0, 1.0],  # two budgets are the paper's
     "column_cap": [0, 2.5],
     "ranking": ["x"],
     "ranking_teleport": [0, 1],

@@ -23,10 +23,12 @@ from graphveil.graph.pagerank import pagerank
 from graphveil.graph.private_rows import CHOICES, PrivateRows
 from graphveil.graph.splits import separate, split
 from graphveil.mechanisms import GumbelTopK
-from graphveil.methods import DPAR, Facts, Method, budget
+from graphveil.methods import DPAR, Facts, Method, OpenDPAR, budget
 from graphveil.methods.checkpoint import INDEX, Checkpoint
 from graphveil.methods.dpar import least_noise
 from graphveil.methods.execution import Execution
+from graphveil.methods.recipes import recipes
+from graphveil.methods.rows import Sample, read_by_rows
 from graphveil.privacy.accounting import epsilon_of
 from graphveil.privacy.claims import CLAIMS
 from graphveil.privacy.events import (
@@ -280,9 +282,10 @@ def read(monkeypatch):
 
 def what_is_read(terms, place):
     """Label, own row and weight, others' rows and weights; None of a term that is zero."""
-    ((around, label),) = terms.batches(torch.tensor([place]))
-    if label.item() < 0:
+    batches = list(terms.batches(torch.tensor([place])))
+    if not batches or batches[0][1].item() < 0:
         return None
+    ((around, label),) = batches
     table, inside = around.table[around.index[0]], around.mask[0, 0]
     rows = [
         (tuple(table[t].tolist()), around.weight[0, 0, t].item())
@@ -318,13 +321,25 @@ def without(data, v, relation):
 
 
 @pytest.mark.parametrize("summed", [False, True])
-@pytest.mark.parametrize("variant, cap", [("features", 1), ("gm", 1), ("em0", 2)])
-def test_a_node_changes_no_more_terms_than_are_charged(variant, cap, summed, read, monkeypatch):
+@pytest.mark.parametrize(
+    "variant, cap, settings",
+    [
+        ("features", 1, {}),
+        ("gm", 1, {}),
+        ("em0", 2, {}),
+        ("em0", 1, {"train_on": "nodes"}),
+        ("em0", 1, {"own_weight": 0.0}),
+    ],
+)
+def test_a_node_changes_no_more_terms_than_are_charged(
+    variant, cap, settings, summed, read, monkeypatch
+):
     """Given what was chosen, which is charged by itself: its own term, and ``cap`` others."""
     most, rng = [0, 0], np.random.default_rng(cap)
     for seed, rows in enumerate((None, 3)):
         data, facts = small(7, 5, seed)
-        method = made(variant, column_cap=cap, rows=rows, num_layers=1 if summed else 2)
+        layers = 1 if summed else 2
+        method = made(variant, column_cap=cap, rows=rows, num_layers=layers, **settings)
         plan = planned(method, facts, monkeypatch)
         removed, altered = (plan.details[key] for key in ("removed", "altered"))
         assert (removed, altered) == (1, 0 if variant == "features" else cap)
@@ -334,7 +349,7 @@ def test_a_node_changes_no_more_terms_than_are_charged(variant, cap, summed, rea
             chosen = np.stack([rng.permutation(names)[:2] for _ in range(rows or 5)])
             whole = read(method, data, facts, secret(fixed_seed=0), chosen)
             assert all(len(term) == (2 if summed else 3) for term in whole)
-            assert len(whole) == (rows or 5)
+            assert len(whole) == (5 if method.train_on == "nodes" else rows or 5)
             for v, relation in itertools.product(range(7), ("withheld", "removed")):
                 other = without(data, v, relation)
                 lost, new = gone(whole, read(method, other, facts, secret(fixed_seed=0), chosen))
@@ -372,15 +387,17 @@ WORLDS = {  # training nodes, rows, live training nodes beside the one that leav
 
 
 @pytest.mark.parametrize(
-    "variant, world",
+    "variant, world, train_on",
     [
-        *(("em0", world) for world in WORLDS),
-        ("features", "one row too few"),
-        ("features", "all rows"),
+        *(("em0", world, "rows") for world in WORLDS),
+        ("features", "one row too few", "rows"),
+        ("features", "all rows", "rows"),
+        *(("em0", world, "nodes") for world in WORLDS),
+        ("features", "one row too few", "nodes"),
     ],
 )
 def test_a_node_in_the_sample_changes_no_more_terms_than_are_charged(
-    variant, world, read, monkeypatch
+    variant, world, train_on, read, monkeypatch
 ):
     """Orders are secret and equally likely: those with and without the node must pair up.
 
@@ -389,7 +406,9 @@ def test_a_node_in_the_sample_changes_no_more_terms_than_are_charged(
     """
     train, rows, live = WORLDS[world]
     data, facts = small(train + 1, train, 1)
-    method = made(variant, rows=rows, graph_rate=0.5, neighbours=1, num_layers=1)
+    method = made(
+        variant, rows=rows, graph_rate=0.5, neighbours=1, num_layers=1, train_on=train_on
+    )
     plan = planned(method, facts, monkeypatch)
     nothing = sparse.csr_array((rows, train + 1))  # what is chosen is given
     monkeypatch.setattr("graphveil.graph.pagerank.pagerank", lambda *_, **__: nothing.copy())
@@ -930,3 +949,110 @@ def test_training_learns(monkeypatch):
     for variant in ("features", "em0"):
         method = DPAR(epsilon=8.0, variant=variant, rows=200, steps=40, hidden_channels=8)
         assert method.fit(data).score(data) > 0.9
+
+
+# --- recipes --------------------------------------------------------------------------------------
+
+CORA_ML = Facts(num_nodes=2396, num_features=5, num_classes=3, num_train=2396)
+
+
+@pytest.mark.parametrize(
+    "train_on, terms, live", [("rows", 70, 70.0), ("nodes", 2396, 0.09 * 2396)]
+)
+def test_batches_and_epochs_are_counted_in_terms_that_are_not_zero(train_on, terms, live):
+    method = made("em0", paper=True, train_on=train_on, batch_size=60, epochs=200, momentum=0.0)
+    method.learning_rate = 0.005
+    plan = method.plan(CORA_ML)
+    steps = plan.part("weights")
+    assert steps.rate == pytest.approx(60 / live)
+    assert steps.count == round(200 * live / 60)
+    assert plan.details["terms"] == terms
+    assert (steps.removed, steps.altered) == ((0, 2) if train_on == "rows" else (1, 2))
+    # A step divides by rate * terms; plain SGD as printed divides by the batch.
+    assert steps.learning_rate / (steps.rate * terms) == pytest.approx(0.005 / 60)
+    method.optimizer = "adam"
+    assert method.plan(CORA_ML).part("weights").learning_rate == 0.005
+    # The claim is at the rate batch / sampled training nodes, as in the released code.
+    spent = dpar_steps_epsilon(
+        60 / (0.09 * 2396), steps.noise_multiplier, steps.count, 0.5 * plan.delta / 0.09
+    )
+    assert spent == pytest.approx(4.0 / 0.09, rel=1e-6)
+
+
+def test_two_budgets_are_a_share():
+    two = made("gm", paper=True, epsilon=6.0, steps_epsilon=4.0).plan(CORA_ML)
+    share = made("gm", paper=True, epsilon=6.0, structure_share=1 / 3).plan(CORA_ML)
+    for key in ("noise_multiplier", "structure_noise", "structure_share"):
+        assert two.details[key] == pytest.approx(share.details[key], rel=1e-9)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"steps_epsilon": 4.0},
+        {"paper": True, "steps_epsilon": 8.0},
+        {"paper": True, "steps_epsilon": 4.0, "structure_share": 0.5},
+    ],
+)
+def test_two_budgets_that_are_none_are_refused(settings):
+    with pytest.raises(InvalidInputError, match="'steps_epsilon'"):
+        made("gm", **settings).plan(FACTS)
+
+
+@pytest.mark.parametrize("name", [n for n in recipes() if n.startswith("zhang-")])
+def test_the_papers_recipes_claim_what_they_say(name):
+    recipe = recipes()[name]
+    plan = recipe.make().plan(
+        Facts(num_nodes=2396, num_features=2879, num_classes=7, num_train=2396)
+    )
+    if recipe.epsilon is None:
+        assert plan.epsilon == math.inf
+    else:
+        assert plan.claim.epsilon == pytest.approx(recipe.epsilon, rel=1e-3)
+    assert recipe.differs
+
+
+# --- in the open ----------------------------------------------------------------------------------
+
+
+def test_in_the_open_rows_read_who_matters_most():
+    method = OpenDPAR(neighbours=2, own_weight=0.25)
+    drawn = Sample(torch.ones(60, dtype=torch.bool), torch.tensor([3, 7]))
+    messages = method._read(DATA, drawn)
+    scores = pagerank(DATA.edge_index, 60, drawn.rows).toarray()
+    for place, row in enumerate((3, 7)):
+        scores[place, row] = 0.0
+        mine = messages.edge_index[1] == row
+        best = set(np.argsort(-scores[place])[:2].tolist())
+        assert set(messages.edge_index[0][mine].tolist()) == best
+        assert messages.self_weight[row] == pytest.approx(0.25)
+        assert messages.weight[mine].sum() == pytest.approx(0.75)
+        first = scores[place][messages.edge_index[0][mine].numpy()]
+        assert np.allclose(messages.weight[mine].numpy(), 0.75 * first / first.sum(), atol=1e-6)
+
+
+@pytest.mark.parametrize("train_on", ["rows", "nodes"])
+def test_in_the_open_it_learns_and_promises_nothing(train_on):
+    settings = {"rows": 9, "train_on": train_on, "graph_rate": 0.8, "epochs": 3, "batch_size": 7}
+    method = OpenDPAR(hidden_channels=8, **settings).fit(DATA)
+    assert method.certificate_.guarantee.epsilon == math.inf
+    again = OpenDPAR(hidden_channels=8, **settings).fit(DATA)
+    assert torch.equal(weights(method), weights(again))
+    assert method._num_steps(9) == 6
+    assert method.predict(DATA).shape == (60,)
+    trained = OpenDPAR(steps=80, learning_rate=0.05, dropout=0.0).fit(DATA)
+    assert trained.score(DATA, mask="train_mask") > 0.6
+
+
+def test_in_the_open_a_sample_is_never_empty():
+    drawn = OpenDPAR(graph_rate=1e-9)._draw(DATA, FACTS)
+    assert len(drawn.rows) == drawn.sample.sum() == 1
+
+
+def test_a_row_left_with_nothing_reads_itself():
+    rows, chosen = torch.tensor([0, 1]), torch.tensor([[0, 2], [2, 0]])
+    kept = torch.tensor([[True, False], [True, True]])
+    messages = read_by_rows(chosen, torch.full((2, 2), 0.5), kept, rows, 0.0, 3)
+    assert messages.self_weight.tolist() == [1.0, 0.0, 1.0]
+    assert messages.edge_index.tolist() == [[2, 0], [1, 1]]
+    assert messages.weight.tolist() == [0.5, 0.5]

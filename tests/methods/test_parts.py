@@ -152,6 +152,8 @@ SETTINGS = [
     ("dpar", {"paper": True}),
     ("dpar", {"paper": True, "variant": "em1"}),
     ("dpar", {"optimizer": "adam"}),
+    ("dpar", {"paper": True, "train_on": "nodes", "batch_size": 3, "epochs": 2}),
+    ("dpar", {"graph_rate": 0.5, "rows": 10, "variant": "gm", "train_on": "nodes"}),
     ("graph-split", {}),
     ("graph-split", {"clip_by": "document"}),
     ("graph-split", {"unit": "edge"}),
@@ -173,6 +175,8 @@ SETTINGS = [
     ("open-gap", {"weighting": "similarity", "halved": True, "encoder_layers": 2}),
     ("graph-gnn", {}),
     ("graph-gnn", {"cycles": 2, "batch_size": 8}),
+    ("open-dpar", {}),
+    ("open-dpar", {"rows": 10, "train_on": "nodes", "graph_rate": 0.5, "epochs": 2}),
 ]
 
 

@@ -12,6 +12,7 @@ from graphveil.methods.gap import GAP
 from graphveil.methods.graph_dpsgd import GraphDPSGD
 from graphveil.methods.graph_split import GraphSplit
 from graphveil.methods.late_graph import DPMLP, LateGraph
+from graphveil.methods.open_dpar import OpenDPAR
 from graphveil.methods.open_gap import OpenGAP
 from graphveil.methods.plan import Facts, Plan
 
@@ -29,6 +30,7 @@ METHODS: dict[str, type[Method]] = {
         GNNBaseline,
         OpenGAP,
         GraphBaseline,
+        OpenDPAR,
     )
 }
 
@@ -46,6 +48,7 @@ __all__ = [
     "LateGraph",
     "MLPBaseline",
     "Method",
+    "OpenDPAR",
     "OpenGAP",
     "Plan",
 ]

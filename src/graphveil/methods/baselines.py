@@ -40,7 +40,8 @@ class OpenSettings:
     weight_decay: float = setting("Shrinks weights at every step.", 5e-4, "[0, inf)")
 
 
-def _plan_openly(method: Any, facts: Facts) -> Plan:
+def plan_openly(method: Any, facts: Facts) -> Plan:
+    """The plan of a method that trains in the open."""
     _ = method.network(facts)  # settings that make no network are refused here
     return Plan(
         method=method.name,
@@ -116,7 +117,7 @@ class MLPBaseline(Method, FeatureSettings, OpenSettings):
         return no_messages(len(data.x))
 
     read_in_training = messages
-    _plan, _train, outputs, prepare = _plan_openly, _train_nodes, _outputs, _prepare
+    _plan, _train, outputs, prepare = plan_openly, _train_nodes, _outputs, _prepare
 
 
 @final
@@ -170,7 +171,7 @@ class GNNBaseline(Method, FeatureSettings, OpenSettings):
 
         return every_message(data, self.seed, self.normalisation)
 
-    _plan, _train, outputs, prepare = _plan_openly, _train_nodes, _outputs, _prepare
+    _plan, _train, outputs, prepare = plan_openly, _train_nodes, _outputs, _prepare
 
 
 @final
@@ -248,4 +249,4 @@ class GraphBaseline(Method, GraphSettings, OpenSettings):
 
         return outputs_of_graphs(self, data)
 
-    _plan = _plan_openly
+    _plan = plan_openly

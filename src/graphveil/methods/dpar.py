@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, final
+from typing import TYPE_CHECKING, ClassVar, Literal, final
 
 from graphveil import _validate
 from graphveil._errors import InvalidInputError, UnprovenError
@@ -34,6 +34,19 @@ from graphveil.methods.features import Features
 from graphveil.methods.inference import Disjoint, Noisy, Visible, hear_neighbours
 from graphveil.methods.parts import Part, Release, Steps
 from graphveil.methods.plan import Facts, Plan
+from graphveil.methods.rows import (
+    Pace,
+    RowSettings,
+    Sample,
+    count_rows,
+    describe_network,
+    draw_sample,
+    pace,
+    rank_nodes,
+    read_by_rows,
+    row_terms,
+    smooth_predictions,
+)
 from graphveil.methods.settings import (
     Budget,
     FeatureSettings,
@@ -58,7 +71,6 @@ if TYPE_CHECKING:
 _CHOICE = "the choice of who is read (DP-APPR)"
 _LIKELY = 0.5  # how likely a right choice must be for the structure to be given a budget
 _STEP = 0.0075  # of a learning rate that was not given
-_NO_LABEL = -100  # of loss terms that are zero
 
 
 @final
@@ -66,7 +78,7 @@ _NO_LABEL = -100  # of loss terms that are zero
     project_above=1_000_000, steps=40, sample_rate=1.0, max_grad_norm=1.0, optimizer="sgd",
     averaged=0.5,
 )  # fmt: skip
-class DPAR(Method, FeatureSettings, StepSettings, Budget):
+class DPAR(Method, RowSettings, FeatureSettings, StepSettings, Budget):
     """Private PageRank rows, private steps on them, power iteration in prediction.
 
     The network is linear, reads every column, and takes its steps on all rows at once: with
@@ -75,7 +87,7 @@ class DPAR(Method, FeatureSettings, StepSettings, Budget):
     then learns them from that graph's own rows.
 
     ``paper=True`` takes the noise for which Zhang et al. claim ``epsilon``, and their sampling rate
-    of 0.09 and 70 rows unless told otherwise; network and steps are as the settings say.
+    of 0.09 and 70 rows unless told otherwise; the recipes ``zhang-...`` have the rest of theirs.
 
     *Guarantee*: the weights are (epsilon, delta)-private for one node, withheld or removed with all
     its edges. Public: :class:`Facts`.
@@ -87,7 +99,6 @@ class DPAR(Method, FeatureSettings, StepSettings, Budget):
     inferences = (Visible(), Noisy(), Disjoint(student="student"))
     scored_by: ClassVar[str] = "own row"
 
-    num_layers: int = setting("Layers of the network.", 1, "[1, 10]")
     learning_rate: float | None = setting(  # type: ignore[assignment]
         "The length of steps; by default it follows from rows, classes and noise.", None, "(0, inf)"
     )
@@ -99,47 +110,23 @@ class DPAR(Method, FeatureSettings, StepSettings, Budget):
     structure_share: float | None = setting(
         "The share of the budget that the choice gets.", None, "[0, 1)"
     )
-    rows: int | None = setting(
-        "Training nodes that have a row (M); by default all of them.", None, "[1, inf)"
+    steps_epsilon: float | None = setting(
+        "With 'paper': what of 'epsilon' the steps get; the choice gets the rest, in place of a "
+        "share.",
+        None,
+        "(0, inf)",
     )
-    neighbours: int = setting("Nodes chosen for each row (K).", 2, "[1, 1e9]")
     row_bound: float = setting(
         "The clipping bound of rows (C1 of 'gm', C2 of the others).", 0.1, "(0, 1]"
     )
-    own_weight: float = setting("The weight of a row's own node.", 0.5, "(0, 1)")
     column_cap: int = setting("Rows beside its own that may read a node.", 1, "[1, 1e9]")
-    ranking: Literal["ista", "push"] = setting("How PageRank is approximated.", "ista")
-    ranking_teleport: float = setting(
-        "PageRank's probability of a jump back (its alpha).", 0.25, "(0, 1)"
-    )
-    rho: float = setting("What PageRank gives up for locality.", 1e-4, "(0, 1)")
-    graph_rate: float | None = setting(
-        "Train on a secret random part of the nodes, which amplifies the whole; by default all.",
-        None,
-        "(0, 1]",
-    )
-    smoothing_steps: int = setting(
-        "How often means over neighbourhoods are taken.", 2, "[0, 1000]", predicts=True
-    )
-    teleport: float = setting(
-        "The share of a node's own value in such a mean.", 0.25, "[0, 1]", predicts=True
-    )
     student: bool = setting(
         "Whether a student learns predictions on a disjoint graph.", True, predicts=True
     )
     paper: bool = setting("Take the noise for which the paper claims 'epsilon'.", False)
 
     def network(self, facts: Facts) -> NodeNetwork:
-        """Hidden layers of each node, their weighted sum, logits: the same as summing logits."""
-        return NodeNetwork(
-            in_channels=Features.of(self).columns(facts.num_features),
-            hidden_channels=self.hidden_channels,
-            out_channels=self.task(facts).outputs,
-            num_layers=1,
-            encoder_layers=self.num_layers - 1,
-            decoder_layers=0,
-            activation=self.activation,
-        )
+        return describe_network(self, facts)
 
     # --- what the settings come to ---------------------------------------------------------------
 
@@ -151,14 +138,20 @@ class DPAR(Method, FeatureSettings, StepSettings, Budget):
     @property
     def _share(self) -> float:
         """What the choice gets of the budget, if there is a choice."""
+        if self.steps_epsilon is not None:
+            return 1 - self.steps_epsilon / self.epsilon
         return 0.5 if self.structure_share is None else self.structure_share
 
     def num_rows(self, facts: Facts, variant: str) -> int:
         """M; every training node: rows beyond the first few cost no more noise in the steps."""
-        if self.rows is not None:
-            return _validate.integer("rows", self.rows, f"[1, {facts.num_train}]")
         few = self.paper and variant != "features"
-        return min(70, facts.num_train) if few else facts.num_train
+        return count_rows(self, facts, usual=70 if few else None)
+
+    def pace(self, facts: Facts, variant: str) -> Pace:
+        """How many loss terms there are, and how fast steps go over them."""
+        rows = self.num_rows(facts, variant)
+        terms = facts.num_train if self.train_on == "nodes" else rows
+        return pace(self, min(float(terms), self.graph_rate_in_use * facts.num_train), terms)
 
     def _variant(self, facts: Facts, delta: float) -> str:
         """The variant that runs: ``features``, unless a right choice is likely or paid for."""
@@ -187,11 +180,23 @@ class DPAR(Method, FeatureSettings, StepSettings, Budget):
                 f"others. Got {self.structure_share!r} with variant={self.variant!r} instead; "
                 "leave one of the two out."
             )
+        if self.steps_epsilon is not None:
+            self._check_steps_epsilon(self.steps_epsilon)
         if self.clipping == "quantile" and self.graph_rate_in_use < 1:
             raise UnprovenError(
                 "With a 'graph_rate' below 1 the clipping must not count loss terms; 'quantile' "
                 "counts those of nodes that take no part. Got clipping='quantile' instead; use "
                 "'flat', or train on all nodes."
+            )
+
+    def _check_steps_epsilon(self, steps: float) -> None:
+        """Two budgets are the paper's, which adds them up."""
+        if not self.paper or self.structure_share is not None or steps >= self.epsilon:
+            raise InvalidInputError(
+                "The 'steps_epsilon' must be below 'epsilon', with paper=True, and in place of a "
+                f"'structure_share'. Got {steps:g} of {self.epsilon:g}, with paper={self.paper} "
+                f"and structure_share={self.structure_share}, instead; what is proven of two parts "
+                "is no sum, so that without 'paper' there are shares."
             )
 
     # --- plan ------------------------------------------------------------------------------------
@@ -200,11 +205,16 @@ class DPAR(Method, FeatureSettings, StepSettings, Budget):
         """The loss terms that one node removes, and how many others it alters.
 
         Its own, and those of the rows that chose it. Where some rows are drawn from a secret sample
-        of the nodes, who joins the sample may take another's place: that alters a term.
+        of the nodes, who joins the sample may take another's place: that alters a term. Where every
+        node has a term, it does so beside its own.
         """
         others = 0 if variant == "features" else self.column_cap
-        fixed = self.graph_rate_in_use == 1 or self.num_rows(facts, variant) == facts.num_train
-        return (1, others) if fixed else (0, others + 1)
+        every = self.num_rows(facts, variant) == facts.num_train
+        if self.graph_rate_in_use == 1 or every:
+            return 1, others
+        if self.train_on == "rows":
+            return 0, others + 1
+        return (1, 0) if variant == "features" else (1, others + 1)
 
     def chooser(
         self, facts: Facts, variant: str, noise: float, values: float | None = None
@@ -221,10 +231,13 @@ class DPAR(Method, FeatureSettings, StepSettings, Budget):
 
     def _parts(self, facts: Facts, variant: str, noises: _Noises) -> tuple[Part, ...]:
         removed, altered = self.influence(facts, variant)
+        drawn = self.pace(facts, variant)
+        # A step divides by all terms that it may draw; we mean those that are not zero.
+        shorter = drawn.terms / drawn.live if self.optimizer == "sgd" else 1.0
         steps = Steps(
             name="weights",
-            count=self.steps,
-            rate=self.sample_rate,
+            count=drawn.count,
+            rate=drawn.rate,
             noise_multiplier=noises.steps,
             removed=removed,
             altered=altered,
@@ -232,7 +245,7 @@ class DPAR(Method, FeatureSettings, StepSettings, Budget):
             max_grad_norm=self.max_grad_norm,
             optimizer=self.optimizer,
             momentum=self.momentum,
-            learning_rate=self._step_size(facts, variant, noises.steps),
+            learning_rate=shorter * self._step_size(facts, variant, noises.steps),
             averaged=self.averaged,
         )
         if noises.choice is None:
@@ -240,19 +253,15 @@ class DPAR(Method, FeatureSettings, StepSettings, Budget):
         mechanism = self.chooser(facts, variant, noises.choice, noises.values)
         return Release(name="rows", paid_for=_CHOICE, mechanism=mechanism), steps
 
-    def _live(self, facts: Facts, rows: int) -> float:
-        """About how many rows have a loss term."""
-        return min(float(rows), self.graph_rate_in_use * facts.num_train)
-
     def _step_size(self, facts: Facts, variant: str, noise: float) -> float:
         """Longer steps for more rows and less noise; Adam has a size of its own."""
         if self.learning_rate is not None:
             return self.learning_rate
         if self.optimizer == "adam":
             return 0.02
-        noise_of_all = noise / (self.sample_rate * math.sqrt(self.steps))  # steps as one release
-        live = self._live(facts, self.num_rows(facts, variant))
-        return _STEP * facts.num_classes * math.sqrt(live / noise_of_all)
+        drawn = self.pace(facts, variant)
+        noise_of_all = noise / (drawn.rate * math.sqrt(drawn.count))  # steps as one release
+        return _STEP * facts.num_classes * math.sqrt(drawn.live / noise_of_all)
 
     def _plan(self, facts: Facts) -> Plan:
         self._check_together()
@@ -266,21 +275,20 @@ class DPAR(Method, FeatureSettings, StepSettings, Budget):
         variant = self._variant(facts, delta)
         noises = (self._paper_noises if self.paper else self._noises)(facts, delta, variant)
         parts = self._parts(facts, variant, noises)
-        rows, steps = self.num_rows(facts, variant), parts[-1]
+        drawn, steps = self.pace(facts, variant), parts[-1]
         assert isinstance(steps, Steps)
         details: dict[str, float] = {
             "noise_multiplier": noises.steps,
-            "sample_rate": self.sample_rate,
-            "steps": self.steps,
-            "rows": rows,
+            "sample_rate": steps.rate,
+            "steps": steps.count,
+            "rows": self.num_rows(facts, variant),
+            "terms": drawn.terms,
             "removed": steps.removed,
             "altered": steps.altered,
             "graph_rate": self.graph_rate_in_use,
             "learning_rate": steps.learning_rate,
             "parameters": parameters,
-            "signal_to_noise": signal_to_noise(
-                self.sample_rate * self._live(facts, rows), noises.steps, parameters
-            ),
+            "signal_to_noise": signal_to_noise(drawn.rate * drawn.live, noises.steps, parameters),
         }
         return Plan(
             method=self.name,
@@ -314,13 +322,14 @@ class DPAR(Method, FeatureSettings, StepSettings, Budget):
 
     def _noises(self, facts: Facts, delta: float, variant: str) -> _Noises:
         """The least noise with which everything fits the budget, split by the share."""
+        drawn = self.pace(facts, variant)
 
         def noises(scale: float) -> _Noises:
             if variant == "features":
                 return _Noises(None, scale)
             left = 1 - self._share
             steps = noise_of_steps(
-                left / scale**2, self.sample_rate, self.steps, self.influence(facts, variant)
+                left / scale**2, drawn.rate, drawn.count, self.influence(facts, variant)
             )
             return _Noises(min(scale / math.sqrt(self._share), LOUDEST), steps)
 
@@ -345,8 +354,8 @@ class DPAR(Method, FeatureSettings, StepSettings, Budget):
         inside, slack = self.epsilon / self.graph_rate_in_use, delta / self.graph_rate_in_use
         rows = self.num_rows(facts, variant)
         if variant == "features":
-            return _Noises(None, self._paper_step_noise(facts, rows, inside, slack))
-        steps = self._paper_step_noise(facts, rows, (1 - self._share) * inside, slack / 2)
+            return _Noises(None, self._paper_step_noise(facts, variant, inside, slack))
+        steps = self._paper_step_noise(facts, variant, (1 - self._share) * inside, slack / 2)
         printed = dpar_rows_noise(
             variant,
             epsilon=self._share * inside,
@@ -358,17 +367,17 @@ class DPAR(Method, FeatureSettings, StepSettings, Budget):
         together = math.sqrt(rows * (2 if variant == "gm" else self.neighbours))
         return _Noises(printed.scores / together, steps, printed.values)
 
-    def _paper_step_noise(self, facts: Facts, rows: int, epsilon: float, delta: float) -> float:
-        rate = self.sample_rate * self._live(facts, rows)
-        rate = rate / (self.graph_rate_in_use * facts.num_train)
+    def _paper_step_noise(self, facts: Facts, variant: str, epsilon: float, delta: float) -> float:
+        drawn = self.pace(facts, variant)
+        rate = drawn.rate * drawn.live / (self.graph_rate_in_use * facts.num_train)
         return math.exp(
             claimed_noise(
-                lambda log_noise: dpar_steps_epsilon(rate, math.exp(log_noise), self.steps, delta),
+                lambda log_noise: dpar_steps_epsilon(rate, math.exp(log_noise), drawn.count, delta),
                 epsilon,
                 math.log(0.05),
                 math.log(1e6),
                 "The paper must claim the 'epsilon' for some noise of the steps. Got 'epsilon' "
-                f"{self.epsilon:g} over {self.steps} steps instead; ask for another, or leave out "
+                f"{self.epsilon:g} over {drawn.count} steps instead; ask for another, or leave out "
                 "'paper'.",
                 tolerance=1e-9,
             )
@@ -388,94 +397,37 @@ class DPAR(Method, FeatureSettings, StepSettings, Budget):
         messages = no_messages(len(data.x))
         if chosen:
             messages = self._choose(data, drawn, execution)
-        x = torch.where(drawn.sample.unsqueeze(1), self.prepare(data), 0.0)
-        y = torch.where(drawn.sample, data.y, _NO_LABEL)
         network = self.build(plan.facts)
         if self.num_layers == 1:
             for parameter in network.parameters():
                 torch.nn.init.zeros_(parameter)
-        terms = self._terms(x, y, messages, drawn.rows)
+        terms = row_terms(self, data, drawn, messages)
         losses = node_losses(self.task(plan.facts))
         execution.train(plan.part("weights"), network, terms, losses)
         return network
 
-    def _terms(self, x: Tensor, y: Tensor, messages: Messages, rows: Tensor) -> Any:
-        """The loss terms of the rows. A linear network may sum features first."""
-        from scipy import sparse
-
-        from graphveil.grads.linear import SparseExamples
-        from graphveil.graph.neighbourhoods import RootedTerms
-
-        if self.num_layers == 1:
-            return SparseExamples(sparse.csr_array(messages.weighted(x)[rows].numpy()), y[rows])
-        return RootedTerms(x, y, messages, rows, 1)
-
     def draw_sample(self, data: Data, rows: int, rng: SecretStream) -> Sample:
-        """Who takes part, and whose rows are trained on; from public ids and secret coins.
-
-        Without sampling the rows are public, and so they are if every training node has one. Else
-        they are drawn from the sample, in secret; should it be too small, others make up the
-        number, whose terms are zero. Which row stands in which place is secret, too: a node that
-        joins the sample must not push others from their places.
-        """
-        import numpy as np
-        import torch
-
+        """Who takes part, and who has a row."""
         from graphveil.rng import seeded
 
-        train = data.train_mask.nonzero().flatten()
-        sample = torch.ones(len(data.x), dtype=torch.bool)
-        order = seeded(self.seed, "rows").generator().permutation(len(train))
-        if self.graph_rate_in_use < 1:
-            sample = torch.from_numpy(rng.bernoulli(self.graph_rate_in_use, len(data.x)))
-            if rows < len(train):
-                live_first = np.lexsort((rng.normal(len(train)), ~sample[train].numpy()))[:rows]
-                order = live_first[np.argsort(rng.normal(rows))]
-        return Sample(sample, train[torch.from_numpy(order[:rows].copy())])
+        train, public = data.train_mask.nonzero().flatten(), seeded(self.seed, "rows")
+        rate = self.graph_rate_in_use
+        return draw_sample(train, len(data.x), rows, rate=rate, public=public, rng=rng)
 
     def _choose(self, data: Data, drawn: Sample, execution: Execution) -> Messages:
         """What each row reads: its own node, and those chosen for it."""
         import torch
 
-        from graphveil.graph.messages import Messages
         from graphveil.graph.private_rows import kept_columns
 
         def draw(mechanism: PrivateRows, rng: SecretStream) -> dict[str, Tensor]:
-            chosen, weight = mechanism.release(self._scores(data, drawn), rng)
+            chosen, weight = mechanism.release(rank_nodes(self, data, drawn), rng)
             return {"chosen": torch.from_numpy(chosen), "weight": torch.from_numpy(weight).float()}
 
         released = execution.release(execution.plan.part("rows"), draw)
         chosen, weight = released["chosen"], released["weight"]
         kept = torch.from_numpy(kept_columns(chosen.numpy(), self.column_cap, seed=self.seed))
-        kept &= chosen != drawn.rows.unsqueeze(1)  # its own node is read anyway
-        read = torch.where(kept, (1 - self.own_weight) * weight, 0.0)
-        total = self.own_weight + read.sum(1)
-        own = torch.ones(len(data.x))
-        own[drawn.rows] = self.own_weight / total
-        receivers = drawn.rows.unsqueeze(1).expand_as(chosen)
-        edges = torch.stack([chosen[kept], receivers[kept]])
-        return Messages(edges, (read / total.unsqueeze(1))[kept], own)
-
-    def _scores(self, data: Data, drawn: Sample) -> Any:
-        """How much every node matters to each row, inside the sample."""
-        import numpy as np
-
-        from graphveil.graph.pagerank import pagerank
-
-        inside = drawn.sample[data.edge_index].all(0)
-        scores = pagerank(
-            data.edge_index[:, inside],
-            len(data.x),
-            drawn.rows,
-            how=self.ranking,
-            alpha=self.ranking_teleport,
-            rho=self.rho,
-        )
-        # A row's own node is kept for nothing, so it need not be chosen; a row outside the sample
-        # has no scores at all.
-        own = np.repeat(drawn.rows.numpy(), np.diff(scores.indptr))
-        scores.data[scores.indices == own] = 0.0
-        return scores
+        return read_by_rows(chosen, weight, kept, drawn.rows, self.own_weight, len(data.x))
 
     # --- prediction ------------------------------------------------------------------------------
 
@@ -488,16 +440,12 @@ class DPAR(Method, FeatureSettings, StepSettings, Budget):
 
         A student follows what nodes have in common; the less noise, the less it is needed.
         """
-        from graphveil.graph.propagation import spread_rows
         from graphveil.methods.distillation import teach_student
-        from graphveil.methods.terms import every_message, no_messages
 
-        x, nodes = self.prepare(data), len(data.x)
-        own = self.network_.on_graph(x, no_messages(nodes)).log_softmax(1)
-        messages = every_message(data, self.seed)
-        spread = spread_rows(own, messages, self.smoothing_steps, self.teleport)
+        own, spread, messages = smooth_predictions(self, data)
         if mode != "disjoint" or not self.student:
             return spread
+        x = self.prepare(data)
         steps = self.plan_.part("weights")
         noise = steps.noise_multiplier / (steps.rate * math.sqrt(steps.count))
         learned = teach_student(spread.softmax(1), x, messages, 0.5 * math.sqrt(noise) / len(x))
@@ -514,14 +462,6 @@ class _Noises:
     choice: float | None
     steps: float
     values: float | None = None
-
-
-@dataclass(frozen=True, eq=False)
-class Sample:
-    """Which nodes take part, and whose rows are trained on."""
-
-    sample: Tensor
-    rows: Tensor
 
 
 def least_noise(epsilon: float, delta: float) -> float:

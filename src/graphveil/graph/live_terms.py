@@ -1,0 +1,24 @@
+"""Loss terms of nodes of which only some take part."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from torch import Tensor
+
+from graphveil.graph.neighbourhoods import Rooted, RootedTerms
+
+NO_LABEL = -100  # of loss terms that are zero
+
+
+class LiveTerms(RootedTerms):
+    """Rooted terms, of which those without a label (``NO_LABEL``) are zero and cost no time.
+
+    They are drawn like all others, and add nothing to a sum of gradients: nobody computes them.
+    """
+
+    def batches(self, drawn: Tensor) -> Iterator[tuple[Rooted, Tensor]]:
+        """Neighbourhoods and labels of the terms drawn that are not zero."""
+        live = drawn[self.y[self.roots[drawn]] != NO_LABEL]
+        if len(live):
+            yield from super().batches(live)
