@@ -187,6 +187,8 @@ BAD = {
     "splits": [0, NODES + 1, 2.5],
     "clip_by": ["x"],
     "fresh_groups": [0, 2.5],
+    "claimed_noise": [],  # see test_graph_split.py
+    "epochs": [0, 2.5],
     "decay": [0, 1.5],
     "pool": ["median"],
     "norm": ["batch"],

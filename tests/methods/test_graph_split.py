@@ -281,9 +281,9 @@ def test_the_papers_figures_stand_beside_proven_ones(noise, claimed):
     assert epsilon_of(ten.proven, 1e-5) < full
 
 
-def test_paper_mode_shows_claimed_and_proven():
+def test_the_papers_noise_shows_claimed_and_proven():
     settings = {"steps": 200, "sample_rate": 0.1, "splits": 10, "delta": 1e-5}
-    plan = made("graph-split", paper=True, epsilon=2.0, **settings).plan(FACTS)
+    plan = made("graph-split", claimed_noise=True, epsilon=2.0, **settings).plan(FACTS)
     certificate = plan.certificate()
     assert certificate.claim.epsilon == pytest.approx(2.0, rel=1e-4)
     assert certificate.guarantee.epsilon > 2.0
@@ -296,8 +296,9 @@ def test_paper_mode_shows_claimed_and_proven():
     [
         ({"clip_by": "document", "unit": "edge"}, UnprovenError, "edge"),
         ({"clip_by": "document", "fresh_groups": 3}, InvalidInputError, "fresh_groups=3"),
-        ({"paper": True, "clip_by": "document"}, UnprovenError, "paper=True"),
-        ({"paper": True, "epsilon": 1e-9}, BudgetError, "1e-09"),
+        ({"claimed_noise": True, "clip_by": "document"}, UnprovenError, "claimed_noise=True"),
+        ({"claimed_noise": True, "sample_rate": 0.3}, InvalidInputError, "try 0.333"),
+        ({"claimed_noise": True, "epsilon": 1e-9}, BudgetError, "leave out 'claimed_noise'"),
     ],
 )
 def test_refusals(settings, error, said):

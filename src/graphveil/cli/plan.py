@@ -86,6 +86,8 @@ def _result(planned: Plan, certificate: Certificate) -> Result:
     result.update({"unit": planned.unit, "relation": planned.relation, **planned.details})
     if "sensitivity" in planned.details:
         _add_sums(result, planned)
+    elif "epochs" in planned.details:
+        _add_epochs(result, planned.details)
     elif planned.details:
         _add_steps(result, planned)
     facts = planned.facts
@@ -132,6 +134,15 @@ def _add_steps(result: Result, planned: Plan) -> None:
     result.row("parameters", f"{details['parameters']:,}")
     ratio = details["signal_to_noise"]
     result.row("signal to noise", f"at most {ratio:.3g} in a step; far below 1 little is learned")
+
+
+def _add_epochs(result: Result, details: Mapping[str, Any]) -> None:
+    """The rows of a method that adds noise to gradients that nothing bounds."""
+    groups = plural(int(details["splits"]), "group")
+    result.row("noise", f"{details['noise_multiplier']:.6g} on every coordinate of a gradient")
+    result.row("influence", "nothing bounds what one node does to a gradient")
+    result.row("steps", f"{details['steps']:,}: {details['epochs']:,} epochs of {groups} in turn")
+    result.row("parameters", f"{details['parameters']:,}")
 
 
 def _add_structure(result: Result, details: Mapping[str, Any]) -> None:

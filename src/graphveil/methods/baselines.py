@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, final
 
 from graphveil import _validate
+from graphveil._errors import InvalidInputError
 from graphveil.methods.base import Method
 from graphveil.methods.features import Features
 from graphveil.methods.graph_dpsgd import GraphSettings, check_class_weights, describe_classifier
@@ -140,9 +141,17 @@ class GNNBaseline(Method, FeatureSettings, OpenSettings):
         1,
         "[1, inf)",
     )
+    epochs: int | None = setting(
+        "Leave the edges in and visit the groups in turn, so many times, a step each, until the "
+        "validation loss has not fallen for 20 epochs, as the code of Igamberdiev and Habernal "
+        "does; 'steps' and 'momentum' are not read then.",
+        None,
+        "[1, 1e9]",
+    )
 
     def network(self, facts: Facts) -> NodeNetwork:
         _validate.integer("splits", self.splits, f"[1, {facts.num_nodes}]")
+        self._check_epochs(facts)
         return NodeNetwork(
             in_channels=Features.of(self).columns(facts.num_features),
             hidden_channels=self.hidden_channels,
@@ -171,7 +180,36 @@ class GNNBaseline(Method, FeatureSettings, OpenSettings):
 
         return every_message(data, self.seed, self.normalisation)
 
-    _plan, _train, outputs, prepare = plan_openly, _train_nodes, _outputs, _prepare
+    def _check_epochs(self, facts: Facts) -> None:
+        if self.epochs is None:
+            return
+        if self.conv != "gcn" or self.encoder_layers:
+            raise InvalidInputError(
+                "With 'epochs' the network must be convolutions 'gcn' and nothing before them. Got "
+                f"conv={self.conv!r}, encoder_layers={self.encoder_layers} instead; leave out "
+                "'epochs', or set conv='gcn' and encoder_layers=0."
+            )
+        _validate.integer("splits", self.splits, f"[1, {facts.num_train}]")
+
+    def _train(self, execution: Execution, data: Data) -> nn.Module:
+        if self.epochs is None:
+            return _train_nodes(self, execution, data)
+        from graphveil.methods.released_training import ReleasedTraining
+
+        training = ReleasedTraining(
+            epochs=self.epochs,
+            groups=self.splits,
+            optimizer=self.optimizer,
+            learning_rate=self.learning_rate,
+            weight_decay=self.weight_decay,
+            patience=20,
+            seed=self.seed,
+        )
+        network = self.build(execution.plan.facts)
+        training(network, self.prepare(data), self.messages(data), data, execution)
+        return network
+
+    _plan, outputs, prepare = plan_openly, _outputs, _prepare
 
 
 @final

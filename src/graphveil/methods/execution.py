@@ -32,7 +32,7 @@ from graphveil.grads.step import PrivateStep
 from graphveil.graph.neighbourhoods import RootedTerms
 from graphveil.methods.checkpoint import Checkpoint
 from graphveil.methods.open_training import make_optimizer
-from graphveil.methods.parts import Open, Part, Release, Steps
+from graphveil.methods.parts import Open, Part, Release, Steps, Unclipped
 from graphveil.methods.plan import Plan
 from graphveil.privacy.events import composed
 from graphveil.privacy.guarantee import Charge
@@ -220,7 +220,7 @@ class Execution:
 
     # --- in the open -----------------------------------------------------------------------------
 
-    def train_openly(self, part: Open, train: Callable[[], Any]) -> Any:
+    def train_openly(self, part: Open | Unclipped, train: Callable[[], Any]) -> Any:
         """Train without privacy, and say so."""
         self._start(part)
         self.spent[part.name] = part.event

@@ -3,22 +3,30 @@
 The nodes fall into groups at random, edges between groups are cut, and each group is one loss term:
 withholding a node alters one term, however deep the network is. ``clip_by="document"`` clips each
 node's own gradient instead, and a node's row reaches the terms of its group: as many as it has
-members. Proofs: docs/guarantees/graph-split.md.
+members. Proofs: docs/guarantees/graph-split.md. ``paper=True`` runs what the authors released, for
+which nothing is proven.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, final
 
 from graphveil import _validate
 from graphveil._errors import InvalidInputError, UnprovenError
 from graphveil.methods.base import Method
-from graphveil.methods.budget import claimed_noise, plan_steps
+from graphveil.methods.budget import choose_delta, claimed_noise, plan_steps
 from graphveil.methods.features import Features
-from graphveil.methods.inference import Disjoint, Noisy, Visible, hear_neighbours
+from graphveil.methods.inference import (
+    NOTHING_PROMISED,
+    Disjoint,
+    Noisy,
+    Visible,
+    hear_neighbours,
+)
+from graphveil.methods.parts import Unclipped
 from graphveil.methods.plan import Facts, Plan
 from graphveil.methods.settings import (
     Budget,
@@ -30,7 +38,7 @@ from graphveil.methods.settings import (
     settings,
 )
 from graphveil.nn.descriptions import NodeNetwork
-from graphveil.privacy.claims import CLAIMS, Claim
+from graphveil.privacy.claims import CLAIMS, Claim, igamberdiev_epsilon
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -39,6 +47,18 @@ if TYPE_CHECKING:
     from graphveil.methods.execution import Execution
 
 _SGD_REACH = 0.05
+
+# What the released code decides, or has not.
+_DECIDED = (
+    *("conv", "normalisation", "heads", "clip_by", "fresh_groups", "unit", "decay", "steps"),
+    *("features", "feature_scale", "projection", "project_above", "sample_rate", "averaged"),
+    *("max_grad_norm", "clipping", "momentum", "claimed_noise"),
+)
+_PAPER_EPOCHS = {"sgd": 2000, "adam": 500}
+_PAPER_RATES = {"sgd": 0.01, "adam": 1.0}
+_NEVER_CLIPPED = "nothing is clipped, so that one node may move a gradient by any length"
+_EDGES_LEFT_IN = "edges between groups stay in, so that other groups' losses read a node, too"
+_IN_TURN = "groups are visited in turn, which is no sampling at rate 1 / splits"
 
 
 @final
@@ -53,8 +73,11 @@ class GraphSplit(Method, FeatureSettings, StepSettings, Budget):
     *Sharp edge*: the noise of a private step dwarfs the gradient, and Adam divides it away: Adam
     needs a large learning rate to move at all, SGD one that falls with the noise.
 
-    *Guarantee*: the weights are (epsilon, delta)-private for one unit, ``node`` or ``edge``.
-    Public: :class:`Facts`, and the groups.
+    ``paper=True`` is Igamberdiev and Habernal's code as released: unclipped, edges left in, groups
+    in turn, raw features, the last weights. ``claimed_noise=True`` takes the paper's noise alone.
+
+    *Guarantee*: the weights are (epsilon, delta)-private for one unit, ``node`` or ``edge``; none
+    with ``paper=True``. Public: :class:`Facts`, and the groups.
     """
 
     name: ClassVar[str] = "graph-split"
@@ -88,11 +111,24 @@ class GraphSplit(Method, FeatureSettings, StepSettings, Budget):
         "The length of steps; by default as long as the optimizer needs.", None, "(0, inf)"
     )
     decay: float = setting("The share of the learning rate that is left at the end.", 1.0, "(0, 1]")
-    paper: bool = setting("Take the noise for which the paper claims 'epsilon'.", False)
+    claimed_noise: bool = setting(
+        "Take the noise for which the paper claims 'epsilon', everything else as proven.", False
+    )
+    paper: bool = setting(
+        "Run what the paper's authors released, for which nothing is proven, and show the epsilon "
+        "they claim.",
+        False,
+    )
+    epochs: int | None = setting(
+        "Of 'paper': how often all groups are visited; by default 2000 times with SGD, 500 with "
+        "Adam.",
+        None,
+        "[1, 1e9]",
+    )
 
     def network(self, facts: Facts) -> NodeNetwork:
         return NodeNetwork(
-            in_channels=Features.of(self).columns(facts.num_features),
+            in_channels=self._features.columns(facts.num_features),
             hidden_channels=self.hidden_channels,
             out_channels=self.task(facts).outputs,
             conv=self.conv,
@@ -103,6 +139,12 @@ class GraphSplit(Method, FeatureSettings, StepSettings, Budget):
             dropout=self._dropout,
             heads=self.heads,
         )
+
+    @property
+    def _features(self) -> Features:
+        stated = Features.of(self)
+        # The released code reads rows as they are, with all their columns.
+        return replace(stated, how="raw", project_above=10**9) if self.paper else stated
 
     @property
     def _dropout(self) -> float:
@@ -134,6 +176,8 @@ class GraphSplit(Method, FeatureSettings, StepSettings, Budget):
     # --- plan ------------------------------------------------------------------------------------
 
     def _plan(self, facts: Facts) -> Plan:
+        if self.paper:
+            return self._plan_as_released(facts)
         self._check_together()
         plan = plan_steps(
             self,
@@ -141,12 +185,12 @@ class GraphSplit(Method, FeatureSettings, StepSettings, Budget):
             influence=self.influence(facts),
             units=self.num_units(facts),
             unit=self.unit_for(facts),
-            noise=self._paper_noise if self.paper else None,
+            noise=self._paper_noise if self.claimed_noise else None,
             terms=self._num_terms(facts),
         )
         steps = plan.part("weights")
         rate = self._step_size(facts, steps.noise_multiplier)
-        claim = self._claim(steps.noise_multiplier, plan.delta) if self.paper else None
+        claim = self._claim(steps.noise_multiplier, plan.delta) if self.claimed_noise else None
         edges = ("whether edges have a direction",) if self.unit == "edge" else ()
         return replace(
             plan,
@@ -174,18 +218,74 @@ class GraphSplit(Method, FeatureSettings, StepSettings, Budget):
                 "Under the unit 'edge' groups must be clipped whole: an edge then alters one term. "
                 "Got clip_by='document' instead; use clip_by='group', or 'dp-gnn'."
             )
-        if self.paper and (self.clip_by != "group" or self.unit != "node"):
+        if self.claimed_noise and (self.clip_by != "group" or self.unit != "node"):
             raise UnprovenError(
                 "The paper clips whole groups and protects nodes. Got "
-                f"clip_by={self.clip_by!r}, unit={self.unit!r} with paper=True; leave one of them "
-                "out."
+                f"clip_by={self.clip_by!r}, unit={self.unit!r} with claimed_noise=True; leave one "
+                "of them out."
             )
-        if self.paper and abs(round(1 / self.sample_rate) * self.sample_rate - 1) > 1e-6:
+        if self.claimed_noise and abs(round(1 / self.sample_rate) * self.sample_rate - 1) > 1e-6:
             raise InvalidInputError(
-                "The 'sample_rate' parameter must be one over a whole number where paper=True, as "
-                f"the paper's claim is for one group in so many. Got {self.sample_rate:g} instead; "
-                f"try {1 / round(1 / self.sample_rate):g}, or leave out 'paper'."
+                "The 'sample_rate' parameter must be one over a whole number where "
+                "claimed_noise=True, as the paper's claim is for one group in so many. Got "
+                f"{self.sample_rate:g} instead; try {1 / round(1 / self.sample_rate):g}, or leave "
+                "out 'claimed_noise'."
             )
+
+    def _plan_as_released(self, facts: Facts) -> Plan:
+        """Noise on gradients that nothing bounds: the paper's claim, and no epsilon."""
+        self._check_released(facts)
+        groups, delta = self._released_groups, choose_delta(self.delta, facts.num_nodes)
+        noise, rate = self._paper_noise(delta), self.learning_rate
+        part = Unclipped(
+            epochs=self._epochs,
+            groups=groups,
+            noise=noise,
+            optimizer=self.optimizer,
+            learning_rate=_PAPER_RATES[self.optimizer] if rate is None else rate,
+        )
+        flaws = (_NEVER_CLIPPED, *((_EDGES_LEFT_IN, _IN_TURN) if groups > 1 else ()))
+        return Plan(
+            method=self.name,
+            facts=facts,
+            unit=self.unit,
+            delta=delta,
+            parts=(part,),
+            inference=(NOTHING_PROMISED,),
+            public=("who is in which group",),
+            void_because=flaws,
+            details={
+                "noise_multiplier": noise,
+                "epochs": self._epochs,
+                "steps": part.count,
+                "splits": groups,
+                "dropout": self._dropout,
+                "parameters": self.network(facts).num_parameters,
+            },
+            claim=self._claim(noise, delta).on_certificate(),
+        )
+
+    def _check_released(self, facts: Facts) -> None:
+        """Refuse settings that the released code does not have."""
+        defaults = {field.name: field.default for field in fields(self)}
+        changed = [name for name in _DECIDED if getattr(self, name) != defaults[name]]
+        if changed:
+            stated = ", ".join(f"{name}={getattr(self, name)!r}" for name in changed)
+            raise InvalidInputError(
+                "With paper=True the released code decides everything but the network's size, "
+                "'splits', 'epochs', 'optimizer', 'learning_rate' and 'dropout'. Got "
+                f"{stated} instead; leave {'it' if len(changed) == 1 else 'them'} out, or take "
+                "'claimed_noise'."
+            )
+        _validate.integer("splits", self._released_groups, f"[1, {facts.num_train}]")
+
+    @property
+    def _released_groups(self) -> int:
+        return 10 if self.splits is None else self.splits
+
+    @property
+    def _epochs(self) -> int:
+        return _PAPER_EPOCHS[self.optimizer] if self.epochs is None else self.epochs
 
     def _step_size(self, facts: Facts, multiplier: float) -> float:
         if self.learning_rate is not None:
@@ -201,23 +301,29 @@ class GraphSplit(Method, FeatureSettings, StepSettings, Budget):
 
     def _paper_noise(self, delta: float) -> float:
         """The noise for which the paper claims ``epsilon``."""
+        steps, splits = self._claimed_steps
         return claimed_noise(
-            lambda noise: self._claim(noise, delta).claimed_epsilon,
+            lambda noise: igamberdiev_epsilon(noise, steps, splits, delta),
             self.epsilon,
             0.3,
             1e5,
             "The paper must claim the 'epsilon' for some noise from 0.3 to 100000 bounds. Got "
-            f"{self.epsilon:g} over {self.steps} steps instead; ask for another, or leave out "
-            "'paper'.",
+            f"{self.epsilon:g} over {steps} steps instead; ask for another, or leave out "
+            f"'{'paper' if self.paper else 'claimed_noise'}'.",
         )
 
     def _claim(self, noise: float, delta: float) -> Claim:
+        steps, splits = self._claimed_steps
         return CLAIMS["igamberdiev"](
-            noise_multiplier=noise,
-            steps=self.steps,
-            splits=round(1 / self.sample_rate),
-            delta=delta,
+            noise_multiplier=noise, steps=steps, splits=splits, delta=delta
         )
+
+    @property
+    def _claimed_steps(self) -> tuple[int, int]:
+        """How many steps the claim is about, and of how many groups each takes one."""
+        if self.paper:
+            return self._epochs * self._released_groups, self._released_groups
+        return self.steps, round(1 / self.sample_rate)
 
     # --- training --------------------------------------------------------------------------------
 
@@ -226,11 +332,31 @@ class GraphSplit(Method, FeatureSettings, StepSettings, Budget):
         from graphveil.methods.terms import group_losses, node_losses
 
         facts = execution.plan.facts
+        if self.paper:
+            return self._train_as_released(execution, data)
         task = self.task(facts)
         losses = group_losses(task) if self.clip_by == "group" else node_losses(task)
         with seeded_weights(self.seed):
             network = self.build(facts)
             execution.train(execution.plan.part("weights"), network, self.terms(data), losses)
+        return network
+
+    def _train_as_released(self, execution: Execution, data: Data) -> nn.Module:
+        from graphveil.methods.released_training import ReleasedTraining
+        from graphveil.methods.terms import every_message
+
+        part = execution.plan.part("weights")
+        training = ReleasedTraining(
+            epochs=part.epochs,
+            groups=part.groups,
+            noise=part.noise,
+            optimizer=part.optimizer,
+            learning_rate=part.learning_rate,
+            seed=self.seed,
+        )
+        network = self.build(execution.plan.facts)
+        messages = every_message(data, self.seed, self.normalisation)
+        training(network, self.prepare(data), messages, data, execution)
         return network
 
     def terms(self, data: Data) -> Any:
@@ -262,7 +388,7 @@ class GraphSplit(Method, FeatureSettings, StepSettings, Budget):
 
     def prepare(self, data: Data) -> Tensor:
         """The rows that the network reads."""
-        return Features.of(self).prepare(data.x)
+        return self._features.prepare(data.x)
 
     def outputs(self, data: Data, mode: str) -> Tensor:
         """Every neighbour is read, whichever group it was in."""

@@ -5,6 +5,7 @@
 :class:`Release`      one value through a mechanism: noisy sums, counts, private rows, a prediction
 :class:`Search`       the best of several trainings, and how it was found
 :class:`Open`         training in the open: nothing is promised
+:class:`Unclipped`    noisy steps on gradients that nothing bounds: nothing is promised
 ====================  ==========================================================================
 
 A part is frozen. It is planned, written to the run, run by
@@ -124,6 +125,35 @@ class Open:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Unclipped:
+    """Steps with N(0, noise^2) on every coordinate of gradients that nothing bounds.
+
+    Every one of the ``groups`` of loss terms is visited once an epoch. No noise makes up for a
+    gradient of any length, so this is training in the open to whoever charges for it.
+    """
+
+    kind: ClassVar[str] = "unclipped"
+
+    name: str = "weights"
+    paid_for: str = "training with noise on gradients that nothing bounds"
+    epochs: int
+    groups: int
+    noise: float
+    optimizer: str = "adam"
+    learning_rate: float = 0.01
+
+    @property
+    def count(self) -> int:
+        """How many steps there are."""
+        return self.epochs * self.groups
+
+    @property
+    def event(self) -> dpa.DpEvent:
+        """No epsilon holds."""
+        return dpa.NonPrivateDpEvent()
+
+
+@dataclass(frozen=True, kw_only=True)
 class Search:
     """Trials, of which one is released; ``event`` prices all of them together."""
 
@@ -134,8 +164,10 @@ class Search:
     event: dpa.DpEvent
 
 
-Part = Steps | Release | Search | Open
-_KINDS: dict[str, type[Any]] = {kind.kind: kind for kind in (Steps, Release, Search, Open)}
+Part = Steps | Release | Search | Open | Unclipped
+_KINDS: dict[str, type[Any]] = {
+    kind.kind: kind for kind in (Steps, Release, Search, Open, Unclipped)
+}
 
 
 def to_json(part: Part) -> dict[str, Any]:

@@ -147,10 +147,7 @@ def igamberdiev(*, noise_multiplier: float, steps: int, splits: int, delta: floa
     steps = _validate.integer("steps", steps, "[1, 1e12]")
     splits = _validate.integer("splits", splits, "[1, 1e12]")
     delta = _validate.number("delta", delta, "(0, 1)")
-    claimed = min(
-        steps * sampled_rdp(1 / splits, noise, order) - math.log(delta) / (order - 1)
-        for order in range(2, 34)
-    )
+    claimed = igamberdiev_epsilon(noise, steps, splits, delta)
     q = 1 / splits
     step = events.SampledGaussianDpEvent(rate=q, noise_multiplier=noise, removed=0, altered=1)
     note = (
@@ -172,6 +169,14 @@ def igamberdiev(*, noise_multiplier: float, steps: int, splits: int, delta: floa
         proven=repeated(step, steps),
         proven_note=note,
         as_run=(_LEFT_IN if splits > 1 else "") + _NEVER_CLIPPED,
+    )
+
+
+def igamberdiev_epsilon(noise: float, steps: int, splits: int, delta: float) -> float:
+    """The paper's epsilon by the formula of :func:`igamberdiev`, without its proven price."""
+    return min(
+        steps * sampled_rdp(1 / splits, noise, order) - math.log(delta) / (order - 1)
+        for order in range(2, 34)
     )
 
 
