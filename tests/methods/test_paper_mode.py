@@ -67,7 +67,11 @@ def test_the_papers_recipe_has_no_proven_epsilon_and_says_why():
 
 @pytest.mark.parametrize(
     "settings, reason",
-    [({"sampler": "senders"}, "thresholds"), ({"sampler": "released"}, "thresholds"), ({}, "sampler")],
+    [
+        ({"sampler": "senders"}, "thresholds"),
+        ({"sampler": "released"}, "thresholds"),
+        ({}, "sampler"),
+    ],
 )
 def test_either_of_the_two_flaws_is_enough(settings, reason):
     method = paper(**settings)

@@ -63,9 +63,10 @@ def _train_nodes(method: Any, execution: Execution, data: Data) -> nn.Module:
     in_training, messages = method.read_in_training(data), method.messages(data)
 
     def logits(ids: Tensor) -> Tensor:
-        if network.training and method.batch_size is not None:
-            return _on_roots(network, x, in_training, ids)
-        outputs: Tensor = network.on_graph(x, in_training if network.training else messages)
+        read = in_training if network.training else messages
+        if method.batch_size is not None:
+            return _on_roots(network, x, read, ids)
+        outputs: Tensor = network.on_graph(x, read)
         return outputs[ids]
 
     optimizer = make_optimizer(
