@@ -9,7 +9,7 @@ from scipy import stats
 
 from graphveil._errors import InvalidInputError
 from graphveil.graph import caps
-from graphveil.graph.caps import cap_receivers, cap_senders
+from graphveil.graph.caps import cap_receivers, cap_senders, priorities, priority_keys
 from graphveil.graph.daigavane import sample_paper
 
 WORD = 2**32 - 1
@@ -189,7 +189,7 @@ def test_an_empty_list_of_edges_stays_empty(cap, num_nodes):
         cap_senders(empty, num_nodes, cap, seed=0),
         cap_receivers(empty, num_nodes, cap, seed=0),
         sample_paper(empty, num_nodes, 2, seed=0),
-        sample_paper(empty, num_nodes, 2, seed=0, reading="bernoulli"),
+        sample_paper(empty, num_nodes, 2, seed=0, reading="released"),
     ):
         assert kept.shape == (2, 0)
         assert kept.dtype == torch.long
@@ -230,22 +230,52 @@ def test_bad_input_is_refused(edges, num_nodes, cap, seed):
             function(edges, num_nodes, cap, seed=seed)
 
 
-@pytest.mark.parametrize("reading", ["greedy", "bernoulli"])
+@pytest.mark.parametrize("reading", ["printed", "released"])
 def test_the_papers_sampler_bounds_degrees_on_one_graph(reading):
     """The first half of the paper's claim, which holds; the other half is in test_influence."""
     edges = random_edges(9, edges=2000)
-    kept = sample_paper(edges, 50, 4, seed=0, reading=reading)
-    assert set(listed(kept)) <= set(listed(cap_senders(edges, 50, None, seed=0)))
+    train = torch.arange(50) % 3 > 0
+    kept = sample_paper(edges, 50, 4, seed=0, reading=reading, train=train)
+    there = set(listed(cap_senders(edges, 50, None, seed=0)))
+    assert train[kept[1]].all()
     assert torch.bincount(kept[0]).max() <= 4
-    if reading == "greedy":
+    if reading == "printed":  # a pair that was kept is read from both sides
         assert torch.bincount(kept[1]).max() <= 4
+        assert set(listed(kept)) <= there | {(w, u) for u, w in there}
+    else:
+        assert set(listed(kept)) <= there
 
 
-def test_the_bernoulli_reading_keeps_half_of_the_cap_on_average():
+def test_algorithm_2_against_the_lines_of_the_paper():
+    """The paper's lines, one by one, over the same random orders."""
+    train, cap = torch.arange(50) % 3 > 0, 3
+    edges = random_edges(5, edges=300)
+    simple = cap_senders(edges, 50, None, seed=0).numpy().astype(np.uint32)
+    keys, order = (priority_keys(0, f"paper {what}") for what in ("sampler", "order"))
+    turn = priorities(np.arange(50, dtype=np.uint32), np.arange(50, dtype=np.uint32), order)
+    drawn = priorities(*simple, keys)
+    count, subgraphs = [0] * 50, [set() for _ in range(50)]
+    for v in sorted(train.nonzero().flatten().tolist(), key=lambda v: turn[v]):
+        reads = sorted((drawn[i], u) for i, (u, w) in enumerate(simple.T.tolist()) if w == v)
+        for _, u in reads:
+            if count[u] == cap:
+                continue
+            if count[v] == cap:
+                break
+            subgraphs[v].add(u)
+            subgraphs[u].add(v)
+            count[u] += 1
+            count[v] += 1
+    expected = {(u, v) for v in train.nonzero().flatten().tolist() for u in subgraphs[v]}
+    kept = sample_paper(edges, 50, cap, seed=0, reading="printed", train=train)
+    assert set(listed(kept)) == expected
+
+
+def test_the_released_reading_keeps_half_of_the_cap_on_average():
     count, n, cap = 4000, 40, 8
     senders = (torch.arange(count) + n).repeat_interleave(n)
     edges = torch.stack([senders, torch.arange(n).repeat(count)])
-    kept = torch.bincount(sample_paper(edges, count + n, cap, seed=0, reading="bernoulli")[0] - n)
+    kept = torch.bincount(sample_paper(edges, count + n, cap, seed=0, reading="released")[0] - n)
     expected = stats.binom(n, cap / (2 * n)).pmf(np.arange(1, cap + 1))
     counts = np.bincount(kept, minlength=cap + 1)[1 : cap + 1]
     assert stats.chisquare(counts, expected * counts.sum() / expected.sum()).pvalue > 1e-4

@@ -341,7 +341,7 @@ def stopped(directory, *, after=3, **settings):
             {"relation": "remove", "public_degree": 40},
             {"relation": "remove", "public_degree": 60},
         ),
-        ({"sampler": "paper"}, {}),
+        ({"sampler": "printed"}, {}),
         ({"paper": True}, {}),
     ],
 )

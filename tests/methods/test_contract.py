@@ -202,10 +202,12 @@ BAD = {
     "class_weights": ["counted", [1.0], [1.0, -1.0, 1.0], 3],
     "weights_share": [0, 1.0],
     "batch_size": [0, 2.5],
+    "clip_factor": [0, -1, math.nan, 2.0],  # without the paper's mode
+    "noise_ratio": [0, -1, math.nan, 2.0],
     "cycles": [-1, 0.5],
 }
 # What is bad for others, and here stands for a choice.
-FINE = {("gap", "sender_cap"): [None]}
+FINE = {("gap", "sender_cap"): [None], ("gnn", "sender_cap"): [None]}
 
 
 @every_method

@@ -1,4 +1,4 @@
-"""The recipe of Daigavane et al.: what it claims, what is proven for it, and what it runs."""
+"""The mechanism of Daigavane et al.: what it claims, what is proven for it, and what it runs."""
 
 import math
 
@@ -7,7 +7,7 @@ import torch
 from methods_cases import graph, made, recorded, weights
 from torch.nn import functional as F
 
-from graphveil._errors import BudgetError, GraphveilError, UnprovenError
+from graphveil._errors import BudgetError, GraphveilError, InvalidInputError, UnprovenError
 from graphveil.grads.clipping import PerLayer
 from graphveil.grads.step import PrivateStep
 from graphveil.graph.neighbourhoods import RootedTerms
@@ -21,7 +21,7 @@ FACTS = Facts.of(DATA)
 
 
 def paper(**settings):
-    return made("dp-gnn", paper=True, **({"sender_cap": 3, "sample_rate": 0.2} | settings))
+    return made("dp-gnn", **({"paper": True, "sender_cap": 3, "sample_rate": 0.2} | settings))
 
 
 def layers(method, facts=FACTS):
@@ -66,7 +66,12 @@ def test_the_papers_recipe_has_no_proven_epsilon_and_says_why():
 
 
 @pytest.mark.parametrize(
-    "settings, reason", [({"sampler": "senders"}, "thresholds"), ({}, "sampler")]
+    "settings, reason",
+    [
+        ({"sampler": "senders"}, "thresholds"),
+        ({"sampler": "released"}, "thresholds"),
+        ({}, "sampler"),
+    ],
 )
 def test_either_of_the_two_flaws_is_enough(settings, reason):
     method = paper(**settings)
@@ -79,14 +84,30 @@ def test_either_of_the_two_flaws_is_enough(settings, reason):
 
 
 def test_the_papers_sampler_is_void_outside_the_paper_mode_too():
-    plan = made("dp-gnn", sampler="paper").plan(FACTS)
+    plan = made("dp-gnn", sampler="printed").plan(FACTS)
     assert math.isinf(plan.epsilon)
     assert plan.claim is None
 
 
+@pytest.mark.parametrize(
+    ("unit", "void"),
+    [
+        ({}, False),
+        ({"unit": "edge"}, True),
+        ({"relation": "remove", "public_degree": 3}, True),
+    ],
+)
+def test_the_released_sampler_has_a_bound_for_a_withheld_node_alone(unit, void):
+    plan = made("dp-gnn", sampler="released", sender_cap=3, **unit).plan(FACTS)
+    assert bool(plan.void_because) is math.isinf(plan.epsilon) is void
+    with pytest.raises(UnprovenError, match="one layer"):
+        made("dp-gnn", sampler="released", num_layers=2).plan(FACTS)
+
+
+@pytest.mark.parametrize("sampler", ["senders", "released"])
 @pytest.mark.parametrize("conv", ["gcn", "gin", "gat", "sage"])
-def test_with_capped_senders_and_given_thresholds_there_is_a_proven_epsilon(conv):
-    method = paper(sampler="senders", conv=conv)
+def test_with_capped_senders_and_given_thresholds_there_is_a_proven_epsilon(conv, sampler):
+    method = paper(sampler=sampler, conv=conv)
     method.set_params(max_grad_norm=thresholds(method)).fit(DATA)
     certificate, count = method.certificate_, len(layers(method))
     sigma = method._paper_noise(FACTS, method.plan_.delta)
@@ -182,6 +203,78 @@ def test_thresholds_are_quantiles_of_the_first_gradients(monkeypatch):
         assert clipping.max_grad_norm[name] == pytest.approx(expected, rel=1e-4)
 
 
+def test_the_clip_factor_scales_the_quantiles(monkeypatch):
+    thresholds_of = {}
+
+    class Noted(PrivateStep):
+        def __init__(self, clipped, *args, **named):
+            thresholds_of[len(thresholds_of)] = clipped.clipping.max_grad_norm
+            super().__init__(clipped, *args, **named)
+
+    monkeypatch.setattr(execution, "PrivateStep", Noted)
+    for factor in (1.0, 4.0):
+        paper(steps=1, clip_factor=factor).fit(DATA)
+    for name, value in thresholds_of[0].items():
+        assert thresholds_of[1][name] == pytest.approx(4 * value)
+
+
+@pytest.mark.parametrize(
+    ("settings", "counted"), [({"epsilon": 20.0}, None), ({"epsilon": 20.0, "steps": 2}, 2)]
+)
+def test_with_a_noise_ratio_steps_end_where_the_budget_does(settings, counted):
+    method = paper(**{"noise_ratio": 1.0, "batch_size": 9, "steps": 10_000} | settings)
+    plan = method.plan(FACTS)
+    taken = plan.part("weights").count
+    noise = 2 * (3 + 1) * 1.0
+
+    def claimed(steps):
+        return daigavane_epsilon(FACTS.num_train, 9, 3, noise, steps, plan.delta)
+
+    if counted is None:
+        assert claimed(taken) <= 20 < claimed(taken + 1)
+        assert 2 < taken < 10_000
+    else:
+        assert taken == counted
+    assert plan.details["steps"] == taken
+    assert plan.details["noise_ratio"] == pytest.approx(1.0)
+    assert plan.claim.epsilon == pytest.approx(claimed(taken))
+    assert plan.part("weights").noise_multiplier == pytest.approx(
+        noise / len(layers(method)) ** 0.5
+    )
+    assert plan.part("weights").batch == plan.details["batch_size"] == 9
+
+
+def test_as_many_steps_run_as_the_noise_ratio_allows(monkeypatch):
+    seen = recorded(monkeypatch)
+    method = paper(noise_ratio=1.0, steps=1000, epsilon=6.0).fit(DATA)
+    taken = method.plan_.part("weights").count
+    assert 0 < taken == len(seen.keys) < 1000
+    assert method.certificate_.claim.epsilon <= 6
+
+
+def test_plain_sgd_keeps_nothing_of_the_last_step(monkeypatch):
+    rates = []
+    make = execution.make_optimizer
+    monkeypatch.setattr(
+        execution,
+        "make_optimizer",
+        lambda *args, **named: rates.append(named["momentum"]) or make(*args, **named),
+    )
+    paper(optimizer="sgd", momentum=0.0, steps=1).fit(DATA)
+    assert rates == [0.0]
+
+
+def test_gin_reads_every_neighbour_where_the_paper_does():
+    heard = {}
+    for sampler in ("senders", "released"):
+        method = made("dp-gnn", conv="gin", sampler=sampler).fit(DATA)
+        before = method.predict_proba(DATA)
+        method.set_params(receiver_cap=10)  # what was fitted
+        capped = method.network_.on_graph(method.prepare(DATA), method.capped_messages(DATA))
+        heard[sampler] = torch.allclose(before, capped.softmax(1))
+    assert heard == {"senders": True, "released": False}
+
+
 def test_the_first_weights_are_not_touched_by_looking_for_thresholds():
     method = paper(steps=1, learning_rate=1e-12).fit(DATA)
     first = torch.cat([p.detach().flatten() for p in method.build(FACTS).parameters()])
@@ -197,6 +290,13 @@ def test_the_first_weights_are_not_touched_by_looking_for_thresholds():
         ({"sender_cap": None}, GraphveilError),
         ({"sender_cap": 45}, GraphveilError),
         ({"sample_rate": 2.0}, GraphveilError),
+        ({"max_grad_norm": 4.0}, InvalidInputError),
+        ({"max_grad_norm": {"decoder": 1.0}, "clip_factor": 2.0}, InvalidInputError),
+        ({"batch_size": 46}, InvalidInputError),
+        ({"noise_ratio": 0.01}, BudgetError),
+        ({"paper": False, "batch_size": 9}, InvalidInputError),
+        ({"paper": False, "clip_factor": 2.0}, InvalidInputError),
+        ({"paper": False, "noise_ratio": 1.0}, InvalidInputError),
         ({"steps": 0}, GraphveilError),
         ({"epsilon": 1e-9}, BudgetError),
         ({"epsilon": 1e300}, BudgetError),
@@ -212,7 +312,7 @@ def test_what_the_theorem_does_not_cover_is_refused(settings, error):
 def test_a_paper_mode_is_no_default():
     assert DPGNN(epsilon=8.0).plan(FACTS).claim is None
     assert DPGNN(epsilon=8.0)._sampler == "senders"
-    assert DPGNN(epsilon=8.0, paper=True)._sampler == "paper"
+    assert DPGNN(epsilon=8.0, paper=True)._sampler == "printed"
 
 
 def test_the_certificate_names_the_flaw_of_what_ran():

@@ -114,7 +114,7 @@ SETTINGS = [
     ("dp-gnn", {"unit": "edge", "num_layers": 2, "sender_cap": 2}),
     ("dp-gnn", {"paper": True}),
     ("dp-gnn", {"paper": True, "sampler": "senders"}),
-    ("dp-gnn", {"sampler": "paper"}),
+    ("dp-gnn", {"sampler": "printed"}),
     ("dp-gnn", {"conv": "gin"}),
     ("dp-gnn", {"conv": "gat", "heads": 2}),
     ("dp-gnn", {"conv": "gat", "attention": "dot"}),

@@ -20,7 +20,7 @@ METHODS = {
     "parts": lambda: GAP(epsilon=3.0, **QUICK),
     "edge": lambda: GAP(epsilon=2.0, unit="edge", open_steps=5),
     "claimed": lambda: GAP(epsilon=2.0, unit="edge", paper=True, open_steps=5),
-    "void": lambda: DPGNN(epsilon=8.0, paper=True, sampler="paper", sender_cap=2, steps=3),
+    "void": lambda: DPGNN(epsilon=8.0, paper=True, sampler="printed", sender_cap=2, steps=3),
     "mlp": lambda: MLPBaseline(steps=3),
     "gnn": lambda: GNNBaseline(steps=3),
 }

@@ -110,7 +110,7 @@ def test_the_catalog_s_sizes_are_known_before_anything_is_loaded(tmp_path, ledge
     [
         lambda: MLPBaseline(steps=2),
         lambda: DPGNN(epsilon=2.0, steps=2, paper=True),
-        lambda: DPGNN(epsilon=2.0, steps=2, sampler="paper"),
+        lambda: DPGNN(epsilon=2.0, steps=2, sampler="printed"),
     ],
 )
 def test_what_is_not_proven_is_not_charged_and_not_run(tmp_path, source, ledger, made):

@@ -139,7 +139,7 @@ def test_another_plan_is_refused_whatever_it_says(copied):
 
 def test_what_voids_a_certificate_is_not_taken_out_of_the_plan(tmp_path, arranged):
     """A noisy prediction would write the certificate anew, without it."""
-    made = DPGNN(epsilon=8.0, steps=2, sampler="paper")
+    made = DPGNN(epsilon=8.0, steps=2, sampler="printed")
     Run(tmp_path / "run").train(made, SOURCE, arranged=arranged)
     (reason,) = made.plan_.void_because
     assert reason in made.certificate_.void_because

@@ -54,12 +54,23 @@ def plan_openly(method: Any, facts: Facts) -> Plan:
     )
 
 
+_COMPARED = 50  # how often batches of nodes are interrupted to look at the validation nodes
+
+
 def _train_nodes(method: Any, execution: Execution, data: Data) -> nn.Module:
-    """The whole graph at every step; the weights that do best on the validation nodes."""
+    """All training nodes at every step, or a batch; the weights that do best on validation."""
     from graphveil.methods.open_training import OpenTraining, make_optimizer
 
     x, network = method.prepare(data), method.build(execution.plan.facts)
     in_training, messages = method.read_in_training(data), method.messages(data)
+
+    def logits(ids: Tensor) -> Tensor:
+        read = in_training if network.training else messages
+        if method.batch_size is not None:
+            return _on_roots(network, x, read, ids)
+        outputs: Tensor = network.on_graph(x, read)
+        return outputs[ids]
+
     optimizer = make_optimizer(
         method.optimizer,
         network.parameters(),
@@ -70,20 +81,38 @@ def _train_nodes(method: Any, execution: Execution, data: Data) -> nn.Module:
     training = OpenTraining(
         steps=method.steps,
         seed=method.seed,
+        batch_size=method.batch_size,
+        every=5 if method.batch_size is None else max(5, method.steps // _COMPARED),
         on_loss=execution.on_loss,
         on_step=execution.on_step,
         progress=execution.progress,
     )
     execution.train_openly(
-        execution.plan.part("weights"),
-        lambda: training(
-            network,
-            optimizer,
-            lambda ids: network.on_graph(x, in_training if network.training else messages)[ids],
-            data,
-        ),
+        execution.plan.part("weights"), lambda: training(network, optimizer, logits, data)
     )
     return network
+
+
+def _on_roots(network: Any, x: Tensor, messages: Messages, roots: Tensor) -> Tensor:
+    """The logits of some nodes, from the part of the graph that they read."""
+    import torch
+
+    from graphveil.graph.messages import Messages
+
+    source, target = messages.edge_index
+    reached = torch.zeros(len(x), dtype=torch.bool)
+    reached[roots] = True
+    used = torch.zeros(len(source), dtype=torch.bool)
+    for _ in network.convs:
+        used = reached[target]
+        reached[source[used]] = True
+    nodes = reached.nonzero().flatten()
+    place = torch.cumsum(reached, 0) - 1
+    among = Messages(
+        place[messages.edge_index[:, used]], messages.weight[used], messages.self_weight[nodes]
+    )
+    outputs: Tensor = network.on_graph(x[nodes], among)
+    return outputs[place[roots]]
 
 
 def _outputs(method: Any, data: Data, mode: str) -> Tensor:
@@ -93,6 +122,9 @@ def _outputs(method: Any, data: Data, mode: str) -> Tensor:
 def _prepare(method: Any, data: Data) -> Tensor:
     """The rows that the network reads."""
     return Features.of(method).prepare(data.x)
+
+
+_BATCH = "Training nodes that a step reads; by default all of them."
 
 
 # Without noise there is nothing to gain from fewer columns.
@@ -107,6 +139,7 @@ class MLPBaseline(Method, FeatureSettings, OpenSettings):
     inferences = (Visible(NOTHING_PROMISED), Disjoint())
 
     num_layers: int = setting("Layers of the network.", 2, "[1, 10]")
+    batch_size: int | None = setting(_BATCH, None, "[1, 1e9]")
 
     def network(self, facts: Facts) -> NodeNetwork:
         return describe_mlp(self, facts, self.dropout)
@@ -124,7 +157,11 @@ class MLPBaseline(Method, FeatureSettings, OpenSettings):
 @final
 @settings(project_above=1_000_000, activation="relu")
 class GNNBaseline(Method, FeatureSettings, OpenSettings):
-    """A GNN on the whole graph, trained without privacy; predictions read the whole graph."""
+    """A GNN trained without privacy; predictions read the whole graph, and so does training.
+
+    Caps are for comparisons with private methods: they bound what training reads, and nothing is
+    promised for them.
+    """
 
     name: ClassVar[str] = "gnn"
     private: ClassVar[bool] = False
@@ -134,8 +171,19 @@ class GNNBaseline(Method, FeatureSettings, OpenSettings):
     conv: Literal["gcn", "gin", "gat", "sage", "sum"] = setting("The convolution.", "gcn")
     num_layers: int = setting("Convolutions.", 2, "[1, 10]")
     encoder_layers: int = setting("Layers on each node before them.", 1, "[0, 10]")
+    decoder_layers: int = setting("Layers on each node after them.", 0, "[0, 10]")
     normalisation: Normalisation = setting("The weights of messages.", "symmetric")
     heads: int = setting("Heads of the convolution 'gat'.", 1, "[1, inf)")
+    attention: Literal["additive", "dot"] = setting("Scores of the convolution 'gat'.", "additive")
+    sender_cap: int | None = setting(
+        "Messages that a node may send in training; of one layer, to training nodes.",
+        None,
+        "[1, inf)",
+    )
+    receiver_cap: int | None = setting(
+        "Messages that a node may read in training.", None, "[1, inf)"
+    )
+    batch_size: int | None = setting(_BATCH, None, "[1, 1e9]")
     splits: int = setting(
         "Train on as many random groups without an edge between them, as graph-split does.",
         1,
@@ -159,20 +207,29 @@ class GNNBaseline(Method, FeatureSettings, OpenSettings):
             conv=self.conv,
             num_layers=self.num_layers,
             encoder_layers=self.encoder_layers,
-            decoder_layers=0,
+            decoder_layers=self.decoder_layers,
             activation=self.activation,
             dropout=self.dropout,
             heads=self.heads,
+            attention=self.attention,
         )
 
     def read_in_training(self, data: Data) -> Messages:
-        """Messages inside groups."""
+        """Messages inside groups, under the caps."""
+        from graphveil.graph.caps import cap_receivers, cap_senders
         from graphveil.graph.groups import random_groups, within
         from graphveil.graph.messages import weigh_messages
         from graphveil.rng import seeded
 
-        groups = random_groups(len(data.x), self.splits, seeded(self.seed, "groups"))
-        return weigh_messages(within(data.edge_index, groups), len(data.x), self.normalisation)
+        nodes = len(data.x)
+        groups = random_groups(nodes, self.splits, seeded(self.seed, "groups"))
+        edges = within(data.edge_index, groups)
+        if self.sender_cap is not None:
+            read = data.train_mask[edges[1]] if self.num_layers == 1 else slice(None)
+            edges = cap_senders(edges[:, read], nodes, self.sender_cap, seed=self.seed)
+        if self.receiver_cap is not None:
+            edges = cap_receivers(edges, nodes, self.receiver_cap, seed=self.seed)
+        return weigh_messages(edges, nodes, self.normalisation)
 
     def messages(self, data: Data) -> Messages:
         """All of them."""

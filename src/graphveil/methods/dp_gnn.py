@@ -1,21 +1,21 @@
 """Node-level private GNNs: sampled neighbourhoods, clipped gradients, senders capped.
 
 The network is Daigavane et al.'s; what is charged is proven (docs/guarantees/node.md).
-``paper=True`` runs their recipe instead, and shows the epsilon they claim beside what can be proven
-for it.
+``paper=True`` runs their mechanism instead, and shows the epsilon they claim beside what can be
+proven for it; their settings are recipes (:mod:`graphveil.methods.recipes`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, final
 
 from graphveil import _validate
-from graphveil._errors import InvalidInputError, UnprovenError
+from graphveil._errors import BudgetError, InvalidInputError, UnprovenError
 from graphveil.graph.influence import cap_under_removal, influence
 from graphveil.methods.base import Method
-from graphveil.methods.budget import claimed_noise, plan_steps
+from graphveil.methods.budget import claimed_noise, plan_steps, signal_to_noise
 from graphveil.methods.features import Features
 from graphveil.methods.inference import Disjoint, Noisy, Visible, check_degrees, hear_neighbours
 from graphveil.methods.plan import Facts, Plan
@@ -26,6 +26,7 @@ from graphveil.methods.settings import (
     StepSettings,
     check_bound,
     setting,
+    setting_fields,
     settings,
 )
 from graphveil.nn.descriptions import NodeNetwork
@@ -42,11 +43,16 @@ _SHARED_PASS = (
     "the paper's sampler bounds both ends of an edge in one pass, so that one node changes more "
     "neighbourhoods than its cap says; no bound is proven"
 )
+_SHARED_LENGTH = (
+    "the released sampler draws a node's messages by the length of its list, which changes with an "
+    "edge and with a node that it names; no bound is proven but for a node withheld"
+)
 _READ_OFF = "the clipping thresholds were read off the training gradients"
 _LAYERS_FLAW = (
     "The paper charges for one layer's threshold; the clipped gradient of L layers is one vector "
     "of norm sqrt(L) in units of the thresholds."
 )
+_LOOKED_AT = 10_000  # training nodes whose gradients give the thresholds, as in the released code
 
 
 @final
@@ -55,9 +61,10 @@ class DPGNN(Method, FeatureSettings, StepSettings, Budget):
     """A GCN, GIN, GAT or SAGE of ``num_layers`` layers whose weights protect every node.
 
     What graph information costs follows from ``sender_cap``: one row is read in at most
-    1 + K + ... + K^L loss terms. ``paper=True`` takes the paper's sampler unless told otherwise,
-    its fixed-size batches, its noise and its thresholds (75 % quantiles of the gradient norms of
-    the first weights, unless ``max_grad_norm`` gives one for each layer).
+    1 + K + ... + K^L loss terms. One layer spends K on receivers that are trained on, whose ids are
+    public. ``paper=True`` takes the paper's sampler unless told otherwise, its fixed-size batches,
+    its noise and its thresholds: ``clip_factor`` times the 75 % quantiles of the gradient norms of
+    the first weights, unless ``max_grad_norm`` gives one for each layer.
 
     *Guarantee*: the weights are (epsilon, delta)-private for one unit. Public: :class:`Facts`.
     """
@@ -88,12 +95,29 @@ class DPGNN(Method, FeatureSettings, StepSettings, Budget):
     public_degree: int | None = setting(
         "A public rule on degrees that the data is known to obey.", None, "[1, inf)"
     )
-    sampler: Literal["senders", "paper"] | None = setting(
-        "How messages are capped: 'senders', which has a proven epsilon, or the paper's "
-        "Algorithm 2, which has none.",
+    sampler: Literal["senders", "printed", "released"] | None = setting(
+        "How messages are capped: 'senders' by each sender, 'released' by coins of each sender, as "
+        "the authors' code does, 'printed' by the paper's Algorithm 2, for which nothing is "
+        "proven; by default 'senders', and 'printed' with 'paper'.",
         None,
     )
-    paper: bool = setting("Run the paper's recipe, and show the epsilon it claims.", False)
+    paper: bool = setting(
+        "Run the paper's batches, thresholds and noise, and show the epsilon it claims.", False
+    )
+    clip_factor: float = setting(
+        "With 'paper': thresholds over the quantiles of gradient norms, the paper's C_f.",
+        1.0,
+        "(0, inf)",
+    )
+    noise_ratio: float | None = setting(
+        "With 'paper': noise over sensitivity, the paper's lambda; steps end where the epsilon is "
+        "claimed, or at 'steps'.",
+        None,
+        "(0, inf)",
+    )
+    batch_size: int | None = setting(
+        "With 'paper': nodes that a step draws, in place of the 'sample_rate'.", None, "[1, 1e9]"
+    )
 
     def network(self, facts: Facts) -> NodeNetwork:
         return NodeNetwork(
@@ -133,16 +157,29 @@ class DPGNN(Method, FeatureSettings, StepSettings, Budget):
         )
 
     def read_in_training(self, data: Data) -> Messages:
-        """The messages that loss terms read."""
+        """The messages that loss terms read.
+
+        The only layer of a network is read by training nodes alone, whose ids are public: each
+        sender's list holds these before it is capped. GIN's sums must be as long in training as in
+        prediction, which has no such list.
+        """
+        alone = self.num_layers == 1 and (self.conv != "gin" or self._sampler != "senders")
+        return self.capped_messages(data, data.train_mask if alone else None)
+
+    def capped_messages(self, data: Data, readers: Tensor | None = None) -> Messages:
+        """The messages of a graph under the caps; of ``readers`` alone, where a mask says so."""
         from graphveil.graph.caps import cap_receivers, cap_senders
         from graphveil.graph.daigavane import sample_paper
         from graphveil.graph.messages import weigh_messages
 
-        nodes = len(data.x)
-        if self._sampler == "paper":
-            kept = sample_paper(data.edge_index, nodes, self._paper_cap, seed=self.seed)
+        nodes, edges, sampler = len(data.x), data.edge_index, self._sampler
+        if sampler == "senders":
+            edges = edges if readers is None else edges[:, readers[edges[1]]]
+            kept = cap_senders(edges, nodes, self.sender_cap_in_use, seed=self.seed)
         else:
-            kept = cap_senders(data.edge_index, nodes, self.sender_cap_in_use, seed=self.seed)
+            kept = sample_paper(
+                edges, nodes, self._paper_cap, seed=self.seed, reading=sampler, train=readers
+            )
         read = kept
         if self.receiver_cap is not None:
             read = cap_receivers(kept, nodes, self.receiver_cap, seed=self.seed)
@@ -151,6 +188,7 @@ class DPGNN(Method, FeatureSettings, StepSettings, Budget):
     # --- plan ------------------------------------------------------------------------------------
 
     def _plan(self, facts: Facts) -> Plan:
+        self._check_paper_settings()
         check_bound(self.max_grad_norm, "per_layer" if self.paper else self.clipping)
         plan = replace(
             plan_steps(
@@ -165,40 +203,87 @@ class DPGNN(Method, FeatureSettings, StepSettings, Budget):
             relation=self.relation,
             public_degree=self.public_degree,
             inference=(self.inferences[0].says(self, self.unit),),
-            void_because=(_SHARED_PASS,) if self._sampler == "paper" else (),
+            void_because=self._sampler_flaw,
             public=("whether edges have a direction",) if self.unit == "edge" else (),
         )
         return self._claim(plan) if self.paper else plan
 
     def _claim(self, plan: Plan) -> Plan:
-        """With the paper's batches, thresholds and claim."""
+        """With the paper's batches, thresholds, number of steps and claim."""
         read_off = not isinstance(self.max_grad_norm, Mapping)
-        steps = plan.part("weights")
+        facts, cap, delta = plan.facts, self._paper_cap, plan.delta
+        noise = self._paper_noise(facts, delta)
         steps = replace(
-            steps, clipping="per_layer", max_grad_norm=None if read_off else self.max_grad_norm
+            plan.part("weights"),
+            count=self._paper_steps(facts, noise, delta),
+            clipping="per_layer",
+            max_grad_norm=None if read_off else self.max_grad_norm,
         )
-        facts, cap = plan.facts, self._paper_cap
         claim = CLAIMS["daigavane"](
             nodes=facts.num_train,
             batch=steps.batch,
             max_degree=cap,
-            noise_ratio=self._paper_noise(facts, plan.delta) / (2 * (cap + 1)),
-            steps=self.steps,
-            delta=plan.delta,
+            noise_ratio=noise / (2 * (cap + 1)),
+            steps=steps.count,
+            delta=delta,
         )
+        parameters = self.network(facts).num_parameters
+        numbers = {
+            "steps": steps.count,
+            "batch_size": steps.batch,
+            "sample_rate": steps.rate,
+            "noise_ratio": noise / (2 * (cap + 1)),
+            "signal_to_noise": signal_to_noise(steps.batch, steps.noise_multiplier, parameters),
+        }
         return replace(
             plan,
             parts=(steps,),
             void_because=(*plan.void_because, *((_READ_OFF,) if read_off else ())),
-            claim=claim.on_certificate(_LAYERS_FLAW if self._sampler == "senders" else None),
-            details={**plan.details, "batch_size": steps.batch},
+            claim=claim.on_certificate(_LAYERS_FLAW if self._sampler != "printed" else None),
+            details={**plan.details, **numbers},
         )
 
-    # --- the paper's recipe ----------------------------------------------------------------------
+    # --- the paper's mechanism -------------------------------------------------------------------
 
     @property
     def _sampler(self) -> str:
-        return self.sampler or ("paper" if self.paper else "senders")
+        return self.sampler or ("printed" if self.paper else "senders")
+
+    @property
+    def _sampler_flaw(self) -> tuple[str, ...]:
+        """Why nothing is proven for what the sampler keeps, if nothing is."""
+        if self._sampler == "printed":
+            return (_SHARED_PASS,)
+        withheld = self.unit == "node" and self.relation == "withhold"
+        return () if self._sampler == "senders" or withheld else (_SHARED_LENGTH,)
+
+    def _check_paper_settings(self) -> None:
+        """Refuse settings of the paper's mechanism that would not be looked at."""
+        if self._sampler != "senders" and self.num_layers != 1:
+            raise UnprovenError(
+                f"The sampler {self._sampler!r} must have one layer to sample for. Got "
+                f"num_layers={self.num_layers} instead; take the sampler 'senders'."
+            )
+        given = {
+            "clip_factor": None if self.clip_factor == 1 else self.clip_factor,
+            "noise_ratio": self.noise_ratio,
+            "batch_size": self.batch_size,
+        }
+        for name, value in given.items():
+            if value is not None and not self.paper:
+                raise InvalidInputError(
+                    f"The '{name}' parameter must be left out unless 'paper' is true. Got {value!r} "
+                    "instead; without it the noise follows from epsilon, and batches from "
+                    "'sample_rate'."
+                )
+        if not self.paper or self.max_grad_norm == setting_fields(DPGNN)["max_grad_norm"].default:
+            return
+        if not isinstance(self.max_grad_norm, Mapping) or self.clip_factor != 1:
+            raise InvalidInputError(
+                "With 'paper' true 'max_grad_norm' must be a table of thresholds by layer, without "
+                f"a 'clip_factor'. Got {self.max_grad_norm!r} instead; leave it out, and the "
+                "thresholds are 'clip_factor' times the quantiles."
+            )
 
     @property
     def _paper_cap(self) -> int:
@@ -207,14 +292,16 @@ class DPGNN(Method, FeatureSettings, StepSettings, Budget):
         return self.sender_cap
 
     def _batch(self, facts: Facts) -> int:
-        return max(1, round(self.sample_rate * facts.num_train))
+        if self.batch_size is None:
+            return max(1, round(self.sample_rate * facts.num_train))
+        return _validate.integer("batch_size", self.batch_size, f"[1, {facts.num_train}]")
 
     def _paper_multiplier(self, facts: Facts, delta: float) -> float:
         """The paper adds sigma C_l to layer l: sigma / sqrt(L), as one vector of L layers."""
         return self._paper_noise(facts, delta) / self.network(facts).num_blocks ** 0.5
 
-    def _paper_noise(self, facts: Facts, delta: float) -> float:
-        """The noise, in units of C_l, for which Theorem 1 claims ``epsilon``."""
+    def _theorem(self, facts: Facts, delta: float) -> Callable[[float, int], float]:
+        """Theorem 1's epsilon for a noise, in units of C_l, and a number of steps."""
         if self.num_layers != 1 or self.unit != "node" or self.relation != "withhold":
             raise UnprovenError(
                 "The paper's Theorem 1 is about one layer and nodes. Got "
@@ -223,8 +310,17 @@ class DPGNN(Method, FeatureSettings, StepSettings, Budget):
             )
         cap, batch = self._paper_cap, self._batch(facts)
         _validate.integer("sender_cap", cap, f"[1, {facts.num_train - 1}]")
+        return lambda noise, steps: daigavane_epsilon(
+            facts.num_train, batch, cap, noise, steps, delta
+        )
+
+    def _paper_noise(self, facts: Facts, delta: float) -> float:
+        """The noise, in units of C_l: lambda's, or that for which Theorem 1 claims ``epsilon``."""
+        claimed = self._theorem(facts, delta)
+        if self.noise_ratio is not None:
+            return 2 * (self._paper_cap + 1) * self.noise_ratio
         return claimed_noise(
-            lambda noise: daigavane_epsilon(facts.num_train, batch, cap, noise, self.steps, delta),
+            lambda noise: claimed(noise, self.steps),
             self.epsilon,
             1e-2,
             1e6,
@@ -232,6 +328,26 @@ class DPGNN(Method, FeatureSettings, StepSettings, Budget):
             f"{self.epsilon:g} over {self.steps} steps instead; ask for another epsilon, or leave "
             "out 'paper'.",
         )
+
+    def _paper_steps(self, facts: Facts, noise: float, delta: float) -> int:
+        """All steps, or with lambda given as many as Theorem 1 claims ``epsilon`` for."""
+        claimed = self._theorem(facts, delta)
+        if self.noise_ratio is None or claimed(noise, self.steps) <= self.epsilon:
+            return self.steps
+        if (least := claimed(noise, 1)) > self.epsilon:
+            raise BudgetError(
+                f"Theorem 1 claims an epsilon of {least:.4g} for one step with noise_ratio="
+                f"{self.noise_ratio:g}, which must be within 'epsilon'. Got {self.epsilon:g} "
+                "instead; ask for more noise, or a larger epsilon."
+            )
+        within, beyond = 1, self.steps
+        while beyond - within > 1:
+            middle = (within + beyond) // 2
+            if claimed(noise, middle) <= self.epsilon:
+                within = middle
+            else:
+                beyond = middle
+        return within
 
     # --- training --------------------------------------------------------------------------------
 
@@ -248,7 +364,8 @@ class DPGNN(Method, FeatureSettings, StepSettings, Budget):
         losses, steps = node_losses(self.task(facts)), execution.plan.part("weights")
         thresholds = None
         if steps.max_grad_norm is None:
-            thresholds = _quantiles(network, terms, losses)
+            quantiles = _quantiles(network, terms, losses)
+            thresholds = {name: self.clip_factor * value for name, value in quantiles.items()}
         execution.train(steps, network, terms, losses, thresholds)
         return network
 
@@ -265,12 +382,16 @@ class DPGNN(Method, FeatureSettings, StepSettings, Budget):
         return Features.of(self).prepare(data.x)
 
     def outputs(self, data: Data, mode: str) -> Tensor:
-        """Every neighbour is read, but by GIN: its sums would leave the range it was trained on."""
+        """Every neighbour is read, as in the paper.
+
+        GIN adds them up, and is shown no longer sums than those it was trained on, unless the
+        sampler is the paper's.
+        """
         from graphveil.methods.terms import every_message
 
         messages = (
-            self.read_in_training(data)
-            if self.conv == "gin"
+            self.capped_messages(data)
+            if self.conv == "gin" and self._sampler == "senders"
             else every_message(data, self.seed, self.normalisation)
         )
         return self.network_.on_graph(self.prepare(data), messages)
@@ -297,7 +418,7 @@ def _quantiles(network: nn.Module, terms: Any, losses: Any) -> dict[str, float]:
         def scales(self, blocks: list[str]) -> dict[str, float]:
             return dict.fromkeys(blocks, 1.0)
 
-    batches = terms.batches(torch.arange(min(len(terms), 2000)))
+    batches = terms.batches(torch.arange(min(len(terms), _LOOKED_AT)))
     ClippedSum(network, losses, Watch())(tuple(batch) for batch in batches)
     return {
         name: max(float(torch.cat(values).quantile(0.75)), 1e-6) for name, values in norms.items()

@@ -81,7 +81,7 @@ def private_answers(method: Any, data: Data) -> Tensor:
         return classes
     data, network = method.readable(data), method.network_.eval()
     with torch.no_grad():
-        outputs = network.on_graph(method.prepare(data), method.read_in_training(data))
+        outputs = network.on_graph(method.prepare(data), method.capped_messages(data))
     return method.task(method.plan_.facts).decide(outputs)
 
 
