@@ -196,6 +196,10 @@ BAD = {
     "loss": ["hinge", "binary"],  # there are three classes
     "class_weights": ["counted", [1.0], [1.0, -1.0, 1.0], 3],
     "weights_share": [0, 1.0],
+    "norm_first": [1],
+    "noise_multiplier": [0, math.nan, 1.0],  # 1.0: without paper=True
+    "noise_times_bound": [1, False],
+    "max_steps": [0, 2.5, 3],
     "batch_size": [0, 2.5],
     "cycles": [-1, 0.5],
 }
