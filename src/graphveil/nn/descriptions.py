@@ -385,9 +385,7 @@ class GraphNetwork(ConvolutionSettings):
         _validate.integer("head_layers", layers, "[1, inf)")
         inner = f"{layers - 1} hidden layers after the pool"
         widths = _widths("head_channels", last if hidden is None else hidden, layers - 1, inner)
-        return Perceptron(
-            last, widths, self.out_channels, layers, self.activation, self.dropout
-        )
+        return Perceptron(last, widths, self.out_channels, layers, self.activation, self.dropout)
 
     @property
     def normalised(self) -> list[int]:
