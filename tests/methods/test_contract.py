@@ -201,6 +201,10 @@ BAD = {
     "loss": ["hinge", "binary"],  # there are three classes
     "class_weights": ["counted", [1.0], [1.0, -1.0, 1.0], 3],
     "weights_share": [0, 1.0],
+    "norm_first": [1],
+    "noise_multiplier": [0, math.nan, 1.0],  # 1.0: without paper=True
+    "noise_times_bound": [1, False],
+    "max_steps": [0, 2.5, 3],
     "batch_size": [0, 2.5],
     "clip_factor": [0, -1, math.nan, 2.0],  # without the paper's mode
     "noise_ratio": [0, -1, math.nan, 2.0],

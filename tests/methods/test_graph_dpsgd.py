@@ -10,17 +10,19 @@ from methods_cases import made, recorded, weights
 from torch import nn
 from torch_geometric.data import Data
 
-from graphveil._errors import InvalidInputError, RefusedError, UnprovenError
+from graphveil._errors import BudgetError, InvalidInputError, RefusedError, UnprovenError
 from graphveil.grads.clipped import ClippedSum
 from graphveil.grads.clipping import Flat
 from graphveil.graph.collate import collate, uncollate
 from graphveil.graph.splits import split
 from graphveil.methods import METHODS, Facts, GraphBaseline, GraphDPSGD, terms
 from graphveil.methods.checkpoint import INDEX
+from graphveil.methods.recipes import recipes
 from graphveil.methods.settings import setting_types
 from graphveil.methods.terms import Graphs
 from graphveil.nn.descriptions import GraphNetwork
 from graphveil.privacy.accounting import epsilon_of
+from graphveil.privacy.claims import CLAIMS
 from graphveil.privacy.events import SampledGaussianDpEvent, repeated
 from graphveil.rng import secret, seeded
 
@@ -75,7 +77,8 @@ def gradients(method, data):
 @pytest.mark.parametrize("pool", ["mean", "max", "sum"])
 def test_withholding_one_graph_removes_one_term_and_alters_none(conv, pool):
     """Brute force over every training graph: the others' gradients stay bit-equal."""
-    method = private(conv=conv, pool=pool, norm="instance", **QUICK)
+    norms = {"norm": "instance", "norm_first": True}
+    method = private(conv=conv, pool=pool, head_channels=[5, 3], **norms, **QUICK)
     whole = gradients(method, DATA)
     for graph in DATA.train_mask.nonzero().flatten().tolist():
         # Withheld: the public place is there, nothing in it, and nothing to train on.
@@ -271,6 +274,152 @@ def test_a_seeded_stream_voids_the_certificate_and_repeats():
 def test_seeded_noise_is_refused():
     with pytest.raises(RefusedError, match="secret stream"):
         private(**QUICK).fit(DATA, rng=seeded(1, "noise"))
+
+
+# --- the paper's recipe ---------------------------------------------------------------------------
+
+PAPER = {"paper": True, "noise_multiplier": 2.0, "batch_size": 3, "max_grad_norm": 4.0}
+
+
+def published(**settings):
+    return private(**(QUICK | PAPER | settings))
+
+
+def claimed(steps, *, graphs=FACTS.num_train, batch=3, noise=2.0, delta=0.01):
+    shape = {"graphs": graphs, "batch": batch, "noise_multiplier": noise}
+    return CLAIMS["mueller"](**shape, steps=steps, delta=delta).claimed_epsilon
+
+
+@pytest.mark.parametrize("epsilon", [1.0, 2.5, 8.0, 30.0])
+@pytest.mark.parametrize("noise", [1.0, 2.0])
+def test_it_trains_until_the_claimed_budget_is_gone_and_no_further(epsilon, noise):
+    if claimed(1, noise=noise) > epsilon:
+        with pytest.raises(BudgetError, match="a step or more"):
+            published(epsilon=epsilon, noise_multiplier=noise).plan(FACTS)
+        return
+    plan = published(epsilon=epsilon, noise_multiplier=noise).plan(FACTS)
+    steps = plan.part("weights").count
+    assert plan.claim.epsilon == claimed(steps, noise=noise) <= epsilon
+    assert claimed(steps + 1, noise=noise) > epsilon
+    assert plan.part("weights").averaged == 0
+
+
+def test_fewer_steps_claim_less():
+    plan = published(max_steps=2).plan(FACTS)
+    assert plan.part("weights").count == 2
+    assert plan.claim.epsilon == claimed(2) < 8
+
+
+@pytest.mark.parametrize("times_bound", [True, False])
+def test_the_papers_noise_is_what_is_added_and_what_is_charged(monkeypatch, times_bound):
+    seen = recorded(monkeypatch)
+    method = published(noise_times_bound=times_bound, max_steps=4).fit(DATA)
+    assert len(seen.releases) == 4
+    multiplier = 2.0 if times_bound else 2.0 / 4.0
+    for mechanism, *_ in seen.releases:
+        assert mechanism.noise_multiplier == pytest.approx(multiplier)  # in units of the bound
+    rate = 3 / FACTS.num_train
+    step = SampledGaussianDpEvent(rate=rate, noise_multiplier=multiplier, removed=1, altered=0)
+    certificate = method.certificate_
+    assert certificate.guarantee.epsilon == pytest.approx(
+        epsilon_of(repeated(step, 4), 0.01), rel=1e-6
+    )
+    assert not certificate.void_because
+    assert certificate.claim.epsilon == claimed(4)
+    if times_bound:
+        assert certificate.guarantee.epsilon <= certificate.claim.epsilon
+        assert "claim holds" in certificate.claim.why_it_differs
+    else:
+        assert certificate.guarantee.epsilon > 2 * certificate.claim.epsilon
+        assert "multiplier of 0.5" in certificate.claim.why_it_differs
+
+
+@pytest.mark.parametrize("times_bound", [True, False])
+def test_weights_move_by_sigma_or_by_sigma_times_the_bound(times_bound):
+    steps = {"optimizer": "sgd", "momentum": 0.0, "learning_rate": 3.0, "max_steps": 1}
+    loud = {"noise_multiplier": 200.0, "noise_times_bound": times_bound, "hidden_channels": 32}
+    method = published(**steps, **loud)
+    first = torch.cat([value.flatten() for value in method.build(FACTS).parameters()])
+    moved = (weights(method.fit(DATA)) - first).std()  # three is the rate, and the batch
+    assert float(moved) == pytest.approx(800.0 if times_bound else 200.0, rel=0.1)
+
+
+@pytest.mark.parametrize(
+    "settings, words",
+    [
+        ({"noise_multiplier": None}, "'noise_multiplier' parameter must be given"),
+        ({"batch_size": None}, "'batch_size' parameter must be given"),
+        ({"batch_size": 13}, "batch_size"),
+        ({"clipping": "automatic"}, "whole gradients"),
+        ({"class_weights": "noisy"}, "counts no classes"),
+        ({"paper": False}, "'noise_multiplier' parameter must be left out"),
+    ],
+)
+def test_what_the_paper_has_no_word_about_is_refused(settings, words):
+    with pytest.raises(InvalidInputError, match=words):
+        published(**settings).plan(FACTS)
+
+
+MUELLER = [recipe for recipe in recipes().values() if recipe.name.startswith("mueller-")]
+SETS = {  # graphs, columns, classes, training graphs
+    "synthetic-er": (1000, 9, 2, 600),
+    "fingerprint": (1900, 2, 4, 1140),
+    "ecg:cpsc": (1125, 512, 2, 844),
+    "molbace:codes": (1513, 9, 2, 1210),
+}
+
+
+def facts_of(recipe):
+    graphs, columns, classes, training = SETS[recipe.data]
+    sizes = {"num_nodes": graphs, "num_features": columns, "num_classes": classes}
+    return Facts(**sizes, num_train=training, record="graph")
+
+
+def test_there_is_a_recipe_for_every_network_of_the_paper():
+    names = {recipe.name.removeprefix("mueller-") for recipe in MUELLER}
+    assert names == {
+        f"{data}-{conv}{ending}"
+        for data in ("synthetic", "fingerprint", "ecg", "molbace")
+        for conv in ("gcn", "gat", "sage")
+        for ending in ("", "-open")
+    }
+
+
+@pytest.mark.parametrize("recipe", MUELLER, ids=lambda recipe: recipe.name)
+def test_a_recipe_of_the_paper_claims_its_epsilon_and_says_what_is_proven(recipe):
+    method, facts = recipe.make(), facts_of(recipe)
+    if not method.private:
+        assert math.isinf(method.plan(facts).epsilon)
+        return
+    method.set_params(max_steps=20)  # what all of them cost is below
+    plan = method.plan(facts)
+    proven, stated = plan.epsilon, plan.claim.epsilon
+    bare = recipe.data in ("fingerprint", "molbace:codes")
+    assert method.noise_times_bound != bare
+    assert proven > 3 * stated if bare else proven <= stated
+    method.set_params(max_steps=None)
+    assert method._claimed_steps(facts.num_train, recipe.delta) > 200
+
+
+@pytest.mark.parametrize(
+    "epsilon, noise, steps, proven", [(5, 1.0, 242, 70.0), (1, 1.8, 75, 7.83), (0.5, 2.3, 38, 3.19)]
+)
+def test_what_fingerprints_published_epsilons_are_worth(epsilon, noise, steps, proven):
+    recipe = recipes()["mueller-fingerprint-gcn"]
+    plan = recipe.make(epsilon=epsilon, noise_multiplier=noise).plan(facts_of(recipe))
+    assert plan.part("weights").count == steps
+    assert plan.claim.epsilon == pytest.approx(epsilon, rel=0.01)
+    assert plan.epsilon == pytest.approx(proven, rel=0.01)
+
+
+def test_the_networks_are_those_of_appendix_b():
+    sizes = {recipe.name: recipe.make().network(facts_of(recipe)) for recipe in MUELLER}
+    assert sizes["mueller-synthetic-gcn"].widths == [200, 400, 800, 1600]
+    assert sizes["mueller-ecg-sage"].head.widths == [512, 128, 56, 24, 1]
+    assert sizes["mueller-fingerprint-gcn"].normalised == [2]
+    assert sizes["mueller-molbace-gat"].normalised == [9, 256, 512, 1024]
+    pools = {name.split("-")[1]: network.pool for name, network in sizes.items()}
+    assert pools == {"synthetic": "mean", "fingerprint": "max", "ecg": "max", "molbace": "mean"}
 
 
 # --- the contract ---------------------------------------------------------------------------------

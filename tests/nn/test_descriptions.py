@@ -40,6 +40,9 @@ GRAPH = [
         {"num_layers": 3, "heads": 2, "attention": "dot"},
         {"hidden_channels": [4, 8], "head_channels": 7, "heads": 4, "pool": "sum"},
     )
+] + [
+    {"norm": norm, "norm_first": True, "head_channels": widths, "num_layers": layers}
+    for norm, widths, layers in product((None, "instance"), ([], [7], [8, 7, 4]), (0, 2))
 ]
 HOP = [
     {"messages": messages, "hops": hops, "encoders": encoders, "encoder_layers": layers,
@@ -119,6 +122,8 @@ WRONG = [
     (GraphNetwork, {"pool": "median"}),
     (GraphNetwork, {"head_layers": 0}),
     (GraphNetwork, {"head_channels": 0}),
+    (GraphNetwork, {"head_channels": [4, 0]}),
+    (GraphNetwork, {"head_channels": [4, 4], "head_layers": 2}),
     (GraphNetwork, {"normalisation": "softmax"}),
     (GraphNetwork, {"hidden_channels": [4, 4], "num_layers": 3}),
     (GraphNetwork, {"hidden_channels": [4, 0]}),

@@ -113,6 +113,30 @@ def test_instance_norm_is_torchs_for_each_graph():
     torch.testing.assert_close(found[batch == 1], shift)  # a single node is its own mean
 
 
+def test_a_norm_before_the_first_layer_reads_each_graph_alone():
+    model = GraphClassifier(FEATURES, 4, CLASSES, num_layers=1, norm_first=True).double()
+    x, edges, batch, count = batched(some_graphs())
+    given = []
+    model.convs[0].register_forward_pre_hook(lambda _, inputs: given.append(inputs[0]))
+    logits = model(x, edges, batch, count)
+    assert torch.equal(given[0], model.first(x, batch, count))
+    scaled = (3.0 + 7.0 * torch.arange(count))[batch].unsqueeze(1).double()
+    moved = model(x * scaled + scaled, edges, batch, count)
+    torch.testing.assert_close(moved, logits, atol=1e-3, rtol=0)  # but for its eps
+
+
+def test_the_head_has_a_layer_for_each_width_and_one_for_the_logits():
+    def shapes(**options):
+        head = GraphClassifier(FEATURES, [4, 6], CLASSES, **options).head
+        return [(linear.in_features, linear.out_features) for linear in head.linears]
+
+    assert shapes() == [(6, CLASSES)]
+    assert shapes(head_channels=5) == [(6, 5), (5, CLASSES)]
+    assert shapes(head_channels=[5, 3]) == [(6, 5), (5, 3), (3, CLASSES)]
+    assert shapes(head_channels=[5, 3], head_layers=3) == shapes(head_channels=[5, 3])
+    assert shapes(head_layers=2) == [(6, 6), (6, CLASSES)]
+
+
 def test_without_convolutions_it_classifies_sets():
     model = GraphClassifier(FEATURES, 8, CLASSES, num_layers=0, head_layers=2, head_channels=5)
     x, edges, batch, count = batched(some_graphs())
@@ -139,6 +163,8 @@ def test_only_the_sum_convolution_sees_density():
         ({"pool": "attention"}, "'pool'"),
         ({"normalisation": "random-walk"}, "'normalisation'"),
         ({"head_layers": 0}, "'head_layers'"),
+        ({"head_layers": 2, "head_channels": [4, 4]}, "one width for each of the 1 hidden layers"),
+        ({"head_channels": "wide"}, "'head_channels'"),
         ({"conv": "gat", "heads": 3}, "3 heads"),
     ],
 )

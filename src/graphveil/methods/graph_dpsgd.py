@@ -3,20 +3,26 @@
 Every graph (a patient, a molecule, a fingerprint) is one loss term that reads nothing but itself,
 so that withholding a graph removes one term and alters none: r = 1, a = 0. Many graphs are one PyG
 ``Data`` with a ``batch``; see docs/data.md. Proofs: docs/guarantees/graph.md.
+
+``paper=True`` trains as they do: with a noise that is given, until the epsilon they claim is spent;
+the certificate has what is proven beside it.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, final
 
+import numpy as np
+
 from graphveil import _validate
-from graphveil._errors import InvalidInputError, UnprovenError
+from graphveil._errors import BudgetError, InvalidInputError, UnprovenError
 from graphveil.graph.transforms import GEOMETRIES
 from graphveil.mechanisms import Gaussian
 from graphveil.methods.base import Method
-from graphveil.methods.budget import plan_steps
+from graphveil.methods.budget import choose_delta, plan_steps
 from graphveil.methods.inference import OWN_GRAPH, Disjoint, Visible
 from graphveil.methods.parts import Part, Release
 from graphveil.methods.plan import Facts, Plan
@@ -31,6 +37,8 @@ from graphveil.methods.settings import (
 )
 from graphveil.nn.descriptions import GraphNetwork
 from graphveil.privacy.accounting import calibrate
+from graphveil.privacy.claims import CLAIMS
+from graphveil.privacy.formulas import OPACUS_ORDERS, sampled_rdp
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -53,10 +61,17 @@ class GraphSettings:
     pool: Literal["mean", "max", "sum"] = setting(
         "How the nodes of a graph become one row.", "mean"
     )
-    norm: str | None = setting("'instance': columns are normalised over each graph's nodes.", None)
-    head_layers: int = setting("Layers after the pool.", 1, "[1, inf)")
-    head_channels: int | None = setting(
-        "The width of hidden layers after the pool.", None, "[1, inf)"
+    norm: str | None = setting(
+        "'instance': after each convolution, columns are normalised over the graph's nodes.", None
+    )
+    norm_first: bool = setting("Normalise so the columns before the first convolution.", False)
+    head_layers: int | None = setting(
+        "Layers after the pool; by default 1, or one more than 'head_channels' has widths.",
+        None,
+        "[1, inf)",
+    )
+    head_channels: Any = setting(
+        "The width of hidden layers after the pool, or a list with one for each.", None
     )
     activation: Activation = setting("What follows hidden layers.", "tanh")
     normalisation: Normalisation | None = setting(
@@ -99,6 +114,7 @@ def describe_classifier(method: Any, facts: Facts, dropout: float = 0.0) -> Grap
         num_layers=method.num_layers,
         pool=method.pool,
         norm=method.norm,
+        norm_first=method.norm_first,
         head_layers=method.head_layers,
         activation=method.activation,
         dropout=dropout,
@@ -140,14 +156,54 @@ def outputs_of_graphs(method: Any, data: Data) -> Tensor:
     return graphs.logits(method.network_, torch.arange(len(graphs)))
 
 
+@settings()
+class PublishedSettings:
+    """Training as Mueller et al. do."""
+
+    paper: bool = setting(
+        "Train with a given noise, for as many steps as the paper claims 'epsilon' for, and keep "
+        "the last weights.",
+        False,
+    )
+    noise_multiplier: float | None = setting(
+        "Of 'paper': the noise that the paper prints.", None, "(0, 1e6]"
+    )
+    noise_times_bound: bool = setting(
+        "Of 'paper': multiply the noise by the clipping bound. The authors' code for Fingerprint "
+        "and molbace does not.",
+        True,
+    )
+    batch_size: int | None = setting(
+        "Of 'paper': how many graphs a step draws on average, in place of 'sample_rate'.",
+        None,
+        "[1, 1e9]",
+    )
+    max_steps: int | None = setting(
+        "Of 'paper': stop after so many steps, though some of 'epsilon' is left.", None, "[1, 1e9]"
+    )
+
+
+_BARE_NOISE = (
+    "The paper claims its epsilon for a noise that is multiplied by the clipping bound. The "
+    "authors' code for Fingerprint and molbace does not multiply it, and neither does this run: "
+    "a noise of {noise:g} at a bound of {bound:g} is a multiplier of {multiplier:.3g}, which is "
+    "what is charged."
+)
+_TIGHTER = (
+    "The claim holds; the proven epsilon is of the same noise, batches and steps, by a tighter "
+    "accountant."
+)
+
+
 @final
 @settings(steps=80, sample_rate=0.25, max_grad_norm=1.0, averaged=0.5)
-class GraphDPSGD(Method, GraphSettings, StepSettings, Budget):
-    """A private classifier of whole graphs: convolutions, a pool, a linear head.
+class GraphDPSGD(Method, GraphSettings, StepSettings, PublishedSettings, Budget):
+    """A private classifier of whole graphs: convolutions, a pool, a head.
 
     ``class_weights="noisy"`` counts the graphs of each class with noise, for ``weights_share`` of
     the budget, and weighs rare classes more. Counts read in the open would be a release that
-    nothing pays for.
+    nothing pays for. ``paper=True`` runs the published training instead: ``epsilon`` is what the
+    paper claims then, and the certificate says what is proven for the same run.
 
     *Guarantee*: the weights are (epsilon, delta)-private for one graph that is withheld: its
     nodes, its edges and its label. Public: :class:`Facts`.
@@ -179,6 +235,12 @@ class GraphDPSGD(Method, GraphSettings, StepSettings, Budget):
 
     def _plan(self, facts: Facts) -> Plan:
         check_bound(self.max_grad_norm, self.clipping)
+        self._check_weights(facts)
+        self._check_published(facts)
+        plan = self._plan_published(facts) if self.paper else self._plan_noise(facts)
+        return replace(plan, inference=(self.inferences[0].says(self, "graph"),))
+
+    def _check_weights(self, facts: Facts) -> None:
         if self._counts_classes and self.class_weights != "noisy":
             raise UnprovenError(
                 "The 'class_weights' parameter must be public numbers, one for each class, or "
@@ -187,7 +249,10 @@ class GraphDPSGD(Method, GraphSettings, StepSettings, Budget):
             )
         if not self._counts_classes:
             check_class_weights(self.class_weights, facts)
-        plan = plan_steps(
+
+    def _plan_noise(self, facts: Facts) -> Plan:
+        """The least noise that fits the budget."""
+        return plan_steps(
             self,
             facts,
             influence=self.influence(facts),
@@ -195,7 +260,6 @@ class GraphDPSGD(Method, GraphSettings, StepSettings, Budget):
             unit="graph",
             before=lambda delta: [self._counts(delta)] if self._counts_classes else [],
         )
-        return replace(plan, inference=(self.inferences[0].says(self, "graph"),))
 
     def _counts(self, delta: float) -> Part:
         """One graph is in one class: it moves one number by one."""
@@ -211,6 +275,79 @@ class GraphDPSGD(Method, GraphSettings, StepSettings, Budget):
             paid_for="noisy numbers of graphs in each class",
             mechanism=Gaussian(noise_multiplier=noise, sensitivity=1.0),
         )
+
+    # --- the paper's recipe ----------------------------------------------------------------------
+
+    def _check_published(self, facts: Facts) -> None:
+        """Refuse settings of 'paper' without it, and with it what the paper has no word about."""
+        published = {
+            name: getattr(self, name) for name in ("noise_multiplier", "batch_size", "max_steps")
+        }
+        if not self.paper:
+            stated = [name for name, value in published.items() if value is not None]
+            stated += [] if self.noise_times_bound else ["noise_times_bound"]
+            if stated:
+                raise InvalidInputError(
+                    f"The '{stated[0]}' parameter must be left out unless paper is true. Got "
+                    f"{getattr(self, stated[0])!r} instead; the noise follows from 'epsilon'."
+                )
+            return
+        for name in ("noise_multiplier", "batch_size"):
+            if published[name] is None:
+                raise InvalidInputError(
+                    f"The '{name}' parameter must be given where paper is true. Got None instead; "
+                    "take a recipe, or write the number that the paper prints."
+                )
+        _validate.integer("batch_size", self.batch_size, f"[1, {facts.num_train}]")
+        if self.clipping != "flat" or self._counts_classes:
+            raise InvalidInputError(
+                "The paper must clip whole gradients and counts no classes. Got clipping="
+                f"{self.clipping!r}, class_weights={self.class_weights!r} with paper=True; leave "
+                "them out."
+            )
+
+    def _plan_published(self, facts: Facts) -> Plan:
+        """Steps with the paper's noise, as many as it claims ``epsilon`` for."""
+        delta = choose_delta(self.delta, self.num_units(facts))
+        noise, batch, graphs = float(self.noise_multiplier or 0), self.batch_size, facts.num_train
+        steps = self._claimed_steps(graphs, delta)
+        bound = 1.0 if self.noise_times_bound else float(self.max_grad_norm)
+        plan = plan_steps(
+            replace(self, steps=steps, sample_rate=(batch or 0) / graphs, averaged=0.0),
+            facts,
+            influence=self.influence(facts),
+            units=self.num_units(facts),
+            unit="graph",
+            noise=lambda delta: noise / bound,
+        )
+        claim = CLAIMS["mueller"](
+            graphs=graphs, batch=batch, noise_multiplier=noise, steps=steps, delta=delta
+        )
+        bare = _BARE_NOISE.format(noise=noise, bound=bound, multiplier=noise / bound)
+        return replace(
+            plan,
+            claim=claim.on_certificate(_TIGHTER if self.noise_times_bound else bare),
+            details={**plan.details, "batch_size": float(batch or 0), "paper_noise": noise},
+        )
+
+    def _claimed_steps(self, graphs: int, delta: float) -> int:
+        """The largest number of steps for which the paper claims at most ``epsilon``.
+
+        Its epsilon is the least of lines in the number of steps, one for each order of RDP.
+        """
+        noise, batch, orders = float(self.noise_multiplier or 0), self.batch_size, OPACUS_ORDERS
+        rate = (batch or 0) / graphs
+        slopes = np.array([sampled_rdp(rate, noise, order) for order in orders])
+        at_zero = np.log1p(-1 / orders) - np.log(delta * orders) / (orders - 1)
+        most = float(((self.epsilon - at_zero) / slopes).max())
+        steps = math.floor(min(most, 1e9))
+        if steps < 1:
+            raise BudgetError(
+                "The paper must claim the 'epsilon' for a step or more. Got "
+                f"{self.epsilon:g} with a noise of {noise:g} and batches of {batch} of {graphs} "
+                "graphs instead; ask for more epsilon, or give more noise."
+            )
+        return steps if self.max_steps is None else min(steps, self.max_steps)
 
     # --- training --------------------------------------------------------------------------------
 

@@ -79,11 +79,12 @@ class Follow:
 class Perceptron:
     """``num_layers`` linear layers, all but the last followed by norm, activation and dropout.
 
-    With ``num_layers=0`` it is the identity, and ``in_channels`` must be ``out_channels``.
+    ``hidden_channels`` is one width for all hidden layers, or a list with one for each. With
+    ``num_layers=0`` it is the identity, and ``in_channels`` must be ``out_channels``.
     """
 
     in_channels: int
-    hidden_channels: int
+    hidden_channels: int | Sequence[int]
     out_channels: int
     num_layers: int
     activation: str = "tanh"
@@ -106,8 +107,12 @@ class Perceptron:
         """Channels before the first layer and after every one."""
         if not self.num_layers:
             return [self.in_channels]
-        inner = [self.hidden_channels] * (self.num_layers - 1)
-        return [self.in_channels, *inner, self.out_channels]
+        hidden = self.num_layers - 1
+        return [
+            self.in_channels,
+            *_widths("channels", self.hidden_channels, hidden, f"{hidden} hidden layers"),
+            self.out_channels,
+        ]
 
     @property
     def between(self) -> list[Follow]:
@@ -325,11 +330,12 @@ class GraphNetwork(ConvolutionSettings):
     num_layers: int | None = None
     pool: str = "mean"
     norm: str | None = None
-    head_layers: int = 1
+    head_layers: int | None = None
     activation: str = "tanh"
     dropout: float = 0.0
     _: KW_ONLY
-    head_channels: int | None = None
+    head_channels: int | Sequence[int] | None = None
+    norm_first: bool = False
     normalisation: str | None = None
 
     def __post_init__(self) -> None:
@@ -342,9 +348,6 @@ class GraphNetwork(ConvolutionSettings):
                 "that one graph would move the loss of all others."
             )
         _validate.choice("normalisation", self.weights, NORMALISATIONS)
-        _validate.integer("head_layers", self.head_layers, "[1, inf)")
-        if self.head_channels is not None:
-            _validate.integer("head_channels", self.head_channels, "[1, inf)")
         _ = self.convs, self.after, self.head  # each checks its own settings
 
     @property
@@ -355,17 +358,11 @@ class GraphNetwork(ConvolutionSettings):
     @cached_property
     def widths(self) -> list[int]:
         """Channels after each convolution."""
-        if isinstance(self.hidden_channels, Sequence):
-            widths = list(self.hidden_channels)
-            if self.num_layers not in (None, len(widths)):
-                raise InvalidInputError(
-                    f"'hidden_channels' must have one width for each of the {self.num_layers} "
-                    f"layers. Got {widths} instead."
-                )
-        else:
-            layers = 2 if self.num_layers is None else self.num_layers
-            widths = [self.hidden_channels] * _validate.integer("num_layers", layers, "[0, inf)")
-        return [_validate.integer("hidden_channels", width, "[1, inf)") for width in widths]
+        layers, widths = self.num_layers, self.hidden_channels
+        if layers is None:
+            layers = len(widths) if isinstance(widths, Sequence) else 2
+        _validate.integer("num_layers", layers, "[0, inf)")
+        return _widths("hidden_channels", widths, layers, f"{layers} layers")
 
     @cached_property
     def convs(self) -> tuple[Convolution, ...]:
@@ -382,14 +379,26 @@ class GraphNetwork(ConvolutionSettings):
     def head(self) -> Perceptron:
         """What reads the pool."""
         last = [self.in_channels, *self.widths][-1]
-        hidden, options = self.head_channels or last, (self.activation, self.dropout)
-        return Perceptron(last, hidden, self.out_channels, self.head_layers, *options)
+        hidden, layers = self.head_channels, self.head_layers
+        if layers is None:  # a layer for each hidden width, and the one that gives the logits
+            layers = 1 + (len(hidden) if isinstance(hidden, Sequence) else int(hidden is not None))
+        _validate.integer("head_layers", layers, "[1, inf)")
+        inner = f"{layers - 1} hidden layers after the pool"
+        widths = _widths("head_channels", last if hidden is None else hidden, layers - 1, inner)
+        return Perceptron(last, widths, self.out_channels, layers, self.activation, self.dropout)
+
+    @property
+    def normalised(self) -> list[int]:
+        """Channels of every norm over a graph's nodes: before the layers, and after each."""
+        return [
+            *([self.in_channels] if self.norm_first else []),
+            *(self.widths if self.norm else []),
+        ]
 
     @property
     def num_parameters(self) -> int:
         """Of all parts, frozen ones included."""
-        norms = 2 * sum(self.widths) if self.norm else 0
-        return _count([*self.convs, self.head]) + norms
+        return _count([*self.convs, self.head]) + 2 * sum(self.normalised)
 
     def build(self) -> GraphClassifier:
         """The module, with fresh weights."""
@@ -512,6 +521,18 @@ class HopNetwork:
             for _ in range(hops if self.attention else 0)
         ]
         return gap.GAPNetwork(encoders, attention, heads)
+
+
+def _widths(name: str, channels: int | Sequence[int], layers: int, what: str) -> list[int]:
+    """One width for each layer: those listed, or the same for all."""
+    if isinstance(channels, Sequence) and not isinstance(channels, str):
+        if len(channels) != layers:
+            raise InvalidInputError(
+                f"'{name}' must have one width for each of the {what}. Got {list(channels)} "
+                "instead; list as many, or write one number for all."
+            )
+        return [_validate.integer(name, width, "[1, inf)") for width in channels]
+    return [_validate.integer(name, channels, "[1, inf)")] * layers
 
 
 def _linear(before: int, after: int, *, bias: bool = True) -> int:

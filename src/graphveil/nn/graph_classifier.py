@@ -55,9 +55,11 @@ class GraphClassifier(nn.Module):
     ``hidden_channels`` is one width for all of ``num_layers`` convolutions (2 unless told), or a
     list with one for each. ``normalisation`` says what weights the messages have; by default
     ``symmetric``, and ``none`` for the ``sum`` convolution. The head's hidden layers are
-    ``head_channels`` wide, by default as wide as the last convolution. ``scale`` multiplies the
-    sums of the ``sum`` convolution and of the ``sum`` pool. Without convolutions (no layers) the
-    pool is over the nodes' own columns: a linear classifier, if the head has one layer.
+    ``head_channels`` wide, one width for all or a list with one for each, by default as wide as the
+    last convolution; without ``head_layers`` a list says how many there are. ``norm="instance"``
+    normalises after each convolution, ``norm_first`` the columns before the first one. ``scale``
+    multiplies the sums of the ``sum`` convolution and of the ``sum`` pool. Without convolutions (no
+    layers) the pool is over the nodes' own columns: a linear classifier, if the head has one layer.
 
     *Guarantee conditions* (unit ``graph``): a graph's logits are a function of that graph alone.
     """
@@ -67,10 +69,10 @@ class GraphClassifier(nn.Module):
         description = GraphNetwork(*args, **settings)
         self.pool, self.scale = description.pool, float(description.scale)
         self.normalisation = description.weights
+        first, norms = description.norm_first, list(map(InstanceNorm, description.normalised))
+        self.first = norms[0] if first else None
         self.convs = nn.ModuleList(conv.build() for conv in description.convs)
-        self.norms = nn.ModuleList(
-            map(InstanceNorm, description.widths if description.norm else [])
-        )
+        self.norms = nn.ModuleList(norms[int(first) :])
         self.after = nn.ModuleList(part.build() for part in description.after)
         self.head = description.head.build()
 
@@ -106,6 +108,8 @@ class GraphClassifier(nn.Module):
             messages = messages.with_gates(gate)
         h = x
         with ragged(batch, num_graphs):
+            if self.first is not None:
+                h = self.first(h, batch, num_graphs)
             for place, (conv, after) in enumerate(zip(self.convs, self.after, strict=True)):
                 h = conv(h, messages)
                 if len(self.norms):
