@@ -272,9 +272,9 @@ class DPGNN(Method, FeatureSettings, StepSettings, Budget):
         for name, value in given.items():
             if value is not None and not self.paper:
                 raise InvalidInputError(
-                    f"The '{name}' parameter must be left out unless 'paper' is true. Got {value!r} "
-                    "instead; without it the noise follows from epsilon, and batches from "
-                    "'sample_rate'."
+                    f"The '{name}' parameter must be left out unless 'paper' is true. Got "
+                    f"{value!r} instead; without it the noise follows from epsilon, and batches "
+                    "from 'sample_rate'."
                 )
         if not self.paper or self.max_grad_norm == setting_fields(DPGNN)["max_grad_norm"].default:
             return
