@@ -16,6 +16,7 @@ DPMLP                   a private network that reads no edge at all
 MLPBaseline             an open network that reads no edge, for comparison
 GNNBaseline             an open graph network, for comparison
 GraphBaseline           an open network on whole graphs, for comparison
+OpenDPAR                DPAR without noise, in the open, for comparison
 METHODS                 every method, by its name on the command line
 Facts                   what is public of a graph: all that a plan may depend on
 runs                    runs as directories: train, go on after a crash, read back
@@ -80,6 +81,7 @@ if TYPE_CHECKING:
         GraphSplit,
         LateGraph,
         MLPBaseline,
+        OpenDPAR,
     )
     from graphveil.privacy.accounting import calibrate, delta, delta_of, epsilon, epsilon_of
     from graphveil.privacy.guarantee import Certificate, Guarantee
@@ -111,6 +113,7 @@ __all__ = [
     "Ledger",
     "MLPBaseline",
     "NotFittedError",
+    "OpenDPAR",
     "RefusedError",
     "ToleranceError",
     "UnprovenError",
@@ -137,7 +140,7 @@ _NAMES_OF = {
     "graphveil.graph.splits": "split",
     "graphveil.mechanisms": "Gaussian GumbelTopK Laplace",
     "graphveil.methods": "DPAR DPGNN DPMLP GAP METHODS Facts GNNBaseline GraphBaseline GraphDPSGD "
-    "GraphSplit LateGraph MLPBaseline",
+    "GraphSplit LateGraph MLPBaseline OpenDPAR",
     "graphveil.privacy.accounting": "calibrate delta delta_of epsilon epsilon_of",
     "graphveil.privacy.guarantee": "Certificate Guarantee",
     "graphveil.privacy.ledger": "Ledger",

@@ -406,9 +406,7 @@ def test_a_node_in_the_sample_changes_no_more_terms_than_are_charged(
     """
     train, rows, live = WORLDS[world]
     data, facts = small(train + 1, train, 1)
-    method = made(
-        variant, rows=rows, graph_rate=0.5, neighbours=1, num_layers=1, train_on=train_on
-    )
+    method = made(variant, rows=rows, graph_rate=0.5, neighbours=1, num_layers=1, train_on=train_on)
     plan = planned(method, facts, monkeypatch)
     nothing = sparse.csr_array((rows, train + 1))  # what is chosen is given
     monkeypatch.setattr("graphveil.graph.pagerank.pagerank", lambda *_, **__: nothing.copy())
