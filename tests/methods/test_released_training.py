@@ -193,6 +193,7 @@ def test_nothing_is_promised_and_the_claim_stands_beside():
     assert "edges" in edges
     assert "in turn" in turns
     assert "no guarantee" in str(certificate)
+    assert "clipping has no effect" in certificate.claim.why_it_differs
     whole = released(splits=1).plan(FACTS)
     assert len(whole.void_because) == 1
     assert isinstance(whole.part("weights"), Unclipped)

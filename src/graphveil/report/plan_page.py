@@ -204,8 +204,6 @@ def _measured(first: Plan, points: Sequence[Point]) -> tuple[str, list[float | N
     name, factors = "signal to noise, at most", ["signal_to_noise"]
     if "signal_to_noise" not in first.details:
         name, factors = "noise on every entry of the sums", ["noise_multiplier", "sensitivity"]
-    if "epochs" in first.details:  # gradients that nothing bounds
-        name, factors = "noise on every coordinate of a gradient", ["noise_multiplier"]
     return name, [
         None if point.plan is None else math.prod(point.plan.details[key] for key in factors)
         for point in points
