@@ -9,6 +9,7 @@ from torch.nn import functional as F
 
 from graphveil._errors import BudgetError, InvalidInputError
 from graphveil.methods import Facts, recipes, released_training
+from graphveil.methods.execution import Execution
 from graphveil.methods.parts import Unclipped
 from graphveil.methods.released_training import group_training_nodes, prepare_passes
 from graphveil.methods.terms import every_message
@@ -193,6 +194,7 @@ def test_nothing_is_promised_and_the_claim_stands_beside():
     assert "edges" in edges
     assert "in turn" in turns
     assert "no guarantee" in str(certificate)
+    assert "clipping has no effect" in certificate.claim.why_it_differs
     whole = released(splits=1).plan(FACTS)
     assert len(whole.void_because) == 1
     assert isinstance(whole.part("weights"), Unclipped)
@@ -269,6 +271,18 @@ def test_what_the_released_code_does_not_have_is_refused(settings, error, words)
 def test_epochs_in_the_open_are_a_gcns(settings):
     with pytest.raises(InvalidInputError):
         open_gnn(**settings).plan(FACTS)
+
+
+def test_a_network_with_other_layers_is_not_trained():
+    method = open_gnn()
+    network = made("gnn", encoder_layers=1).build(FACTS)
+    training = released_training.ReleasedTraining(
+        epochs=1, groups=1, optimizer="sgd", learning_rate=0.1, seed=0
+    )
+    execution = Execution(method.plan(FACTS))
+    with pytest.raises(InvalidInputError, match="no layers before or after"):
+        training(network, DATA.x, every_message(DATA, 0, "symmetric"), DATA, execution)
+    assert not execution.ran
 
 
 def test_predictions_read_raw_rows_with_all_their_columns():

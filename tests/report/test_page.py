@@ -16,11 +16,14 @@ from report_html import assert_only_our_own, parse
 
 from graphveil import cli
 from graphveil._errors import InvalidInputError
+from graphveil.data.synthetic import social_network
+from graphveil.methods import GraphSplit
 from graphveil.privacy import composing
 from graphveil.privacy.accounting import account
 from graphveil.privacy.events import GumbelTopKDpEvent, composed, one_of, repeated
 from graphveil.privacy.guarantee import DECLARED_PUBLIC, Certificate, Charge, certify, round_up
 from graphveil.report import evidence, page, wording
+from graphveil.runs import Run, Source
 
 OPEN = ("mlp", "gnn")
 
@@ -273,6 +276,19 @@ def test_a_void_run_shows_no_epsilon_and_says_why(read, rendered):
     assert not tree.all("table", class_="beliefs")
     for price in (run.certificate.pld, run.certificate.rdp):
         assert round_up(price) not in tree.text
+
+
+def test_a_run_with_noise_that_nothing_is_proven_for_is_void_and_shows_its_claim(tmp_path):
+    """Its event is that of training in the open; it is no baseline."""
+    source = Source(data="social")
+    data = social_network(num_nodes=90, num_classes=3, num_features=5, seed=1)
+    method = GraphSplit(epsilon=2.0, paper=True, splits=3, epochs=2)
+    Run(tmp_path / "run").train(method, source, arranged=source.arrange(data))
+    text = parse(page.render([evidence.read(str(tmp_path / "run"))])).text
+    assert "No guarantee holds" in text
+    assert "nothing is clipped" in text
+    assert "claimed by Igamberdiev and Habernal" in text
+    assert "as a baseline" not in text
 
 
 def test_a_void_or_open_run_is_told_apart_and_never_ranked(read, rendered):

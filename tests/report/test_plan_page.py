@@ -187,6 +187,17 @@ def test_what_trains_in_the_open_has_nothing_to_plan(run, tmp_path):
     assert not (tmp_path / "plan.html").exists()
 
 
+def test_what_bounds_nothing_has_nothing_to_plan(run, tmp_path):
+    line = f"plan graph-split {SIZES} --epsilon 2 --set paper=true"
+    code, _, err = run(f"{line} --html {tmp_path / 'plan.html'}")
+    assert code == 2
+    assert "bounds nothing" in err
+    code, out, _ = run(line)
+    assert code == 0
+    assert "500 epochs of 10 groups in turn" in out
+    assert "no guarantee" in out
+
+
 def test_a_page_that_is_there_is_kept_without_force(run, tmp_path):
     out = tmp_path / "plan.html"
     out.write_text("mine")

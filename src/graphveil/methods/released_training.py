@@ -33,6 +33,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch_geometric.data import Data
 
+from graphveil._errors import InvalidInputError
 from graphveil.graph.messages import Messages
 from graphveil.methods.execution import Execution
 from graphveil.methods.open_training import make_optimizer, seeded_weights
@@ -65,6 +66,11 @@ class ReleasedTraining:
         self, network: Any, x: Tensor, messages: Messages, data: Data, execution: Execution
     ) -> None:
         """Train ``network``, a GCN and nothing before or after it."""
+        if any(list(part.parameters()) for part in (network.encoder, network.decoder)):
+            raise InvalidInputError(
+                "The released code has convolutions and no layers before or after them. Got a "
+                "network with some instead; set encoder_layers and decoder_layers to 0."
+            )
         groups = group_training_nodes(data.train_mask, self.groups, self.seed)
         compared = (data.val_mask & (data.y >= 0)).nonzero().flatten()
         passes = prepare_passes(x, messages, [*groups, compared], len(network.convs))

@@ -163,7 +163,7 @@ def read(path: str) -> Evidence:
     return Evidence(
         path=path,
         method=plan.method,
-        private=not trains_in_the_open(plan.charges),
+        private=plan.claim is not None or not trains_in_the_open(plan.charges),
         certificate=certificate,
         alone=tuple(account(charge.event, delta).epsilon for charge in certificate.charges)
         if proven

@@ -71,9 +71,10 @@ def grid(
         return plan(**{**asked, **settings})
 
     if trains_in_the_open(plan_with().charges):  # settings that are refused are refused here
+        what = "trains in the open" if plan_with().claim is None else "bounds nothing as it is set"
         raise InvalidInputError(
-            f"The method '{method.name}' trains in the open: there is no budget to plan with. "
-            "Take a private method."
+            f"The method '{method.name}' {what}: there is no budget to plan with. Take a private "
+            "method."
         )
     track: Progress = (lambda places: places) if progress is None else progress
     axes = [axis for axis in track(axes) if _matters(plan_with, axis)]
@@ -204,8 +205,6 @@ def _measured(first: Plan, points: Sequence[Point]) -> tuple[str, list[float | N
     name, factors = "signal to noise, at most", ["signal_to_noise"]
     if "signal_to_noise" not in first.details:
         name, factors = "noise on every entry of the sums", ["noise_multiplier", "sensitivity"]
-    if "epochs" in first.details:  # gradients that nothing bounds
-        name, factors = "noise on every coordinate of a gradient", ["noise_multiplier"]
     return name, [
         None if point.plan is None else math.prod(point.plan.details[key] for key in factors)
         for point in points
