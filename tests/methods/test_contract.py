@@ -199,7 +199,7 @@ BAD = {
     "norm_first": [1],
     "noise_multiplier": [0, math.nan, 1.0],  # 1.0: without paper=True
     "noise_times_bound": [1, False],
-    "max_steps": [0, 2.5, 3],
+    "max_steps": [0, 2.5],
     "batch_size": [0, 2.5],
     "cycles": [-1, 0.5],
 }

@@ -308,6 +308,7 @@ def test_fewer_steps_claim_less():
     plan = published(max_steps=2).plan(FACTS)
     assert plan.part("weights").count == 2
     assert plan.claim.epsilon == claimed(2) < 8
+    assert private(steps=9, max_steps=4).plan(FACTS).parts == private(steps=4).plan(FACTS).parts
 
 
 @pytest.mark.parametrize("times_bound", [True, False])
