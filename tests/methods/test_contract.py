@@ -202,6 +202,7 @@ BAD = {
     "max_steps": [0, 2.5],
     "batch_size": [0, 2.5],
     "cycles": [-1, 0.5],
+    "keep": ["x"],
 }
 # What is bad for others, and here stands for a choice.
 FINE = {("gap", "sender_cap"): [None]}

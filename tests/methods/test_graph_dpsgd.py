@@ -423,6 +423,21 @@ def test_the_networks_are_those_of_appendix_b():
     assert pools == {"synthetic": "mean", "fingerprint": "max", "ecg": "max", "molbace": "mean"}
 
 
+def test_the_last_weights_are_kept_where_asked_for():
+    seen = []
+    for keep in ("best", "last"):
+        method = GraphBaseline(steps=12, hidden_channels=4, keep=keep)
+        last = {}
+        method.run(
+            method.plan(FACTS).on(DATA),
+            DATA,
+            on_step=lambda network, _, last=last: last.update(copy.deepcopy(network.state_dict())),
+        )
+        kept = method.network_.state_dict()
+        seen.append(all(torch.equal(kept[name], value) for name, value in last.items()))
+    assert seen == [False, True]  # after step 10 nothing was compared
+
+
 # --- the contract ---------------------------------------------------------------------------------
 
 
