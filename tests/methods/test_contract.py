@@ -215,11 +215,12 @@ BAD = {
     "norm_first": [1],
     "noise_multiplier": [0, math.nan, 1.0],  # 1.0: without paper=True
     "noise_times_bound": [1, False],
-    "max_steps": [0, 2.5, 3],
+    "max_steps": [0, 2.5],
     "batch_size": [0, 2.5],
     "clip_factor": [0, -1, math.nan, 2.0],  # without the paper's mode
     "noise_ratio": [0, -1, math.nan, 2.0],
     "cycles": [-1, 0.5],
+    "keep": ["x"],
 }
 # What is bad for others, and here stands for a choice.
 FINE = {("gap", "sender_cap"): [None], ("gnn", "sender_cap"): [None]}

@@ -308,6 +308,7 @@ def test_fewer_steps_claim_less():
     plan = published(max_steps=2).plan(FACTS)
     assert plan.part("weights").count == 2
     assert plan.claim.epsilon == claimed(2) < 8
+    assert private(steps=9, max_steps=4).plan(FACTS).parts == private(steps=4).plan(FACTS).parts
 
 
 @pytest.mark.parametrize("times_bound", [True, False])
@@ -339,7 +340,7 @@ def test_weights_move_by_sigma_or_by_sigma_times_the_bound(times_bound):
     steps = {"optimizer": "sgd", "momentum": 0.0, "learning_rate": 3.0, "max_steps": 1}
     loud = {"noise_multiplier": 200.0, "noise_times_bound": times_bound, "hidden_channels": 32}
     method = published(**steps, **loud)
-    first = torch.cat([value.flatten() for value in method.build(FACTS).parameters()])
+    first = torch.cat([value.flatten() for value in method.build(FACTS).parameters()]).detach()
     moved = (weights(method.fit(DATA)) - first).std()  # three is the rate, and the batch
     assert float(moved) == pytest.approx(800.0 if times_bound else 200.0, rel=0.1)
 
@@ -420,6 +421,21 @@ def test_the_networks_are_those_of_appendix_b():
     assert sizes["mueller-molbace-gat"].normalised == [9, 256, 512, 1024]
     pools = {name.split("-")[1]: network.pool for name, network in sizes.items()}
     assert pools == {"synthetic": "mean", "fingerprint": "max", "ecg": "max", "molbace": "mean"}
+
+
+def test_the_last_weights_are_kept_where_asked_for():
+    seen = []
+    for keep in ("best", "last"):
+        method = GraphBaseline(steps=12, hidden_channels=4, keep=keep)
+        last = {}
+        method.run(
+            method.plan(FACTS).on(DATA),
+            DATA,
+            on_step=lambda network, _, last=last: last.update(copy.deepcopy(network.state_dict())),
+        )
+        kept = method.network_.state_dict()
+        seen.append(all(torch.equal(kept[name], value) for name, value in last.items()))
+    assert seen == [False, True]  # after step 10 nothing was compared
 
 
 # --- the contract ---------------------------------------------------------------------------------

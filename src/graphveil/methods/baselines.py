@@ -283,6 +283,9 @@ class GraphBaseline(Method, GraphSettings, OpenSettings):
     scored_by: ClassVar[str] = "own graph"
 
     batch_size: int = setting("Graphs that a step reads.", 64, "[1, 1e9]")
+    keep: Literal["best", "last"] = setting(
+        "Which weights are kept: the best on the validation graphs, or the last.", "best"
+    )
     cycles: int = setting(
         "How often the learning rate goes up and down, between a tenth of it and all of it.",
         0,
@@ -294,7 +297,7 @@ class GraphBaseline(Method, GraphSettings, OpenSettings):
         return describe_classifier(self, facts, self.dropout)
 
     def _train(self, execution: Execution, data: Data) -> nn.Module:
-        """Batches of graphs; the weights that do best on the validation graphs."""
+        """Batches of graphs; the last weights, or those that do best on the validation graphs."""
         from graphveil.methods.graph_dpsgd import class_weights
         from graphveil.methods.open_training import OpenTraining, make_optimizer
 
@@ -312,6 +315,7 @@ class GraphBaseline(Method, GraphSettings, OpenSettings):
             steps=self.steps,
             seed=self.seed,
             batch_size=self.batch_size,
+            every=5 if self.keep == "best" else self.steps + 1,  # never compared
             rate=self.rate,
             loss=lambda logits, y: task.losses(logits, y, weights).mean(),
             decide=lambda logits: task.decide(task.probabilities(logits)),

@@ -179,7 +179,9 @@ class PublishedSettings:
         "[1, 1e9]",
     )
     max_steps: int | None = setting(
-        "Of 'paper': stop after so many steps, though some of 'epsilon' is left.", None, "[1, 1e9]"
+        "Take no more steps than these; with 'paper' some of 'epsilon' is left then.",
+        None,
+        "[1, 1e9]",
     )
 
 
@@ -252,8 +254,9 @@ class GraphDPSGD(Method, GraphSettings, StepSettings, PublishedSettings, Budget)
 
     def _plan_noise(self, facts: Facts) -> Plan:
         """The least noise that fits the budget."""
+        steps = self.steps if self.max_steps is None else min(self.steps, self.max_steps)
         return plan_steps(
-            self,
+            replace(self, steps=steps),
             facts,
             influence=self.influence(facts),
             units=self.num_units(facts),
@@ -280,9 +283,7 @@ class GraphDPSGD(Method, GraphSettings, StepSettings, PublishedSettings, Budget)
 
     def _check_published(self, facts: Facts) -> None:
         """Refuse settings of 'paper' without it, and with it what the paper has no word about."""
-        published = {
-            name: getattr(self, name) for name in ("noise_multiplier", "batch_size", "max_steps")
-        }
+        published = {name: getattr(self, name) for name in ("noise_multiplier", "batch_size")}
         if not self.paper:
             stated = [name for name, value in published.items() if value is not None]
             stated += [] if self.noise_times_bound else ["noise_times_bound"]
