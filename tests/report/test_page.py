@@ -114,10 +114,12 @@ def test_utility_is_that_of_metrics_json_with_baselines_and_the_commonest_class(
             f"{100 * metrics['test_accuracy']:.1f} %",
             f"{metrics['test_macro_f1']:.3f}",
             f"{metrics['test_roc_auc']:.3f}",
+            f"{100 * metrics['test_sensitivity']:.1f} %",
+            f"{100 * metrics['test_specificity']:.1f} %",
         ]
     counts = metrics["class_count"]
     constant = max(counts) / sum(counts)
-    assert rows["always the commonest class"] == [f"{100 * constant:.1f} %", "–", "–"]
+    assert rows["always the commonest class"] == [f"{100 * constant:.1f} %", *["–"] * 4]
     own = json.loads((trained / "eight" / "metrics.json").read_text())
     classes = section.one("table", class_="classes").table()
     for row, name, count, share in zip(
@@ -125,6 +127,17 @@ def test_utility_is_that_of_metrics_json_with_baselines_and_the_commonest_class(
     ):
         assert row[:2] == [name, str(count)]
         assert row[3] == f"{100 * share:.1f} %"
+    confusion = section.one("table", class_="confusion").table()
+    assert [row[0] for row in confusion] == ["cats", "dogs", "elks"]
+    assert [[int(cell) for cell in row[1:]] for row in confusion] == own["confusion"]
+
+
+def test_a_run_without_a_confusion_matrix_is_reported_without_it(copied, run, tmp_path):
+    directory, change = copied("eight")
+    change("metrics.json", lambda content: content.pop("confusion"))
+    out = tmp_path / "page.html"
+    assert run("report", directory, "--out", out)[::2] == (0, "")
+    assert not parse(out.read_text()).all("table", class_="confusion")
 
 
 @pytest.mark.parametrize("name, column", wording.SCORES.items())
@@ -605,6 +618,9 @@ def test_a_damaged_run_is_one_line(copied, trained, refused, tmp_path, file, dam
         ("one", "metrics.json", lambda c: c.update(test_accuracy=1.5)),
         ("one", "metrics.json", lambda c: c.update(test_accuracy="<b>")),
         ("one", "metrics.json", lambda c: c.update(class_count=[1, 2])),
+        ("one", "metrics.json", lambda c: c.update(confusion=[[1, 2], [3, 4]])),
+        ("one", "metrics.json", lambda c: c["confusion"][0].__setitem__(0, -1)),
+        ("one", "metrics.json", lambda c: c["confusion"][0].__setitem__(0, 999)),
         ("one", "metrics.json", lambda c: c.update(class_count=[-1, 2, 3])),
         ("one", "metrics.json", lambda c: c.update(class_accuracy=[float("nan")] * 3)),
         ("one", "settings.json", lambda c: c.update(class_names=["a"])),

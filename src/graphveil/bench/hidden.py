@@ -1,6 +1,7 @@
 """What a trained network holds of a record before it decides: its last hidden state.
 
-    states = hidden_states(method, data)        # (records, width)
+    states = hidden_states(method, data)                    # (records, width)
+    rows, y, _ = embeddings(method, arranged, "train")      # of labelled training records
 
 *Guarantee*: none. A hidden state is a function of a record's own row, and of its neighbours' where
 the method reads them: it is for whoever may see those.
@@ -10,6 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from graphveil import _validate
 from graphveil._errors import InvalidInputError
 
 if TYPE_CHECKING:
@@ -17,6 +19,9 @@ if TYPE_CHECKING:
     from torch_geometric.data import Data
 
     from graphveil.methods import Method
+    from graphveil.runs import Arranged
+
+    Part = tuple[Data, Tensor, str | None]  # a graph, some of its records, and the mode
 
 
 def hidden_states(method: Method, data: Data, mode: str | None = None) -> Tensor:
@@ -70,3 +75,42 @@ def _is_input(rows: Tensor, method: Method, data: Data) -> bool:
     prepare = getattr(method, "prepare", None)
     given = data.x if prepare is None or "batch" in data else prepare(data)
     return rows.shape == given.shape and bool(rows.equal(given.to(rows.dtype)))
+
+
+def embeddings(
+    method: Method, arranged: Arranged, nodes: str = "test", of: str | None = None
+) -> tuple[Tensor, Tensor, str]:
+    """Rows and classes of the labelled records to ``train`` or ``test`` on, or of ``all``.
+
+    ``of`` is ``hidden``, ``output`` (log-probabilities) or None: hidden states where there are
+    some. The third value says which they are. Test records are predicted as they were measured.
+
+    *Guarantee*: none, see this module.
+    """
+    import torch
+
+    training, testing = arranged.training, arranged.testing
+    train: Part = (training, training.train_mask, None)
+    test: Part = (testing, testing.test_mask, arranged.mode)
+    chosen: list[Part] = {"train": [train], "test": [test], "all": [train, test]}[
+        _validate.choice("nodes", nodes, ("train", "test", "all"))
+    ]
+    if nodes == "all" and training is testing:
+        chosen = [(training, torch.ones_like(training.train_mask), None)]
+    rows, classes = [], []
+    for graph, mask, mode in chosen:
+        states, of = _states(method, graph, mode, of)
+        kept = mask & (graph.y >= 0)
+        rows.append(states[kept])
+        classes.append(graph.y[kept])
+    return torch.cat(rows), torch.cat(classes), str(of)
+
+
+def _states(method: Method, graph: Data, mode: str | None, of: str | None) -> tuple[Tensor, str]:
+    if of != "output":
+        try:
+            return hidden_states(method, graph, mode), "hidden"
+        except InvalidInputError:
+            if of == "hidden":
+                raise
+    return method.infer(graph, mode).clamp_min(1e-12).log(), "output"

@@ -2,20 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import click
 
-from graphveil._errors import InvalidInputError
 from graphveil.cli import _options as option
 from graphveil.cli._output import Result, check_picture, figure, track
 from graphveil.cli._runs import run_json
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from graphveil.methods import Method
-    from graphveil.runs import Arranged
 
 NOTE = {
     "test": "Classes are read off the labels of test records, and every point off a record's own "
@@ -24,6 +15,9 @@ NOTE = {
     "in the weights alone: nothing is promised about the picture, which is for whoever may see "
     "those records.",
 }
+
+_WHICH = {"train": "training ", "test": "test ", "all": ""}
+_WHAT = {"hidden": "last hidden states", "output": "log-probabilities"}
 
 
 @click.command()
@@ -70,13 +64,14 @@ def tsne(
 
     from graphveil import _validate
     from graphveil import runs as trained
+    from graphveil.bench.hidden import embeddings
     from graphveil.report import plots
 
     _validate.integer("most", most, "[10, 1e6]")
     result, panels, described, names = Result("t-SNE"), [], [], None
     for run in track("arranging nodes", runs):
         method, arranged = trained.Run(run).read(), trained.Run(run).arrange(root)
-        rows, y, shown = _rows(method, arranged, nodes, what)
+        rows, y, shown = embeddings(method, arranged, nodes, what)
         name = f"{method.name}, not private"
         if method.private:
             name = f"{method.name}, epsilon {figure(method.certificate_.guarantee.epsilon)}"
@@ -89,45 +84,3 @@ def tsne(
     result.add("out", out, "written to")
     result.add("note", NOTE["test" if nodes == "test" else "train"], "note")
     result.show(as_json)
-
-
-_WHICH = {"train": "training ", "test": "test ", "all": ""}
-_WHAT = {"hidden": "last hidden states", "output": "log-probabilities"}
-
-
-def _rows(
-    method: Method, arranged: Arranged, nodes: str, what: str | None
-) -> tuple[Tensor, Tensor, str]:
-    """What is arranged, the classes, and which of the two it is: of labelled records alone."""
-    import torch
-
-    graphs = {
-        "train": (arranged.training, arranged.training.train_mask, None),
-        "test": (arranged.testing, arranged.testing.test_mask, arranged.mode),
-    }
-    if nodes == "all" and arranged.mode is None:  # one graph
-        graphs = {"all": (arranged.training, torch.ones_like(arranged.training.train_mask), None)}
-    wanted = graphs if nodes == "all" else {nodes: graphs[nodes]}
-    parts = []
-    for graph, mask, mode in wanted.values():
-        rows, what = _states(method, graph, mode, what)
-        kept = mask & (graph.y >= 0)
-        parts.append((rows[kept], graph.y[kept]))
-    rows, y = (torch.cat(column) for column in zip(*parts, strict=True))
-    assert what is not None
-    return rows, y, what
-
-
-def _states(
-    method: Method, graph: object, mode: str | None, what: str | None
-) -> tuple[Tensor, str]:
-    from graphveil.bench.hidden import hidden_states
-
-    if what != "output":
-        try:
-            return hidden_states(method, graph, mode), "hidden"
-        except InvalidInputError:
-            if what == "hidden":
-                raise
-    chances = method.infer(graph, mode)
-    return chances.clamp_min(1e-12).log(), "output"
