@@ -1,5 +1,6 @@
 """Commands that need no torch do not load it, and help is there at once."""
 
+import json
 import subprocess
 import sys
 
@@ -56,9 +57,34 @@ def trained(tmp_path_factory):
     return directory
 
 
+@pytest.fixture(scope="module")
+def described(tmp_path_factory):
+    """A description, and a folder with a result of it."""
+    folder = tmp_path_factory.mktemp("light-bench")
+    path = folder / "gap-table9.toml"
+    path.write_text(
+        'title = "t"\npaper = "gap"\nshows = "Table 9"\nsource = "s"\ndata = ["social"]\n'
+        '[[run]]\nmethod = "dp-mlp"\nepsilon = 8\npublished = { social = 0.5 }\n'
+    )
+    run = {
+        "data": "social", "split": None, "train_share": 1.0, "seed": 0, "method": "dp-mlp",
+        "epsilon": 8.0, "delta": None, "settings": {},
+    }  # fmt: skip
+    outcome = {
+        "unit": "node", "epsilon": 7.9, "delta": 1e-5, "claimed_epsilon": None, "seconds": 1.0,
+        "noise_multiplier": 1.0, "void_because": [], "scores": {"accuracy": 0.5},
+        "class_accuracy": [0.5], "class_share": [1.0],
+    }  # fmt: skip
+    results = folder / "gap-table9.jsonl"
+    results.write_text(json.dumps({"run": run, "outcome": outcome}) + "\n")
+    return path
+
+
 @pytest.mark.parametrize("line", LIGHT)
-def test_what_needs_no_torch_does_not_load_it(line, ledger, trained, tmp_path):
+def test_what_needs_no_torch_does_not_load_it(line, ledger, trained, described, tmp_path):
     places = {"LEDGER": str(ledger), "RUN": str(trained), "PAGE": str(tmp_path / "page.html")}
+    places |= {"FILE": str(described), "RESULTS": str(described.parent)}
+    places |= {"OUT": str(tmp_path / "results.md")}
     words = [places.get(word, word) for word in line.split()]
     code = (
         "import sys\nfrom graphveil.cli import main\n"

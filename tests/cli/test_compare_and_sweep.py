@@ -5,6 +5,9 @@ import sys
 
 import pytest
 
+from graphveil.bench import Row
+from graphveil.cli.compare import _table
+
 QUICK = "--set steps=3 --set sample_rate=1 --seeds 2"
 
 
@@ -130,3 +133,26 @@ def test_no_method_at_all_is_refused(run, graph, methods):
     code, out, err = run(line)
     assert (code, out) == (2, "")
     assert "'--methods' names none" in err
+
+
+def test_a_claim_has_a_column_of_its_own():
+    proven = Row(method="dp-mlp", private=True, epsilon=4.0, scores={"accuracy": (0.5,)})
+    claim = Row(
+        method="dpar",
+        private=True,
+        epsilon=30.0,
+        claimed_epsilon=4.0,
+        scores={"accuracy": (0.6,)},
+    )
+    columns, (_, cells) = _table([proven, claim])
+    assert columns[2:4] == ["claimed", "proven"]
+    assert cells[2:4] == ["4", "30"]
+    columns, _ = _table([proven])
+    assert columns[2] == "epsilon"
+
+
+def test_a_sweep_under_a_claim_says_so(run, graph):
+    line = f"sweep dpar --data {graph} --epsilon 4 --set paper=true --set steps=3 --seeds 1"
+    code, out, _ = run(f"{line} --vary hidden_channels=4")
+    assert code == 0
+    assert "claimed" in " ".join(out.split())

@@ -197,7 +197,7 @@ def test_nobody_to_test_on_is_refused(refused, train, save):
     [
         ("hard-cases --against OPEN", ["RUNS"]),
         ("hard-cases PRIVATE", ["--against"]),
-        ("hard-cases OPEN --against PRIVATE", ["must be private", "mlp"]),
+        ("hard-cases OPEN --against PRIVATE", ["must be open", "dp-mlp"]),
         ("hard-cases PRIVATE --against ABSENT", ["no finished run"]),
         ("hard-cases PRIVATE PRIVATE/../private --against OPEN", ["named once"]),
         ("hard-cases PRIVATE --against OPEN --often 0", ["'often'", "0.0"]),
@@ -210,6 +210,22 @@ def test_what_makes_no_sense_is_one_line(refused, pair, tmp_path, line, words):
         line = line.replace(name, str(path))
     err = refused(line)
     assert all(word in err for word in words), err
+
+
+def test_an_open_side_may_be_set_beside_another(answer, run, pair, train, tmp_path):
+    pytest.importorskip("matplotlib")
+    first, reference = train("first", f"{OPEN} --set hidden_channels=4"), pair[1]
+    line = f"hard-cases {first} --against {reference}"
+    result = answer(line)
+    one, other = wrong(first), wrong(reference)
+    assert result["sides"] == ["first", "reference"]
+    assert result["both"] == int((one & other).sum())
+    assert [run["private"] for run in result["runs"]] == [False, False]
+    code, out, _ = run(f"{line} --out {tmp_path / 'hard.svg'}")
+    assert code == 0
+    assert "only first" in out
+    assert "First: mlp" in " ".join(out.split())
+    assert "reference (1 run)" in (tmp_path / "hard.svg").read_text()
 
 
 def test_two_private_sides_are_refused(refused, pair, train):

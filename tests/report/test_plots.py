@@ -45,6 +45,26 @@ def test_three_plots_are_drawn(tmp_path):
     assert plots.privacy_utility(rows[:1], tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")
 
 
+def test_claims_are_drawn_apart_from_what_is_proven(tmp_path):
+    """A row whose certificate is void is drawn at the epsilon that is claimed, and called so."""
+    pytest.importorskip("matplotlib")
+    claim = Row(
+        method="dpar",
+        private=True,
+        target_epsilon=2.0,
+        claimed_epsilon=2.0,
+        void_because=("nothing is proven",),
+        scores={"accuracy": (0.6,)},
+    )
+    drawn = plots.privacy_utility([private(1.0, 0.5), claim], tmp_path / "a.svg").read_text()
+    assert "<!-- dpar (claimed) -->" in drawn
+    assert "<!-- dpar -->" not in drawn
+    assert "empty marks: claimed" in drawn
+    assert (
+        "claimed" not in plots.privacy_utility([private(1.0, 0.5)], tmp_path / "b.svg").read_text()
+    )
+
+
 def test_classes_go_by_their_names_where_these_are_short(tmp_path):
     pytest.importorskip("matplotlib")
     short, long = ["red", "blue", "green"], ["red" * 20, "blue" * 20, "green" * 20]
