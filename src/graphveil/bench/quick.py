@@ -4,6 +4,7 @@
     data = ["cora:full"]                 # a part of the data, or stand-ins
     only = ["DP-GNN"]                    # runs whose names contain one of these
     settings = { steps = 20 }            # over every run's settings, where the method has them
+    recipe_settings = { epochs = 2 }     # over those of runs by a recipe
     vary = { epsilon = [1, 8] }          # instead of lists of the same key
     seeds = 1
 
@@ -21,7 +22,7 @@ from graphveil._schema import Schema, check_table
 
 _KEYS: Schema = {
     **dict.fromkeys(("data", "only"), list),
-    **dict.fromkeys(("settings", "vary"), dict),
+    **dict.fromkeys(("settings", "recipe_settings", "vary"), dict),
     "seeds": int,
 }
 _FIGURES = ("published", "deviation", "at_least")
@@ -81,7 +82,11 @@ def _put(run: dict[str, Any], part: Mapping[str, Any], data: list[str]) -> dict[
 
     kind = METHODS.get(follow_recipe(run, "[quick]")["method"])
     known = {} if kind is None else setting_fields(kind)
-    wanted = {key: value for key, value in part.get("settings", {}).items() if key in known}
+    small = {
+        **part.get("settings", {}),
+        **(part.get("recipe_settings", {}) if "recipe" in run else {}),
+    }
+    wanted = {key: value for key, value in small.items() if key in known}
     run["settings"] = {**run.get("settings", {}), **wanted}
     run = _vary(
         run, {key: part["vary"][key] for key in part.get("vary", {}) if key in run.get("vary", {})}
