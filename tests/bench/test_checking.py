@@ -11,7 +11,7 @@ GOOD = """
 title = "t"
 paper = "gap"
 shows = "Table 2"
-page = 3
+section = "Section 3"
 source = "Nobody, Table 2"
 data = ["social", "cora"]
 [[run]]
@@ -69,7 +69,7 @@ def test_a_good_description_has_no_problem(described_as, reading):
         (('paper = "gap"', 'paper = "nobody"'), "'paper' must be one of"),
         (('"Table 2"\npage', '"Tab. 2"\npage'), "'shows' must be"),
         (('"Table 2"\npage', '"Table 3"\npage'), "name must begin with 'gap-table3'"),
-        (('paper = "gap"\nshows = "Table 2"\npage = 3', 'paper = "zhang"\nshows = "Table 2"'),
+        (('paper = "gap"\nshows = "Table 2"\nsection = "Section 3"', 'paper = "zhang"\nshows = "Table 2"'),
          "'page' must say"),
         (('source = "Nobody, Table 2"', ""), "'source' must name"),
         (('"social", "cora"', '"social", "cora", "atlantis"'), "'atlantis'"),

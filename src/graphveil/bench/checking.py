@@ -16,13 +16,12 @@ from pathlib import Path
 
 from graphveil._errors import InvalidInputError, RefusedError
 from graphveil._inputs import read_text
-from graphveil.bench.description import PAPERS, Description, Line, read
+from graphveil.bench.description import OWN, PAPERS, Description, Line, read
 from graphveil.bench.places import Place, is_known, make_source
 
 READING = resources.files("graphveil.bench") / "second_reading.csv"
 KEYS = ("description", "run", "setting", "data", "metric")
 COLUMNS = (*KEYS, "published", "deviation")
-_UNPAGED = ("gap", "dpdgc")  # read as web pages: the source alone says where
 
 Key = tuple[str, ...]
 Figures = dict[Key, tuple[float | None, float | None]]
@@ -93,6 +92,8 @@ def find_problems(described: Description) -> list[str]:
 def _about_the_paper(described: Description) -> Iterator[str]:
     if described.paper not in PAPERS:
         yield f"'paper' must be one of {', '.join(PAPERS)}. Got {described.paper!r} instead."
+    if described.paper == OWN:
+        return
     shown = re.fullmatch(r"(Table|Figure) (\d+)", described.shows)
     if shown is None:
         yield f"'shows' must be 'Table N' or 'Figure N'. Got {described.shows!r} instead."
@@ -100,8 +101,8 @@ def _about_the_paper(described: Description) -> Iterator[str]:
         start = f"{described.paper}-{shown[1].lower()}{shown[2]}"
         if not re.fullmatch(rf"{re.escape(start)}([a-z]|-.*)?", described.name):
             yield f"the name must begin with {start!r}. Got {described.name!r} instead."
-    if described.paper not in _UNPAGED and (described.page is None or described.page < 1):
-        yield "'page' must say on which page of the paper it stands."
+    if not described.section:
+        yield "'section' must say in which section of the paper it stands."
     if not described.source:
         yield "'source' must name the paper, and the table or figure."
     if not described.finding and not any(True for _ in described.figures()):

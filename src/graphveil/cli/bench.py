@@ -64,7 +64,7 @@ def _about(described: Description, root: str | None) -> dict[str, Any]:
     from graphveil import bench as benches
 
     places = benches.find_places(described, root)
-    names = ("name", "paper", "shows", "title", "shape", "source", "page")
+    names = ("name", "paper", "shows", "title", "shape", "source", "section")
     return {
         **{name: getattr(described, name) for name in names},
         "data": [
@@ -468,7 +468,7 @@ def _result(described: Description, measured: Sequence[Measured]) -> Result:
     metric = described.metric.replace("_", " ")
     small = ", the small version" if described.quick else ""
     result = Result(f"{described.title}: {metric}, {plural(described.seeds, 'seed')}{small}")
-    plain = ("name", "title", "paper", "shows", "source", "page", "metrics", "seeds", "quick")
+    plain = ("name", "title", "paper", "shows", "source", "section", "metrics", "seeds", "quick")
     result.update({name: getattr(described, name) for name in plain})
     result.add("rows", [_row_json(described, one) for one in measured])
     result.table(
