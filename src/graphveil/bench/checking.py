@@ -22,7 +22,6 @@ from graphveil.bench.places import Place, is_known, make_source
 READING = resources.files("graphveil.bench") / "second_reading.csv"
 KEYS = ("description", "run", "setting", "data", "metric")
 COLUMNS = (*KEYS, "published", "deviation")
-_UNPAGED = ("gap", "dpdgc")  # read as web pages: the source alone says where
 
 Key = tuple[str, ...]
 Figures = dict[Key, tuple[float | None, float | None]]
@@ -100,7 +99,7 @@ def _about_the_paper(described: Description) -> Iterator[str]:
         start = f"{described.paper}-{shown[1].lower()}{shown[2]}"
         if not re.fullmatch(rf"{re.escape(start)}([a-z]|-.*)?", described.name):
             yield f"the name must begin with {start!r}. Got {described.name!r} instead."
-    if described.paper not in _UNPAGED and (described.page is None or described.page < 1):
+    if described.page is None or described.page < 1:
         yield "'page' must say on which page of the paper it stands."
     if not described.source:
         yield "'source' must name the paper, and the table or figure."
