@@ -11,6 +11,7 @@ HEAD = """
 title = "Small"
 paper = "gap"
 shows = "Table 2"
+section = "Section 4"
 source = "Nobody, Table 2"
 seeds = 2
 """
@@ -50,7 +51,7 @@ def test_every_description_is_listed(answer, run):
 
 def test_one_is_shown_with_what_was_published(answer, run, table, graph):
     runs = RUNS.replace('"mlp"\n', f'"mlp"\npublished = {{ "{graph}" = 0.995 }}\n', 1)
-    head = 'finding = "Small works."\ndeviations = ["We are small."]\nsection = "Section 4"\n'
+    head = 'finding = "Small works."\ndeviations = ["We are small."]\n'
     path = table(runs, head)
     shown = answer(f"bench show {path}")
     assert [one["setting"] for one in shown["runs"]] == ["", "epsilon=2", "epsilon=8"]

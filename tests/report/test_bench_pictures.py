@@ -68,6 +68,14 @@ def test_every_shape_is_drawn_and_claims_are_called_so(shape, tmp_path):
     assert "A shape (Nobody, Figure 1)" in text
 
 
+def test_the_same_picture_is_the_same_file(tmp_path):
+    described, measured = measured_of("table")
+    one, other = (
+        bench_pictures.draw(described, measured, tmp_path / name) for name in ("a.svg", "b.svg")
+    )
+    assert one.read_bytes() == other.read_bytes()
+
+
 def test_nothing_measured_is_nothing_drawn(tmp_path):
     described, measured = measured_of("table")
     empty = [

@@ -349,8 +349,13 @@ def save(figure: Figure, axes: Any, path: str | Path) -> Path:
         # Below the axes: inside, it would lie on lines and bars.
         columns = 3 if max(map(len, labels)) < 22 else 2 if max(map(len, labels)) < 38 else 1
         figure.legend(loc="outside lower center", ncols=columns, frameon=False)
+    import matplotlib
+
+    # The same picture is the same file: an SVG has neither its date nor ids by chance.
+    more: dict[str, Any] = {"metadata": {"Date": None}} if path.suffix == ".svg" else {}
     try:
-        figure.savefig(path, dpi=150)
+        with matplotlib.rc_context({"svg.hashsalt": "graphveil"}):
+            figure.savefig(path, dpi=150, **more)
     except OSError as error:
         raise InvalidInputError(f"{path} cannot be written: {error.strerror}.") from None
     return path
