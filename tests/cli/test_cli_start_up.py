@@ -63,7 +63,8 @@ def described(tmp_path_factory):
     folder = tmp_path_factory.mktemp("light-bench")
     path = folder / "gap-table9.toml"
     path.write_text(
-        'title = "t"\npaper = "gap"\nshows = "Table 9"\npage = 1\nsource = "s"\ndata = ["social"]\n'
+        'title = "t"\npaper = "gap"\nshows = "Table 9"\nsection = "Section 1"\n'
+        'source = "s"\ndata = ["social"]\n'
         '[[run]]\nmethod = "dp-mlp"\nepsilon = 8\npublished = { social = 0.5 }\n'
     )
     run = {

@@ -109,3 +109,20 @@ def test_a_source_trains_on_the_share_it_is_told():
     assert half == whole // 2
     with pytest.raises(InvalidInputError, match="train_share"):
         Source(data="social", train_share=0.0)
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"conv": "sage"}, "convolutions 'gcn' and nothing else"),
+        ({"decoder_layers": 1}, "decoder_layers=1"),
+        ({"batch_size": 8}, "batch_size=8"),
+        ({"sender_cap": 2}, "sender_cap=2"),
+        ({"receiver_cap": 2}, "receiver_cap=2"),
+    ],
+)
+def test_training_in_turn_refuses_what_it_would_not_read(settings, words):
+    method = baselines.GNNBaseline(epochs=2, **{"encoder_layers": 0, **settings})
+    facts = Facts(num_nodes=50, num_features=4, num_classes=2, num_train=30)
+    with pytest.raises(InvalidInputError, match=words):
+        method.plan(facts)

@@ -187,7 +187,6 @@ BAD = {
     "row_bound": [0, 1.5, math.nan],
     "own_weight": [-0.1, 1],
     "train_on": ["all"],
-    "epochs": [0, 2.5],
     "steps_epsilon": [0, 1.0],  # two budgets are the paper's
     "column_cap": [0, 2.5],
     "ranking": ["x"],
@@ -199,7 +198,6 @@ BAD = {
     "clip_by": ["x"],
     "fresh_groups": [0, 2.5],
     "claimed_noise": [],  # see test_graph_split.py
-    "epochs": [0, 2.5],
     "decay": [0, 1.5],
     "pool": ["median"],
     "norm": ["batch"],

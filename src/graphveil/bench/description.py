@@ -66,7 +66,7 @@ PAPERS = {
     "igamberdiev": "Igamberdiev and Habernal 2022",
     "mueller": "Mueller et al. 2022",
     "shpilevskiy": "Shpilevskiy et al.",
-    "zhang": "Zhang et al.",
+    "zhang": "Zhang et al. 2024",
     "gap": "Sajadmanesh et al. 2023",
     "dpdgc": "Chien et al. 2023",
     OWN: "graphveil itself",
@@ -248,7 +248,17 @@ def parse(
         for number, run in enumerate(content["run"], 1)
         for line in _lines(run, content, metrics, f"{place}: [[run]] {number}")
     ]
-    words = ("title", "paper", "shows", "source", "split", "thinned", "across", "finding", "section")
+    words = (
+        "title",
+        "paper",
+        "shows",
+        "section",
+        "source",
+        "split",
+        "thinned",
+        "across",
+        "finding",
+    )
     made = Description(
         name=name,
         **{key: content[key] for key in (*words, "reference", "min_class") if key in content},

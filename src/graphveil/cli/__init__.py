@@ -122,6 +122,7 @@ def _explain_interruption(error: BaseException, arguments: Sequence[str]) -> tup
 # Module and first sentence of each command, in the order of the work.
 COMMANDS = {
     "data": ("data", "The graphs known by name, and your own."),
+    "methods": ("methods", "The methods, or the settings of one."),
     "plan": ("plan", "What a method will run and cost, before any data is touched."),
     "train": ("train", "A model, its certificate and its metrics, in a directory."),
     "predict": ("predict", "The class of every node, or of every graph, by a trained model."),

@@ -240,11 +240,18 @@ class GNNBaseline(Method, FeatureSettings, OpenSettings):
     def _check_epochs(self, facts: Facts) -> None:
         if self.epochs is None:
             return
-        if self.conv != "gcn" or self.encoder_layers:
+        if self.conv != "gcn" or self.encoder_layers or self.decoder_layers:
             raise InvalidInputError(
-                "With 'epochs' the network must be convolutions 'gcn' and nothing before them. Got "
-                f"conv={self.conv!r}, encoder_layers={self.encoder_layers} instead; leave out "
-                "'epochs', or set conv='gcn' and encoder_layers=0."
+                "With 'epochs' the network must be convolutions 'gcn' and nothing else. Got "
+                f"conv={self.conv!r}, encoder_layers={self.encoder_layers}, "
+                f"decoder_layers={self.decoder_layers} instead; leave out 'epochs', or set "
+                "conv='gcn' and no such layers."
+            )
+        capped = ("batch_size", "sender_cap", "receiver_cap")
+        if stated := [name for name in capped if getattr(self, name) is not None]:
+            raise InvalidInputError(
+                f"With 'epochs' every step reads the whole graph. Got {stated[0]}="
+                f"{getattr(self, stated[0])!r} instead; leave out one of the two."
             )
         _validate.integer("splits", self.splits, f"[1, {facts.num_train}]")
 

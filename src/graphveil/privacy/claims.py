@@ -226,8 +226,8 @@ def mueller(*, graphs: int, batch: int, noise_multiplier: float, steps: int, del
         "covered.",
         as_run="The released code for Fingerprint and molbace (tamaramueller/DP-GNNs) does not "
         "scale the noise by the clipping bound: a noise of 1 at a bound of 3 is a multiplier of "
-        "1/3. Batches are cut from a shuffled list, not Poisson, and the best checkpoint by test "
-        "scores is reported. The code for the synthetic graphs scales the noise, by Opacus.",
+        "1/3. Batches are cut from a shuffled list, not Poisson. The code for the synthetic graphs "
+        "scales the noise, by Opacus.",
     )
 
 
