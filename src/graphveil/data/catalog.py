@@ -165,7 +165,7 @@ def load(
 
 
 def available(source: str, root: str | Path | None = None) -> bool:
-    """Whether :func:`load` would find ``source`` on this machine, or generate it.
+    """Whether the files of ``source`` are all on this machine, or it is generated.
 
     Nothing is loaded, downloaded or read. For any other name: whether there is such a path.
 
