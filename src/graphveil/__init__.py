@@ -17,6 +17,7 @@ MLPBaseline             an open network that reads no edge, for comparison
 GNNBaseline             an open graph network, for comparison
 GraphBaseline           an open network on whole graphs, for comparison
 OpenDPAR                DPAR without noise, in the open, for comparison
+OpenGAP                 GAP without noise, in the open, for comparison
 METHODS                 every method, by its name on the command line
 Facts                   what is public of a graph: all that a plan may depend on
 runs                    runs as directories: train, go on after a crash, read back
@@ -82,6 +83,7 @@ if TYPE_CHECKING:
         LateGraph,
         MLPBaseline,
         OpenDPAR,
+        OpenGAP,
     )
     from graphveil.privacy.accounting import calibrate, delta, delta_of, epsilon, epsilon_of
     from graphveil.privacy.guarantee import Certificate, Guarantee
@@ -114,6 +116,7 @@ __all__ = [
     "MLPBaseline",
     "NotFittedError",
     "OpenDPAR",
+    "OpenGAP",
     "RefusedError",
     "ToleranceError",
     "UnprovenError",
@@ -140,7 +143,7 @@ _NAMES_OF = {
     "graphveil.graph.splits": "split",
     "graphveil.mechanisms": "Gaussian GumbelTopK Laplace",
     "graphveil.methods": "DPAR DPGNN DPMLP GAP METHODS Facts GNNBaseline GraphBaseline GraphDPSGD "
-    "GraphSplit LateGraph MLPBaseline OpenDPAR",
+    "GraphSplit LateGraph MLPBaseline OpenDPAR OpenGAP",
     "graphveil.privacy.accounting": "calibrate delta delta_of epsilon epsilon_of",
     "graphveil.privacy.guarantee": "Certificate Guarantee",
     "graphveil.privacy.ledger": "Ledger",

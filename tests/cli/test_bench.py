@@ -57,7 +57,7 @@ def test_one_is_shown_with_what_was_published(answer, run, table, graph):
     assert [one["setting"] for one in shown["runs"]] == ["", "epsilon=2", "epsilon=8"]
     assert shown["runs"][0]["published"] == {"accuracy": {str(graph): 0.995}}
     text = " ".join(run(f"bench show {path}")[1].split())
-    for words in ("99.5", "Nobody, Table 2, page 4", "Small works.", "We are small."):
+    for words in ("99.5", "Nobody, Table 2, Section 4", "Small works.", "We are small."):
         assert words in text, words
     assert len(answer(f"bench show {path} --quick")["runs"]) == 3
 

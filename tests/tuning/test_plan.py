@@ -193,7 +193,7 @@ def test_what_makes_no_sense_is_refused_at_once(tuning, changed, error, why):
 
 
 @pytest.mark.parametrize("changed, error, why", [
-    ({"method": "dp-gnn", "vary": {"sampler": "senders,paper"}}, UnprovenError, "proven epsilon"),
+    ({"method": "dp-gnn", "vary": {"sampler": "senders,printed"}}, UnprovenError, "proven epsilon"),
     ({"method": "dp-gnn", "vary": {"sender_cap": "1,none"}}, RefusedError, "Without a cap"),
     ({"method": "dpar", "settings": {"graph_rate": 0.5}}, UnprovenError, "graph_rate"),
     ({"vary": {"averaged": "0.1,3"}}, InvalidInputError, "averaged"),
