@@ -37,6 +37,9 @@ class Field:
         return [(self.label, self.show(item)) for item in items]
 
 
+_NAME, _NUMBER = 30, 16  # characters up to which a first column, or another, is not broken
+
+
 class Result:
     """What a command answers: one JSON object for programs, or a table for a person.
 
@@ -106,10 +109,13 @@ class Result:
             show_header=bool(self._columns),
             header_style="bold",
         )
+        lines = self._cells if self._columns else self.rows()
         for number, name in enumerate(columns):
             style = "bold" if number == 0 and not self._columns else None
-            table.add_column(name, overflow="fold", no_wrap=number == 0, style=style)
-        for cells in self._cells if self._columns else self.rows():
+            longest = max((len(cells[number]) for cells in lines), default=0)
+            whole = longest <= (_NAME if number == 0 else _NUMBER)
+            table.add_column(name, overflow="fold", no_wrap=whole, style=style)
+        for cells in lines:
             table.add_row(*cells)
         console.print(table)
         for _, text in self.rows() if self._columns else ():
