@@ -199,7 +199,7 @@ def test_a_wrong_figure_ends_a_check_with_4(answer, run, table, graph, tmp_path)
 
 def test_a_page_is_made_of_results(answer, refused, table, tmp_path):
     pytest.importorskip("matplotlib")
-    path, out = table(), tmp_path / "out"
+    path, out = table(head='shape = "lines"\nacross = "epsilon"\n'), tmp_path / "out"
     answer(f"bench run {path} --out {out}")
     page, by_hand = tmp_path / "results.md", tmp_path / "choose.md"
     by_hand.write_text("<!-- bench: gap-table2; only linear -->\n<!-- end -->\n")

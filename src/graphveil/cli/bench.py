@@ -448,6 +448,8 @@ def _draw_page(measured: Sequence[Any], out: Path) -> dict[str, str]:
             points, folder / "ours-and-published.svg"
         )
     for one in measured:
+        if one.described.shape == "table":  # which the page prints
+            continue
         # Points in the plane are small as a bitmap alone.
         ending = ".png" if one.described.shape in ("embedding", "confusion") else ".svg"
         path = folder / f"{one.described.name}{ending}"
