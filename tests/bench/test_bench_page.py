@@ -30,7 +30,7 @@ epsilon = 2
 published = { social = 0.7, reddit = 0.6 }
 deviation = { social = 0.01 }
 [run.published_of]
-macro_f1 = { social = 0.5 }
+macro_f1 = { social = 0.5, reddit = 0.4 }
 [[run]]
 name = "proven"
 method = "dp-mlp"
@@ -90,6 +90,7 @@ def test_rows_are_made_of_files_whatever_their_seeds(folder):
     )
     stand_in = next(line for line in lines if "stand-in" in line and "as published" in line)
     assert "social (stand-in for reddit) | (60.0, of reddit) |" in stand_in
+    assert stand_in.endswith("[40.0, of reddit] |")
 
 
 def test_the_page_says_what_where_and_when(folder):
@@ -116,6 +117,23 @@ def test_the_two_pictures_of_all_papers_have_their_points(folder):
         (paper, 0.7, pytest.approx(0.615), False),
         (paper, 0.6, pytest.approx(0.615), True),
     ]
+
+
+def test_a_promise_about_another_unit_is_not_set_beside_a_claim(folder):
+    made, path = folder
+    for file in made.glob("gap-table2*.jsonl"):
+        of_nodes = '"unit": "node", "epsilon": 1.999'
+        file.write_text(file.read_text().replace(of_nodes, of_nodes.replace("node", "graph")))
+    assert page.accuracy_points(page.read_results(made, [path])) == []
+
+
+def test_results_of_two_versions_are_said_to_be(folder):
+    made, path = folder
+    assert "Measured by" not in page.make_page(page.read_results(made, [path]), {})
+    shard = made / "gap-table2.2-of-2.jsonl"
+    shard.write_text(shard.read_text().replace('"0.1.0"', '"0.2.0"'))
+    text = page.make_page(page.read_results(made, [path]), {})
+    assert "- Measured by graphveil 0.1.0, 0.2.0." in text
 
 
 def test_results_of_other_settings_are_counted_and_left_out(folder, described_as):

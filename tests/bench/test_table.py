@@ -9,6 +9,7 @@ import pytest
 from graphveil._errors import InvalidInputError
 from graphveil.bench import Notes, missed, parse_shard, read, results_files, run, tidy, write_csv
 from graphveil.bench.measuring import compare_outcomes, unpack_wrong
+from graphveil.bench.page import gather_results
 from graphveil.bench.places import Place
 from graphveil.bench.table import Measured, make_row
 from graphveil.methods import METHODS
@@ -48,6 +49,22 @@ def test_results_are_noted_and_not_run_again(small, tmp_path, monkeypatch):
     forbid(monkeypatch, "mlp", "dp-mlp")
     again = run(described, memory=Notes(path))
     assert [one.row for one in again] == [opened.row, private.row]
+
+
+def test_a_result_of_other_defaults_is_measured_again(small, tmp_path):
+    """The key of a run has the settings that are stated; a default may change between versions."""
+    described, path = replace(small(OPEN), seeds=1), tmp_path / "r.jsonl"
+    (before,) = run(described, memory=Notes(path))
+    made_with = before.outcomes[0][1]["made_with"]
+    assert run(described, memory=Notes(path))[0].outcomes == before.outcomes
+    path.write_text(path.read_text().replace(made_with, "0" * 12))
+    (stale,) = gather_results(described, Notes(path)).measured or (None,)
+    assert stale is None
+    run(described, memory=Notes(path))
+    lines = [json.loads(line)["outcome"]["made_with"] for line in path.read_text().splitlines()]
+    assert lines == ["0" * 12, made_with]
+    without = {key: value for key, value in before.outcomes[0][1].items() if key != "made_with"}
+    assert described.lines[0].request.made(without)  # older results do not say
 
 
 def test_a_line_cut_short_is_run_again_and_others_are_kept(small, tmp_path):

@@ -2,10 +2,13 @@
 
 import csv
 import json
+import warnings
 
 import pytest
 
+from graphveil.data.class_list import Notice
 from graphveil.methods import METHODS
+from graphveil.runs import Source
 
 HEAD = """
 title = "Small"
@@ -131,6 +134,18 @@ def test_a_stand_in_is_named_and_the_download_too(answer, run, table, graph):
     assert "runs as a stand-in" in text
     assert "not on disk" in text
     assert "other data" in text.replace("(", "").replace(")", "")
+
+
+def test_what_the_owner_should_know_is_said_once(run, table, monkeypatch):
+    def arrange(self, data, arrange=Source.arrange):
+        warnings.warn("a split is drawn", Notice, stacklevel=2)
+        return arrange(self, data)
+
+    monkeypatch.setattr(Source, "arrange", arrange)
+    code, _, err = run(f"bench run {table()} --only linear --seeds 2")
+    assert code == 0
+    assert err.count("a split is drawn") == 1
+    assert "Notice" not in err
 
 
 def test_a_miss_ends_with_4(run, table, graph):

@@ -664,6 +664,7 @@ def test_a_run_of_the_paper_shows_both_figures(variant):
         ({"rows": 46}, r"'rows'.*\[1, 45\]. Got 46"),
         ({"variant": "features", "structure_share": 0.5}, "leave one of the two out"),
         ({"variant": "em0", "structure_share": 0.0}, "leave one of the two out"),
+        ({"variant": "features", "paper": True, "steps_epsilon": 0.5}, "'steps_epsilon'"),
         ({"variant": "x"}, "'variant'"),
         ({"structure_share": 1.0}, "'structure_share'"),
         ({"graph_rate": 0.0}, "'graph_rate'"),

@@ -1,5 +1,7 @@
 """Pictures of descriptions: each shape draws what it is about; claims are told apart."""
 
+from dataclasses import replace
+
 import pytest
 
 from graphveil.bench.compare import make_row
@@ -66,6 +68,28 @@ def test_every_shape_is_drawn_and_claims_are_called_so(shape, tmp_path):
     assert "(claimed)" in text or "epsilon claimed" in text
     assert "stand-in for reddit" in text
     assert "A shape (Nobody, Figure 1)" in text
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_a_stand_in_alone_is_called_so(shape, tmp_path):
+    described, measured = measured_of(shape)
+    alone = [one for one in measured if one.place.stand_in_for]
+    text = bench_pictures.draw(described, alone, tmp_path / "a.svg").read_text()
+    assert "stand-in for reddit" in " ".join(text.split())
+
+
+@pytest.mark.parametrize("shape", ["table", "lines", "bars", "curves"])
+def test_what_is_void_without_a_claim_is_not_drawn_as_proven(shape, tmp_path):
+    described, measured = measured_of(shape)
+    void = [
+        replace(one, row=replace(one.row, void_because=("it does not hold",)))
+        for one in measured
+        if one.line.name == "ours"
+    ]
+    text = bench_pictures.draw(described, void, tmp_path / "a.svg").read_text()
+    assert "(none proven)" in text
+    if shape == "table":
+        assert not any(bench_pictures._holds(one.row) for one in void)
 
 
 def test_the_same_picture_is_the_same_file(tmp_path):

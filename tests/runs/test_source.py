@@ -15,6 +15,7 @@ from graphveil.data import CATALOG
 from graphveil.data.class_list import Notice
 from graphveil.data.synthetic import erdos_renyi, social_network
 from graphveil.graph.checks import MASKS, unprotected_of
+from graphveil.graph.splits import draw_masks
 from graphveil.methods import METHODS, Facts
 from graphveil.runs import Source
 from graphveil.runs.record import Asked
@@ -214,3 +215,18 @@ def test_results_know_their_split_and_old_ones_keep_their_keys():
     changed = {"fractions": (0.8, 0.0, 0.2), "min_class": 5, "thinned": "remove"}
     keys = {request.key(Source(data="social", **{name: changed[name]})) for name in changed}
     assert len({plain, *keys}) == 4
+
+
+def test_a_graph_whose_own_masks_hold_small_classes_is_predicted(tmp_path):
+    """Records of classes that were left out lose their label, and with it their place in masks."""
+    data = draw_masks(social_network(600, 4, 8), seed=0)
+    torch.save(data, tmp_path / "graph.pt")
+    source = Source(data=str(tmp_path / "graph.pt"), min_class=120, fractions=(0.6, 0.0, 0.4))
+    run = runs.Run(tmp_path / "run")
+    run.train(METHODS["dp-mlp"](epsilon=8.0, delta=1e-4, steps=2), source)
+    graph = run.load(source.data)
+    left_out = graph.y < 0
+    assert left_out.any()
+    assert not (graph.train_mask & left_out).any()
+    _, chances = run.predict(graph)
+    assert len(chances) == 600

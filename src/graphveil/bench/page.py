@@ -81,8 +81,9 @@ def gather_results(described: Description, known: Mapping[str, Outcome]) -> Resu
         for single in plan_singles(replace(described, seeds=1), places, None, seed)
     ]
     for single in singles:
-        if single.key in known:
-            used[single.key] = known[single.key]
+        outcome = known.get(single.key)
+        if outcome is not None and single.line.request.made(outcome):
+            used[single.key] = outcome
     measured = gather(described, places, singles, used)
     done = tuple(one for one in measured if one.outcomes)
     return Results(described=described, measured=done, stale=len(known) - len(used))
@@ -148,7 +149,8 @@ def _cells(described: Description, one: Measured) -> list[str]:
 def _further(one: Measured, metric: str) -> str:
     published = _figure(*one.line.figure(metric, one.place.data), metric)
     ours = _figure(*one.row.score(metric), metric)
-    return f"{ours} [{published}]" if published else ours
+    of = "" if one.place.stand_in_for is None else f", of {one.place.data}"
+    return f"{ours} [{published}{of}]" if published else ours
 
 
 def _proven(one: Measured) -> str:
@@ -257,7 +259,9 @@ def _notes(results: Results) -> list[str]:
     refused = dict.fromkeys(f"{row.label}: {row.refused}" for row in rows if row.refused)
     missing = len(results.described.lines) * len(results.described.data) - len(results.measured)
     left = [f"Not measured yet: {missing} rows."] if missing else []
-    return [*void, *refused, *left]
+    versions = results.stamps("version")
+    mixed = [f"Measured by graphveil {', '.join(versions)}."] if len(versions) > 1 else []
+    return [*void, *refused, *left, *mixed]
 
 
 def claimed_points(results: Sequence[Results]) -> list[tuple[str, float, float | None]]:
@@ -288,7 +292,9 @@ def accuracy_points(results: Sequence[Results]) -> list[tuple[str, float, float,
             ours = [
                 other.row.score(metric)[0] or 0.0
                 for other in one.measured
-                if other.place == row.place and _holds(other, claimed)
+                if other.place == row.place
+                and other.row.unit == row.row.unit
+                and _holds(other, claimed)
             ]
             if ours:
                 paper = PAPERS.get(one.described.paper, one.described.paper)

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Mapping, MutableMapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from graphveil import _validate
+from graphveil._errors import GraphveilError
 from graphveil.methods import METHODS, Method
+from graphveil.methods.settings import setting_fields
 
 if TYPE_CHECKING:
     from graphveil.runs import Source
@@ -47,6 +50,25 @@ class Request:
         drawn = {name: getattr(source, name) for name in _UNSET}
         run |= {name: value for name, value in drawn.items() if value != _UNSET[name]}
         return json.dumps(run | {"settings": dict(sorted(self.settings.items()))})
+
+    def made(self, outcome: Outcome) -> bool:
+        """Whether an outcome of this key is of what would run today.
+
+        A key holds the settings that were stated; the others are what the method has them be, which
+        may have changed since. Outcomes that do not say what they were made with are taken.
+        """
+        stated = outcome.get("made_with")
+        try:
+            return stated is None or stated == fingerprint(self.make(0))
+        except GraphveilError:  # such settings are no longer there
+            return False
+
+
+def fingerprint(method: Method) -> str:
+    """Twelve digits of all settings of a method, defaults included, and seed left out."""
+    names = sorted(setting_fields(type(method)).keys() - {"seed"})
+    settings = {name: repr(getattr(method, name)) for name in names}
+    return hashlib.sha256(json.dumps(settings).encode()).hexdigest()[:12]
 
 
 _UNSET = {"fractions": None, "min_class": None, "thinned": "keep"}  # of a source

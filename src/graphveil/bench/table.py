@@ -21,7 +21,7 @@ from graphveil.bench.compare import Row, make_row
 from graphveil.bench.description import Description, Line
 from graphveil.bench.measuring import EXTRAS, compare_outcomes, try_outcome
 from graphveil.bench.places import Place, find_places, make_source
-from graphveil.bench.requests import Memory, Outcome
+from graphveil.bench.requests import Memory, Outcome, Request
 from graphveil.bench.results import stamp
 
 if TYPE_CHECKING:
@@ -123,7 +123,7 @@ def _measure(
     for single in singles if progress is None else progress(singles):
         key, request = single.key, single.line.request
         row = single.place, id(single.line)
-        if _is_known(known.get(key), extra) or row in refused:
+        if _is_known(known.get(key), request, extra) or row in refused:
             continue  # a plan that one seed has refused is not tried with others
         try:
             data = loader.load(single.source)
@@ -139,9 +139,11 @@ def _measure(
         known[key] = stamp(outcome)
 
 
-def _is_known(outcome: Outcome | None, extra: str | None) -> bool:
+def _is_known(outcome: Outcome | None, request: Request, extra: str | None) -> bool:
     """Whether an outcome has all that is asked for; a refusal may be another one today."""
-    return outcome is not None and "refused" not in outcome and (extra is None or extra in outcome)
+    if outcome is None or "refused" in outcome or not request.made(outcome):
+        return False
+    return extra is None or extra in outcome
 
 
 class _Loader:
@@ -173,7 +175,8 @@ def gather(
     outcomes: dict[tuple[Place, int, int], Outcome] = {}
     numbers = {id(line): number for number, line in enumerate(description.lines)}
     for single in singles:
-        if (outcome := known.get(single.key)) is not None:
+        outcome = known.get(single.key)
+        if outcome is not None and single.line.request.made(outcome):
             where = single.place, numbers[id(single.line)], single.source.seed
             outcomes[where] = _plain(outcome)
     _compare(description, outcomes)

@@ -13,6 +13,7 @@ import click
 from graphveil._errors import InvalidInputError, ToleranceError
 from graphveil._inputs import read_text
 from graphveil.cli import _options as option
+from graphveil.cli._notices import notices
 from graphveil.cli._output import Result, bar, check_file, figure, plural, say, write_text
 from graphveil.cli._rows import percent
 
@@ -263,14 +264,15 @@ def _run_one(
         path = benches.results_file(folder, described.name, quick=quick, shard=shard)
         notes = benches.Notes(path, benches.results_files(folder, described.name, quick=quick))
     try:
-        measured = benches.run(
-            described,
-            root=how["root"],
-            seed=how["seed"],
-            shard=shard,
-            progress=bar(described.name),
-            memory=notes,
-        )
+        with notices():
+            measured = benches.run(
+                described,
+                root=how["root"],
+                seed=how["seed"],
+                shard=shard,
+                progress=bar(described.name),
+                memory=notes,
+            )
     except KeyboardInterrupt as error:
         if notes is not None:
             error.add_note(

@@ -132,6 +132,8 @@ def leave_out_small_classes(data: Data, least: int) -> Data:
 def take_classes(data: Data, names: Sequence[str]) -> Data:
     """A copy of ``data`` whose labels are places in ``names``; records of other classes have none.
 
+    Those are in no mask, either.
+
     ``names`` are those of :func:`leave_out_small_classes`, which says where they come from.
 
     *Guarantee*: none is needed: a label becomes another, or none, by ``names`` alone.
@@ -142,6 +144,8 @@ def take_classes(data: Data, names: Sequence[str]) -> Data:
         places = [names.index(name) if name in names else -1 for name in known]
         y = torch.tensor(places)[data.y.clamp_min(0)]
         result.y = torch.where(data.y >= 0, y, data.y)
+        for name in (name for name in MASKS if has(data, name)):
+            result[name] = data[name] & (result.y >= 0)
     result.num_classes, result.class_names = len(names), list(names)
     return result
 

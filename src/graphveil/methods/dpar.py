@@ -191,6 +191,12 @@ class DPAR(Method, RowSettings, FeatureSettings, StepSettings, Budget):
 
     def _check_steps_epsilon(self, steps: float) -> None:
         """Two budgets are the paper's, which adds them up."""
+        if self.variant == "features":
+            raise InvalidInputError(
+                "The 'steps_epsilon' must go with a choice that gets the rest of 'epsilon'. Got "
+                f"{steps:g} with variant='features' instead, whose steps get all of it; ask for "
+                "that epsilon, or leave one of the two out."
+            )
         if not self.paper or self.structure_share is not None or steps >= self.epsilon:
             raise InvalidInputError(
                 "The 'steps_epsilon' must be below 'epsilon', with paper=True, and in place of a "

@@ -1,7 +1,8 @@
 """Pictures of measured tables and figures, each in the shape that its description names.
 
 Everywhere full marks are what is proven, or measured in the open; empty marks and broken lines are
-what a paper claims; crosses are what was published.
+what a paper claims, or what nothing is proven for; crosses are what was published, faint where a
+stand-in ran.
 """
 
 from __future__ import annotations
@@ -40,11 +41,30 @@ def _name(one: Measured) -> str:
     """A row as a legend calls it."""
     asked = one.row.target_epsilon
     name = one.row.label if asked is None else f"{one.row.label}, epsilon {asked:g}"
-    return f"{name} (claimed)" if _is_claimed(one.row) else name
+    return f"{name}{_caveat(one.row)}"
 
 
-def _is_claimed(row: Row) -> bool:
-    return row.claimed_epsilon is not None
+def _caveat(row: Row) -> str:
+    """What a name is followed by where its epsilon is a claim, or where none holds."""
+    if row.claimed_epsilon is not None:
+        return " (claimed)"
+    return "" if _holds(row) else " (none proven)"
+
+
+def _holds(row: Row) -> bool:
+    """Whether a row is drawn as proven, or as in the open: no claim, and nothing that voids it."""
+    return row.claimed_epsilon is None and not row.void_because
+
+
+def _faintly(place: Place) -> dict[str, Any]:
+    """How a cross is drawn that is of other data than what ran."""
+    return {"alpha": 0.45} if place.stand_in_for else {}
+
+
+def _title(one: Measured, done: Sequence[Measured]) -> str:
+    """Of a panel with one run; the data is left out where there is but one, and no stand-in."""
+    plain = len(_places(done)) == 1 and one.place.stand_in_for is None
+    return _name(one) if plain else f"{one.place.label}: {_name(one)}"
 
 
 def _titled(described: Description, width: float) -> str:
@@ -80,8 +100,7 @@ def _table(described: Description, done: Sequence[Measured], path: Path) -> Path
             _draw_point(axes, one, described.metric, height)
             published = one.line.figure(described.metric, place.data)[0]
             if published is not None:
-                faint = {"alpha": 0.45} if place.stand_in_for else {}
-                axes.plot([100 * published], [height], **_PUBLISHED, **faint)
+                axes.plot([100 * published], [height], **_PUBLISHED, **_faintly(place))
         axes.set_yticks(range(len(names)), [textwrap.shorten(name, 58) for name in names])
         axes.set_ylim(len(names) - 0.4, -0.6)
     _explain_marks(panels[0], any(True for _ in described.figures()))
@@ -92,7 +111,7 @@ def _draw_point(axes: Any, one: Measured, metric: str, height: float) -> None:
     mean, deviation = one.row.score(metric)
     if mean is None:
         return
-    claimed, private = _is_claimed(one.row), one.row.private
+    claimed, private = not _holds(one.row), one.row.private
     colour = COLOURS[1] if claimed else COLOURS[0] if private else "#777777"
     axes.errorbar(
         [100 * mean],
@@ -109,7 +128,8 @@ def _draw_point(axes: Any, one: Measured, metric: str, height: float) -> None:
 def _explain_marks(axes: Any, published: bool) -> None:
     """A legend of the marks, whatever was drawn."""
     axes.plot([], [], "o", color=COLOURS[0], label="ours, proven")
-    axes.plot([], [], "s", color=COLOURS[1], markerfacecolor="white", label="ours, epsilon claimed")
+    empty = {"color": COLOURS[1], "markerfacecolor": "white"}
+    axes.plot([], [], "s", **empty, label="ours, epsilon claimed or none")
     axes.plot([], [], "^", color="#777777", label="ours, in the open")
     if published:
         axes.plot([], [], **_PUBLISHED, label="published")
@@ -156,13 +176,14 @@ def _draw_points(
         (ticks.index(tick), one) for one in points if (tick := _tick(one, across)) is not None
     ]
     if placed:
-        claimed = any(_is_claimed(one.row) for _, one in placed)
+        claimed = not all(_holds(one.row) for _, one in placed)
         rows = [one.row for _, one in placed]
         draw_line(axes, kind, label, [x for x, _ in placed], rows, metric, claimed)
     for x, one in placed:
         published = one.line.figure(metric, one.place.data)[0]
         if published is not None:
-            axes.plot([x], [100 * published], **_PUBLISHED | {"color": colour})
+            looks = {**_PUBLISHED, "color": colour, **_faintly(one.place)}
+            axes.plot([x], [100 * published], **looks)
     for one in points:
         if _tick(one, across) is None:
             level = 100 * (one.row.score(metric)[0] or 0.0)
@@ -187,7 +208,7 @@ def _line(one: Measured, across: str) -> str:
         rest = {"epsilon": f"{one.row.target_epsilon:g}", **rest}
     settings = ", ".join(f"{key} {value}" for key, value in rest.items())
     name = f"{one.line.name} ({settings})" if settings else one.line.name
-    return f"{name} (claimed)" if _is_claimed(one.row) else name
+    return f"{name}{_caveat(one.row)}"
 
 
 def _size(value: Any) -> tuple[bool, Any]:
@@ -254,8 +275,7 @@ def _confusion(described: Description, done: Sequence[Measured], path: Path) -> 
                     color="white" if value > 55 else "black",
                 )
         axes.set(xlabel="decided", ylabel="true (% of the class)")
-        title = _name(one) if len(_places(done)) == 1 else f"{one.place.label}: {_name(one)}"
-        axes.set_title(textwrap.fill(title, 34), fontsize=9)
+        axes.set_title(textwrap.fill(_title(one, done), 34), fontsize=9)
         axes.set_xticks(range(len(shares)) if len(shares) <= 12 else [])
         axes.set_yticks(range(len(shares)) if len(shares) <= 12 else [])
     return save(figure, None, path)
@@ -282,7 +302,7 @@ def _explanations(described: Description, done: Sequence[Measured], path: Path) 
             _draw_point(axes, one, metric, height)
             published = one.line.figure(metric, place.data)[0]
             if published is not None:
-                axes.plot([100 * published], [height], **_PUBLISHED)
+                axes.plot([100 * published], [height], **_PUBLISHED, **_faintly(place))
         axes.set_yticks(range(len(names)), [textwrap.shorten(name, 48) for name in names])
         axes.set_ylim(len(names) - 0.4, -0.6)
         axes.set_xlim(0, 100)
@@ -311,7 +331,7 @@ def _curves(described: Description, done: Sequence[Measured], path: Path) -> Pat
                 [statistics.fmean(loss) for loss in losses],
                 label=_name(one) if number == 0 else None,
                 color=COLOURS[kind % len(COLOURS)],
-                linestyle="--" if _is_claimed(one.row) else "-",
+                linestyle="-" if _holds(one.row) else "--",
             )
         axes.set_ylim(bottom=0)
     return save(figure, panels[0], path)
@@ -338,8 +358,7 @@ def _embedding(described: Description, done: Sequence[Measured], path: Path) -> 
                 label=None if c in seen else f"class {c}",
             )
             seen.add(c)
-        title = _name(one) if len(_places(done)) == 1 else f"{one.place.label}: {_name(one)}"
-        axes.set_title(textwrap.fill(title, 36), fontsize=9)
+        axes.set_title(textwrap.fill(_title(one, done), 36), fontsize=9)
         axes.set(xticks=[], yticks=[])
     first = figure.axes[0] if figure.axes and len(seen) <= 20 else None
     return save(figure, first, path)
