@@ -57,12 +57,17 @@ def test_a_result_of_other_defaults_is_measured_again(small, tmp_path):
     (before,) = run(described, memory=Notes(path))
     made_with = before.outcomes[0][1]["made_with"]
     assert run(described, memory=Notes(path))[0].outcomes == before.outcomes
-    path.write_text(path.read_text().replace(made_with, "0" * 12))
+    assert made_with["dropout"] == "0.5"
+    entry = json.loads(path.read_text())
+    entry["outcome"]["made_with"]["dropout"] = "0.4"
+    path.write_text(json.dumps(entry) + "\n")
     (stale,) = gather_results(described, Notes(path)).measured or (None,)
     assert stale is None
     run(described, memory=Notes(path))
     lines = [json.loads(line)["outcome"]["made_with"] for line in path.read_text().splitlines()]
-    assert lines == ["0" * 12, made_with]
+    assert lines == [{**made_with, "dropout": "0.4"}, made_with]
+    older = {name: value for name, value in made_with.items() if name != "dropout"}
+    assert described.lines[0].request.made({"made_with": older})  # a setting that is new since
     without = {key: value for key, value in before.outcomes[0][1].items() if key != "made_with"}
     assert described.lines[0].request.made(without)  # older results do not say
 

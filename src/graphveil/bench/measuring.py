@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from graphveil._errors import GraphveilError, InvalidInputError, RefusedError
-from graphveil.bench.requests import Outcome, Request, fingerprint
+from graphveil.bench.requests import Outcome, Request, unstated
 from graphveil.methods.task import METRICS
 
 if TYPE_CHECKING:
@@ -56,6 +56,7 @@ def measure_outcome(
     chances = method.infer(arranged.testing, arranged.mode)
     outcome = _outcome(method, arranged, chances)
     outcome["seconds"] = time.monotonic() - begun
+    outcome["made_with"] = unstated(method, request.settings)
     confusion = outcome.pop("confusion")
     if extra == "confusion":
         if confusion is None:
@@ -95,7 +96,6 @@ def _outcome(method: Method, arranged: Arranged, chances: Tensor) -> Outcome:
         "claimed_epsilon": None if certificate.claim is None else certificate.claim.epsilon,
         "noise_multiplier": method.plan_.details.get("noise_multiplier"),
         "void_because": list(certificate.void_because),
-        "made_with": fingerprint(method),
         "scores": {metric: scores[f"test_{metric}"] for metric in METRICS},
         "class_accuracy": scores["class_accuracy"],
         "class_share": [count / total for count in scores["class_count"]],

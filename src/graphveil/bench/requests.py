@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Mapping, MutableMapping
 from dataclasses import dataclass, field
@@ -55,20 +54,21 @@ class Request:
         """Whether an outcome of this key is of what would run today.
 
         A key holds the settings that were stated; the others are what the method has them be, which
-        may have changed since. Outcomes that do not say what they were made with are taken.
+        may have changed since. A setting that is new since then is taken to leave all as it was.
+        Outcomes that do not say what they were made with are taken.
         """
-        stated = outcome.get("made_with")
+        before = outcome.get("made_with", {})
         try:
-            return stated is None or stated == fingerprint(self.make(0))
+            now = unstated(self.make(0), self.settings)
         except GraphveilError:  # such settings are no longer there
             return False
+        return all(now.get(name, value) == value for name, value in before.items())
 
 
-def fingerprint(method: Method) -> str:
-    """Twelve digits of all settings of a method, defaults included, and seed left out."""
-    names = sorted(setting_fields(type(method)).keys() - {"seed"})
-    settings = {name: repr(getattr(method, name)) for name in names}
-    return hashlib.sha256(json.dumps(settings).encode()).hexdigest()[:12]
+def unstated(method: Method, stated: Mapping[str, Any]) -> dict[str, str]:
+    """The settings of a method that nobody stated, as text; seed and budget are in the key."""
+    known = setting_fields(type(method)).keys() - stated.keys() - {"seed", "epsilon", "delta"}
+    return {name: repr(getattr(method, name)) for name in sorted(known)}
 
 
 _UNSET = {"fractions": None, "min_class": None, "thinned": "keep"}  # of a source
