@@ -50,8 +50,9 @@ def list_field(markdown: bool, as_json: bool) -> None:
     ]
     result.table(columns, cells)
     result.note(
-        "Epsilons are those of an example, claimed and, for the same noise, proven; graphveil "
-        "claims show NAME has the setting, the reasons, the places and the tests."
+        "Epsilons are those of an example: what is claimed, and what is proven for the same noise "
+        "in a run that clips and samples as the proof needs, which the released code may not do. "
+        "graphveil claims show NAME has the setting, the reasons, the places and the tests."
     )
     result.show(as_json)
 
