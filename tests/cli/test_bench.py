@@ -148,7 +148,7 @@ def test_bad_requests_are_refused_before_anything_runs(refused, table, tmp_path)
     assert "has an option of its own" in refused(
         f"bench run {table(RUNS.replace('steps = 2 }', 'seed = 2 }'))}"
     )
-    assert "one of" in refused("bench run no-such-table")
+    assert "bench list" in refused("bench run no-such-table")
     assert "--all" in refused("bench run")
     assert "--all" in refused(f"bench run --all {table()}")
     assert "'seeds'" in refused(f"bench run {table()} --seeds 0")

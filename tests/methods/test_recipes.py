@@ -42,9 +42,11 @@ def test_a_recipe_of_another_method_is_refused(one):
         _settings.merge(None, {"recipe": "one", "method": "gap"}, [])
 
 
-def test_an_unknown_recipe_lists_those_there_are(one):
-    with pytest.raises(InvalidInputError, match=r"must be one of one\. Got 'two'"):
-        recipes.read("two")
+def test_an_unknown_recipe_is_told_the_nearest_one(one):
+    with pytest.raises(InvalidInputError, match=r"Got 'ones' instead; did you mean one\?"):
+        recipes.read("ones")
+    with pytest.raises(InvalidInputError, match=r"'graphveil recipes' lists\. Got 'x' instead\."):
+        recipes.read("x")
 
 
 @pytest.mark.parametrize("line", ['title = "x"', "steps = 3"])

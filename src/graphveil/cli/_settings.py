@@ -102,12 +102,13 @@ def require(asked: Mapping[str, Any], *names: str) -> None:
 # --- methods --------------------------------------------------------------------------------------
 
 
-def method_named(name: str | None) -> type[Method]:
+def method_named(name: str | None, or_recipe: bool = False) -> type[Method]:
     """The method of that name, or one line with all names."""
     from graphveil.methods import METHODS
 
     if name is None:
-        raise click.UsageError(f"Missing argument 'METHOD': one of {', '.join(METHODS)}.")
+        other = ", or '--recipe' in its place" if or_recipe else ""
+        raise click.UsageError(f"Missing argument 'METHOD': one of {', '.join(METHODS)}{other}.")
     return METHODS[_validate.choice("method", name, tuple(METHODS))]
 
 
