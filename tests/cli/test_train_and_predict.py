@@ -54,7 +54,11 @@ def test_data_list_does_not_load_torch():
 def test_every_method_is_named_in_the_help():
     # What is there for papers' sake is compared where it is asked for.
     compared = {record: compared_methods(record) for record in ("node", "graph")}
-    assert {*compared["node"], *compared["graph"]} == set(METHODS) - {"graph-split", "open-gap", "open-dpar"}
+    assert {*compared["node"], *compared["graph"]} == set(METHODS) - {
+        "graph-split",
+        "open-gap",
+        "open-dpar",
+    }
     for record, names in compared.items():
         assert all(METHODS[name].record == record for name in names)
     assert compared["node"][-2:] == ["mlp", "gnn"]

@@ -180,7 +180,7 @@ def available(source: str, root: str | Path | None = None) -> bool:
 def how_to_get(source: str) -> str:
     """In one sentence, how the files of the data set ``source`` are got."""
     name, _, variant = source.partition(":")
-    entry = CATALOG.get(name)
+    entry = entry_of(source)
     if entry is None:
         return f"{source} is no data set of the catalog: give the path of a file."
     if is_generated(name):
@@ -502,6 +502,11 @@ _ENTRIES = (
         licence="CC BY 4.0",
         citation="Wagner et al. (2020), PTB-XL; Liu et al. (2018), CPSC 2018",
         url="https://physionet.org/content/ptb-xl",
+        of_variant=lambda variant: (
+            {"url": "https://physionet.org/content/challenge-2020"}
+            if variant.partition(":")[0] == "cpsc"
+            else {}
+        ),
         note="ecg:ptbxl, the same, tells normal from abnormal; ecg:cpsc tells sinus rhythm from "
         "left bundle branch block in WFDB records, 512 samples a lead; with :spectrum behind it a "
         "lead is the size of its first 64 frequencies. A person with several "
