@@ -10,6 +10,7 @@ interval says so.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from numbers import Integral, Real
 from typing import Any
 
@@ -40,6 +41,14 @@ def choice(name: str, value: Any, allowed: tuple[str, ...]) -> str:
     if value not in allowed:
         raise _refusal(name, "one of " + ", ".join(repr(word) for word in allowed), value)
     return str(value)
+
+
+def near(value: str, known: Iterable[str]) -> str:
+    """Half a sentence that ends a message about an unknown name: the names most like it."""
+    from difflib import get_close_matches
+
+    close = get_close_matches(value, list(known), n=3, cutoff=0.6)
+    return f"; did you mean {' or '.join(close)}?" if close else "."
 
 
 def shown(value: Any, most: int = 80) -> str:

@@ -1,6 +1,7 @@
 """Descriptions are checked: what is missing, what cannot run, what two readers typed apart."""
 
 import csv
+from dataclasses import replace
 
 import pytest
 
@@ -66,7 +67,8 @@ def test_a_good_description_has_no_problem(described_as, reading):
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        (('paper = "gap"', 'paper = "nobody"'), "'paper' must be one of"),
+        (('paper = "gap"\nshows = "Table 2"\nsection = "Section 3"\n', ""), ""),
+        (('paper = "gap"\nshows = "Table 2"', 'paper = "mine"\nshows = "my page"'), ""),
         (('"Table 2"\nsection', '"Tab. 2"\nsection'), "'shows' must be"),
         (('"Table 2"\nsection', '"Table 3"\nsection'), "name must begin with 'gap-table3'"),
         (('section = "Section 3"\n', ""), "'section' must say"),
@@ -95,6 +97,11 @@ def test_what_is_wrong_is_said(described_as, change, words):
         assert any(words in sentence for sentence in findings.problems), findings.problems
     else:
         assert findings.problems == []
+
+
+def test_a_description_of_the_package_is_of_a_paper():
+    made = replace(read(names()[0]), paper="nobody")
+    assert any("'paper' must be one of" in sentence for sentence in checking.find_problems(made))
 
 
 def test_a_plan_that_is_refused_is_a_remark(described_as):

@@ -102,11 +102,11 @@ def test_a_recipe_gives_method_settings_and_epsilon(described_as, monkeypatch):
         (HEAD + "stand_in = { cora = 'social' }\n" + RUN, "'stand_in' must have"),
         (HEAD + "run = [1]\n", "write it as a table"),
         (HEAD + "[[run]]\nmethod = 'nobody'\n", "nobody"),
-        (HEAD + "[[run]]\nrecipe = 'nobody'\n", "recipe must be one of"),
+        (HEAD + "[[run]]\nrecipe = 'nobody'\n", "run.. 1: A recipe must be a name"),
         (HEAD + "[[run]]\nsettings = {}\n", "must have the key 'method'"),
         (HEAD + "[[run]]\nmethod = 'dp-mlp'\n", "must have an 'epsilon'"),
         (HEAD + "[[run]]\nmethod = 'mlp'\nepsilon = 1\n", "trains in the open"),
-        (HEAD + "[[run]]\nmethod = 'dp-mlp'\nepsilon = -1\n", "epsilon"),
+        (HEAD + "[[run]]\nmethod = 'dp-mlp'\nepsilon = -1\n", "run.. 1: The 'epsilon'"),
         (HEAD + "[[run]]\nmethod = 'mlp'\nsettings = { stepz = 1 }\n", "no setting 'stepz'"),
         (HEAD + RUN + "vary = { steps = 3 }\n", "must have a list"),
         (HEAD + RUN + "vary = { train_share = [0.0] }\n", "train_share"),
@@ -129,9 +129,12 @@ def test_a_bad_description_gets_one_line(described_as, text, words):
     assert "\n" not in str(error.value)
 
 
-def test_an_unknown_name_lists_the_known_ones(tmp_path):
-    with pytest.raises(InvalidInputError, match=names()[0]):
-        read("no-such-table")
+def test_an_unknown_name_is_told_the_nearest_ones(tmp_path):
+    name = names()[0]
+    with pytest.raises(InvalidInputError, match=f"did you mean .*{name}"):
+        read(f"{name}x")
+    with pytest.raises(InvalidInputError, match=r"'graphveil bench list' lists.*instead\.$"):
+        read("?")
     with pytest.raises(InvalidInputError, match="Got a directory"):
         read(tmp_path)
 
@@ -186,6 +189,7 @@ def test_the_small_version_is_what_its_part_says(described_as):
     assert (small.data, small.seeds, small.quick) == (("reddit",), 1, True)
     assert [line.request.epsilon for line in small.lines] == [2.0, 5.0]
     assert all(line.request.settings == {"steps": 1} for line in small.lines)
+    assert "1 seed, some of the data and runs, runs with steps=1, splits=3. Its" in small.shortened
     assert [line.figure("accuracy", "reddit")[0] for line in small.lines] == [0.5, None]
     (place,) = find_places(small, None)
     assert (place.data, place.runs_on, place.stand_in_for) == ("reddit", "social", "reddit")

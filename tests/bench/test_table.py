@@ -184,8 +184,11 @@ def test_a_figure_below_what_is_demanded_is_named(small, graph):
         return [Measured(line=line, place=place, row=make_row(line.request, "a", outcomes))]
 
     assert missed(described, measured(0.8, 0.9)) == []
-    assert "must reach 80. Got 70.0" in missed(described, measured(0.7))[0]
+    assert "must reach 80 %. Got 70.0" in missed(described, measured(0.7))[0]
     assert "no figure" in missed(described, measured())[0]
+    assert missed(replace(described, quick=True), measured(0.7)) == []
+    line = replace(line, request=replace(line.request, epsilon=3.0, varied={"steps": 2}))
+    assert "(epsilon=3, steps=2) on " in missed(described, measured(0.7))[0]
 
 
 def test_the_training_share_is_trained_on(small, monkeypatch):

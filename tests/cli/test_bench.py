@@ -83,7 +83,7 @@ def test_a_table_is_measured_once_and_written_tidily(answer, run, table, tmp_pat
     assert (code, err) == (0, "")
     for words in ("published", "claimed", "proven", "ours", "linear", "itself a release"):
         assert words in " ".join(out_text.split()), words
-    assert "Each epsilon is for one node, at delta" in " ".join(out_text.split())
+    assert "Each proven epsilon is for one node, at delta" in " ".join(out_text.split())
 
 
 def test_the_small_version_has_files_of_its_own(answer, table, tmp_path):
@@ -163,7 +163,7 @@ def test_bad_requests_are_refused_before_anything_runs(refused, table, tmp_path)
     assert "has an option of its own" in refused(
         f"bench run {table(RUNS.replace('steps = 2 }', 'seed = 2 }'))}"
     )
-    assert "one of" in refused("bench run no-such-table")
+    assert "bench list" in refused("bench run no-such-table")
     assert "--all" in refused("bench run")
     assert "--all" in refused(f"bench run --all {table()}")
     assert "'seeds'" in refused(f"bench run {table()} --seeds 0")

@@ -2,6 +2,8 @@
 
 import json
 
+import pytest
+
 from graphveil.cli._output import Result
 
 
@@ -52,3 +54,43 @@ def test_below_columns_the_rows_are_notes(capsys):
     lines = [line.strip() for line in capsys.readouterr().out.splitlines() if line.strip()]
     assert [line.split() for line in lines[1:4]] == [["name", "size"], ["x", "1"], ["y", "2"]]
     assert lines[4:] == ["50%", "a", "b", "for people"]
+
+
+@pytest.fixture
+def wide():
+    """A table that has no room in 40 columns, and whose last column can give way."""
+    result = Result("Wide")
+    names = ["an-unbreakable-name", "another-unbreakable-one"]
+    result.table(["name", "text"], [[name, "words that can go below"] for name in names])
+    return result
+
+
+def test_words_are_never_broken(wide, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "30")
+    wide.show(False)
+    lines = [line.rstrip() for line in capsys.readouterr().out.splitlines()]
+    assert lines[2:5] == [
+        "an-unbreakable-name      words",
+        "                         that",
+        "                         can",
+    ]
+
+
+def test_a_figure_stays_with_its_deviation(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "30")
+    result = Result("Figures")
+    result.table(["a-long-name", "ours", "why"], [["x", "93.4 ± 1.0", "for some reason or other"]])
+    result.show(False)
+    assert "93.4 ± 1.0" in capsys.readouterr().out
+
+
+def test_a_pipe_gets_longer_lines_and_a_narrow_terminal_row_by_row(wide, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "20")
+    wide.show(False)
+    assert "another-unbreakable-one  words" in capsys.readouterr().out
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("TERM", "xterm")
+    wide.show(False)
+    out = capsys.readouterr().out
+    assert "another-unbreakable-one" not in out.split("an-unbreakable-name")[0]
+    assert "  text: words that" in out

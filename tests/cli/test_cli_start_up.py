@@ -128,7 +128,7 @@ def test_train_says_at_once_what_it_does(run, monkeypatch):
     """Before anything heavy is loaded; on a terminal, where somebody waits."""
     seen = []
 
-    def fail(name):
+    def fail(name, **more):
         seen.append(name)
         raise KeyboardInterrupt
 
@@ -139,6 +139,11 @@ def test_train_says_at_once_what_it_does(run, monkeypatch):
     assert run(line)[2].splitlines()[0] == "graphveil: training dp-gnn on social"
     assert "training" not in run(f"{line} --json")[2]
     assert seen == ["dp-gnn"] * 3
+
+
+def test_without_a_method_a_recipe_is_offered_where_there_are_some(run):
+    for command in ("train --data social --out nowhere", "plan --data social"):
+        assert "or '--recipe' in its place" in run(command)[2]
 
 
 def test_the_docs_list_the_same_commands(request):

@@ -1,6 +1,9 @@
 """Pictures of what trained models see."""
 
 import pytest
+import torch
+
+from graphveil.cli.tsne import _join_classes
 
 pytest.importorskip("matplotlib")
 
@@ -29,3 +32,16 @@ def test_hidden_states_are_shown_where_there_are_some(answer, run, runs, tmp_pat
     assert code == 2
     assert "hidden layer" in err
     assert not (tmp_path / "none.svg").exists()
+
+
+def test_runs_with_other_classes_share_one_legend():
+    panels = [("few", None, torch.tensor([0, 1])), ("all", None, torch.tensor([0, 1, 2]))]
+    joined, names = _join_classes(panels, [["b", "c"], ["a", "b", "c"]])
+    assert names == ["a", "b", "c"]
+    assert [y.tolist() for *_, y in joined] == [[1, 2], [0, 1, 2]]
+
+
+def test_names_that_do_not_fit_every_run_are_left_out():
+    panels = [("few", None, torch.tensor([0, 1])), ("all", None, torch.tensor([0, 1, 2]))]
+    assert _join_classes(panels, [["b", "c"], None])[1] is None
+    assert _join_classes(panels, [None, ["a", "b", "c"]])[1] == ["a", "b", "c"]

@@ -19,6 +19,7 @@ from graphveil._errors import InvalidInputError
 from graphveil.data import CATALOG, Entry, Sizes, available, how_to_get, load, names, sizes_of
 from graphveil.data._cache import find, sha256_of
 from graphveil.data._places import files_of, is_generated
+from graphveil.data.catalog import entry_of
 from graphveil.graph.checks import MASKS, check
 from graphveil.graph.splits import split
 
@@ -460,7 +461,7 @@ def test_data_is_available_when_all_its_files_are_there(root, tmp_path, name):
             for path in paths:
                 path.unlink()
     sentence = how_to_get(source)
-    assert CATALOG[name].url in sentence
+    assert entry_of(source).url in sentence
     assert folder in sentence
     assert ("downloaded" in sentence) == (CATALOG[name].download != "none")
 
@@ -489,6 +490,9 @@ def test_of_other_names_the_path_is_looked_for(root, tmp_path):
     assert available(str(root), root)
     assert not available(str(tmp_path / "absent.npz"))
     assert "path" in how_to_get("absent.npz")
+    for variant in ("cpsc", "cpsc:spectrum"):
+        assert "content/challenge-2020" in how_to_get(f"ecg:{variant}")
+    assert "content/ptb-xl" in how_to_get("ecg")
     write_school(root, "Here1", PEOPLE)
     assert available("facebook100:Here1:gap", root)
     assert available("facebook100", root)

@@ -42,9 +42,11 @@ def test_a_recipe_of_another_method_is_refused(one):
         _settings.merge(None, {"recipe": "one", "method": "gap"}, [])
 
 
-def test_an_unknown_recipe_lists_those_there_are(one):
-    with pytest.raises(InvalidInputError, match=r"must be one of one\. Got 'two'"):
-        recipes.read("two")
+def test_an_unknown_recipe_is_told_the_nearest_one(one):
+    with pytest.raises(InvalidInputError, match=r"Got 'ones' instead; did you mean one\?"):
+        recipes.read("ones")
+    with pytest.raises(InvalidInputError, match=r"'graphveil recipes' lists\. Got 'x' instead\."):
+        recipes.read("x")
 
 
 @pytest.mark.parametrize("line", ['title = "x"', "steps = 3"])
@@ -59,3 +61,18 @@ def test_a_recipe_can_be_made(recipe):
     assert isinstance(method, METHODS[recipe.method])
     assert method.private == (recipe.epsilon is not None)
     assert all(sentence.endswith(".") for sentence in recipe.differs)
+
+
+def test_a_recipe_may_stand_in_the_place_of_a_method(one):
+    ((word, kind, settings),) = _settings.parse_methods("one:steps=3")
+    assert (word, kind) == ("one:steps=3", METHODS["dp-mlp"])
+    assert settings == {"steps": 3, "optimizer": "sgd", "momentum": 0.0}
+    with pytest.raises(InvalidInputError, match="'method'"):
+        _settings.parse_methods("nobody")
+
+
+def test_a_recipe_names_its_own_data_unless_other_data_is_asked_for(monkeypatch):
+    text = TEXT.replace('method = "dp-mlp"', 'method = "dp-mlp"\ndata = "social"')
+    monkeypatch.setattr(recipes, "_RECIPES", recipes._read_file("own.toml", text))
+    assert _settings.merge(None, {"recipe": "one"}, [])["data"] == "social"
+    assert _settings.merge(None, {"recipe": "one", "data": "cora"}, [])["data"] == "cora"

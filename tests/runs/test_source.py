@@ -230,3 +230,9 @@ def test_a_graph_whose_own_masks_hold_small_classes_is_predicted(tmp_path):
     assert not (graph.train_mask & left_out).any()
     _, chances = run.predict(graph)
     assert len(chances) == 600
+
+
+def test_pokec_is_drawn_in_the_shares_of_its_paper():
+    assert Source(data="pokec:hash")._shares == (0.8, 0.1, 0.1)
+    assert Source(data="pokec:hash", fractions=(0.5, 0.2, 0.3))._shares == (0.5, 0.2, 0.3)
+    assert Source(data="cora")._shares == (0.75, 0.1, 0.15)

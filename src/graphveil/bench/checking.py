@@ -16,7 +16,7 @@ from pathlib import Path
 
 from graphveil._errors import InvalidInputError, RefusedError
 from graphveil._inputs import read_text
-from graphveil.bench.description import OWN, PAPERS, Description, Line, read
+from graphveil.bench.description import OWN, PAPERS, Description, Line, names, read
 from graphveil.bench.places import Place, is_known, make_source
 
 READING = resources.files("graphveil.bench") / "second_reading.csv"
@@ -90,9 +90,9 @@ def find_problems(described: Description) -> list[str]:
 
 
 def _about_the_paper(described: Description) -> Iterator[str]:
-    if described.paper not in PAPERS:
+    if described.paper not in PAPERS and described.name in names():
         yield f"'paper' must be one of {', '.join(PAPERS)}. Got {described.paper!r} instead."
-    if described.paper == OWN:
+    if described.paper == OWN or described.paper not in PAPERS:  # of graphveil, or of the user
         return
     shown = re.fullmatch(r"(Table|Figure) (\d+)", described.shows)
     if shown is None:

@@ -42,6 +42,7 @@ Nothing here loads torch or data.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -129,6 +130,11 @@ class Line:
         parts = {} if epsilon is None else {"epsilon": f"{epsilon:g}"}
         return ", ".join(f"{k}={v}" for k, v in {**parts, **self.request.varied}.items())
 
+    @property
+    def whole_name(self) -> str:
+        """The name, and behind it the setting."""
+        return f"{self.name} ({self.setting})" if self.setting else self.name
+
     def figure(self, metric: str, data: str) -> tuple[float | None, float | None]:
         """What was published, and its deviation."""
         values = (kind.get(metric, {}).get(data) for kind in (self.published, self.deviation))
@@ -140,6 +146,7 @@ class Line:
 class Description:
     """A table or figure to be measured: lines by data sets.
 
+    ``shortened`` says what the small version runs otherwise.
     ``replaced`` are the data sets whose stand-ins run even where they are on disk. With
     ``first_only`` the first data set at hand runs, and no other.
     """
@@ -165,6 +172,7 @@ class Description:
     deviations: tuple[str, ...] = ()
     reference: str | None = None
     quick: bool = False
+    shortened: str = ""
     replaced: frozenset[str] = frozenset()
     first_only: bool = False
 
@@ -220,12 +228,24 @@ def read(description: str | Path, *, quick: bool = False) -> Description:
             name = Path(description).stem
     except FileNotFoundError:
         raise InvalidInputError(
-            f"A description must be a TOML file or one of {', '.join(names())}. Got {name!r} "
-            "instead."
+            "A description must be a TOML file, or a name that 'graphveil bench list' lists. Got "
+            f"{_validate.shown(name)} instead{_validate.near(name, names())}"
         ) from None
     except OSError as error:
         raise InvalidInputError(f"{name} cannot be read: {error.strerror}.") from None
-    return parse(content, name, place=str(description), quick=quick)
+    with _named(str(description)):
+        return parse(content, name, place=str(description), quick=quick)
+
+
+@contextlib.contextmanager
+def _named(place: str) -> Iterator[None]:
+    """Let every refusal say which file, or which part of it, it is about."""
+    try:
+        yield
+    except InvalidInputError as error:
+        if place in str(error):
+            raise
+        raise InvalidInputError(f"{place}: {error}") from None
 
 
 def parse(
@@ -340,7 +360,8 @@ def _lines(
             raise InvalidInputError(f"{place}: {key!r} must have a list of values in 'vary'.")
     figures = _Figures(run, table["data"], metrics, place)
     for number, values in enumerate(itertools.product(*vary.values())):
-        request = _request(run, dict(zip(vary, values, strict=True)), table.get("delta"), place)
+        with _named(place):
+            request = _request(run, dict(zip(vary, values, strict=True)), table.get("delta"), place)
         yield Line(request=request, recipe=run.get("recipe"), **figures.at(number))
 
 
@@ -353,7 +374,8 @@ def follow_recipe(run: Mapping[str, Any], place: str) -> dict[str, Any]:
         raise InvalidInputError(f"{place} must have a 'recipe' or a 'method', not both.")
     from graphveil.methods.recipes import read as read_recipe
 
-    recipe = read_recipe(run["recipe"])
+    with _named(place):
+        recipe = read_recipe(run["recipe"])
     settings = {**recipe.settings, **run.get("settings", {})}
     return {**recipe.budget, **run, "method": recipe.method, "settings": settings}
 

@@ -34,7 +34,7 @@ def make_quick(content: Mapping[str, Any], place: str) -> tuple[dict[str, Any], 
     small = {key: value for key, value in content.items() if key != "quick"}
     if part is None:
         small |= {"seeds": 1, "run": [_shorten(dict(run)) for run in content["run"]]}
-        return small, {"first_only": True}
+        return small, {"first_only": True, "shortened": _describe({})}
     check_table(part, _KEYS, f"{place}: [quick]")
     data, replaced = _data(content, part, place)
     runs = [run for run in content["run"] if _is_wanted(run, content, part)]
@@ -45,7 +45,22 @@ def make_quick(content: Mapping[str, Any], place: str) -> tuple[dict[str, Any], 
     small["stand_in"] = {
         name: other for name, other in content.get("stand_in", {}).items() if name in data
     }
-    return small, {"replaced": frozenset(replaced)}
+    return small, {"replaced": frozenset(replaced), "shortened": _describe(part)}
+
+
+def _describe(part: Mapping[str, Any]) -> str:
+    """What the small version runs otherwise, as a sentence."""
+    seeds = part.get("seeds", 1)
+    shown = [
+        f"{of} with " + ", ".join(f"{key}={value}" for key, value in part[key_of].items())
+        for key_of, of in (("settings", "runs"), ("recipe_settings", "recipes"))
+        if part.get(key_of)
+    ]
+    shorter = f", {' and '.join(shown)}. Its figures are those of shorter runs" if shown else ""
+    return (
+        f"The small version: {seeds} seed{'' if seeds == 1 else 's'}, some of the data and runs"
+        f"{shorter}."
+    )
 
 
 def _data(

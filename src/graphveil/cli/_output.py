@@ -37,9 +37,6 @@ class Field:
         return [(self.label, self.show(item)) for item in items]
 
 
-_NAME, _NUMBER = 30, 16  # characters up to which a first column, or another, is not broken
-
-
 class Result:
     """What a command answers: one JSON object for programs, or a table for a person.
 
@@ -98,28 +95,79 @@ class Result:
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
     def _print(self) -> None:
-        from rich.table import Table
-
-        console, columns = _console(), self._columns or ("", "")
-        table = Table(
-            title=self.title,
-            title_justify="left",
-            box=None,
-            pad_edge=False,
-            show_header=bool(self._columns),
-            header_style="bold",
-        )
-        lines = self._cells if self._columns else self.rows()
-        for number, name in enumerate(columns):
-            style = "bold" if number == 0 and not self._columns else None
-            longest = max((len(cells[number]) for cells in lines), default=0)
-            whole = longest <= (_NAME if number == 0 else _NUMBER)
-            table.add_column(name, overflow="fold", no_wrap=whole, style=style)
-        for cells in lines:
+        console = _console()
+        if self._columns:
+            self._print_columns(console)
+            for _, text in self.rows():
+                console.print(f"\n{text}")
+            return
+        table = _make_table(self.title)
+        table.add_column(no_wrap=True, style="bold")
+        table.add_column(overflow="fold")
+        for cells in self.rows():
             table.add_row(*cells)
         console.print(table)
-        for _, text in self.rows() if self._columns else ():
-            console.print(f"\n{text}")
+
+    def _print_columns(self, console: Any) -> None:
+        """The table without a broken word, which nobody could read or copy.
+
+        Where even that is too wide, a file or a pipe gets long lines, and a terminal row by row.
+        """
+        widths = _share_width([self._columns, *self._cells], console.width)
+        wide = sum(widths) + _GAP * (len(widths) - 1)
+        if console.is_terminal and wide > console.width:
+            return self._print_blocks(console)
+        table = _make_table(self.title, show_header=True, header_style="bold")
+        for number, (name, width) in enumerate(zip(self._columns, widths, strict=True)):
+            table.add_column(name, width=width, no_wrap=number == 0)
+        for cells in self._cells:
+            table.add_row(*cells)
+        printer = _console()
+        printer.width = max(console.width, wide)
+        printer.print(table)
+
+    def _print_blocks(self, console: Any) -> None:
+        console.print(self.title, style="italic")
+        for cells in self._cells:
+            console.print(f"\n{cells[0]}", style="bold")
+            for name, cell in zip(self._columns[1:], cells[1:], strict=True):
+                if cell:
+                    console.print(f"  {name}: {cell}")
+
+
+_GAP = 2  # blanks between two columns
+_SHORT = 14  # characters of a figure with its deviation, and some
+
+
+def _make_table(title: str, show_header: bool = False, **more: Any) -> Any:
+    from rich.table import Table
+
+    return Table(
+        title=title, title_justify="left", box=None, pad_edge=False, show_header=show_header, **more
+    )
+
+
+def _unbreakable(cell: str) -> list[str]:
+    """The parts of a cell that stay on one line: its words, and a short cell whole."""
+    return [cell] if len(cell) <= _SHORT else cell.split()
+
+
+def _share_width(rows: Sequence[Sequence[str]], room: int) -> list[int]:
+    """The widths of columns: the widest give way, none below its longest word or short cell."""
+    from rich.cells import cell_len
+
+    columns = list(zip(*rows, strict=True))
+    widths = [max(map(cell_len, column)) for column in columns]
+    least = [
+        max(cell_len(part) for cell in column for part in _unbreakable(cell)) for column in columns
+    ]
+    least[0] = widths[0]
+    while sum(widths) + _GAP * (len(widths) - 1) > room:
+        slack = [number for number, width in enumerate(widths) if width > least[number]]
+        if not slack:
+            break
+        widths[max(slack, key=widths.__getitem__)] -= 1
+    return widths
 
 
 def _finite(value: Any) -> Any:

@@ -63,7 +63,8 @@ def _follow(asked: dict[str, Any]) -> dict[str, Any]:
             f"{asked['method']!r} instead; leave out the method, or the recipe."
         )
     settings = {**recipe.settings, **asked["settings"]}
-    return {**recipe.budget, **asked, "method": recipe.method, "settings": settings}
+    own = {} if recipe.data is None else {"data": recipe.data}
+    return {**own, **recipe.budget, **asked, "method": recipe.method, "settings": settings}
 
 
 def parse(sets: Sequence[str]) -> dict[str, Any]:
@@ -86,10 +87,22 @@ def parse_methods(text: str) -> list[tuple[str, type[Method], dict[str, Any]]]:
             raise click.UsageError(
                 f"Write a method in '--methods' as NAME or NAME:KEY=VALUE+KEY=VALUE. Got {word!r}."
             )
-        methods.append((word, method_named(name.strip()), parse(pairs.split("+")) if pairs else {}))
+        kind, settings = _method_or_recipe(name.strip())
+        methods.append((word, kind, settings | (parse(pairs.split("+")) if pairs else {})))
     if not methods:
         raise click.UsageError("'--methods' names none; leave it out, or name one.")
     return methods
+
+
+def _method_or_recipe(name: str) -> tuple[type[Method], dict[str, Any]]:
+    """A method, or that of a recipe with its settings."""
+    from graphveil.methods import METHODS
+    from graphveil.methods.recipes import read, recipes
+
+    if name in METHODS or name not in recipes():
+        return method_named(name), {}
+    recipe = read(name)
+    return METHODS[recipe.method], dict(recipe.settings)
 
 
 def require(asked: Mapping[str, Any], *names: str) -> None:
@@ -102,12 +115,13 @@ def require(asked: Mapping[str, Any], *names: str) -> None:
 # --- methods --------------------------------------------------------------------------------------
 
 
-def method_named(name: str | None) -> type[Method]:
+def method_named(name: str | None, or_recipe: bool = False) -> type[Method]:
     """The method of that name, or one line with all names."""
     from graphveil.methods import METHODS
 
     if name is None:
-        raise click.UsageError(f"Missing argument 'METHOD': one of {', '.join(METHODS)}.")
+        other = ", or '--recipe' in its place" if or_recipe else ""
+        raise click.UsageError(f"Missing argument 'METHOD': one of {', '.join(METHODS)}{other}.")
     return METHODS[_validate.choice("method", name, tuple(METHODS))]
 
 

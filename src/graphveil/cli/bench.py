@@ -52,8 +52,8 @@ def list_all(root: str | None, as_json: bool) -> None:
     listed = [_about(one, root) for one in described]
     result.add("descriptions", listed)
     result.table(
-        ["name", "shows", "shape", "data", "title"],
-        [[one["name"], one["shows"], one["shape"], _here(one), one["title"]] for one in listed],
+        ["name", "shows", "data", "title"],
+        [[one["name"], one["shows"], _here(one), one["title"]] for one in listed],
     )
     result.note(
         "Data: how many of a description's data sets are on disk, and what runs for others."
@@ -112,16 +112,14 @@ def show(description: str, quick: bool, root: str | None, as_json: bool) -> None
         [
             "run",
             "setting",
-            "method",
-            "recipe",
-            *(f"{name} [{described.metric}]" for name in described.data),
+            "recipe or method",
+            *described.data,
         ],
         [
             [
                 line.name,
                 line.setting,
-                line.request.method,
-                line.recipe or "",
+                line.recipe or line.request.method,
                 *(_published(*line.figure(described.metric, name)) for name in described.data),
             ]
             for line in described.lines
@@ -129,9 +127,15 @@ def show(description: str, quick: bool, root: str | None, as_json: bool) -> None
     )
     where = described.where
     if where:
-        result.note(f"{where}. Figures are published ones, in percent.")
+        result.note(f"{where}. Figures are published ones, in percent: {described.metric}.")
+    result.note(
+        f"{plural(described.seeds, 'seed')}. Measured: {', '.join(described.metrics)}. Shape: "
+        f"{described.shape}."
+    )
     if described.finding:
         result.note(f"Finding: {described.finding}")
+    if described.shortened:
+        result.note(described.shortened)
     result.note(*(f"Here: {sentence}" for sentence in described.deviations))
     result.note(*describe_missing(benches.find_places(described, root)))
     result.show(as_json)
@@ -403,7 +407,10 @@ def page(
         raise click.UsageError("Give '--out' a page to make, or '--into' one to refresh, or both.")
     measured = pages.read_results(results, descriptions)
     if not measured:
-        raise InvalidInputError(f"{results} must hold results of a description. Got none instead.")
+        raise InvalidInputError(
+            f"{results} must hold whole results of a description: NAME.jsonl. Got none instead; "
+            "results of --quick are none, and a description of your own must be named."
+        )
     written = []
     if out is not None:
         pictures = _draw_page(measured, Path(out))
@@ -485,6 +492,8 @@ def _result(described: Description, measured: Sequence[Measured]) -> Result:
         result.note(
             f"Published: {described.source or 'by the description'}. Figures are in percent."
         )
+    if described.shortened:
+        result.note(described.shortened)
     if described.finding:
         result.note(f"The finding to look for: {described.finding}")
     result.note(*(f"Unlike the paper: {sentence}" for sentence in described.deviations))
@@ -555,11 +564,16 @@ def _promises(rows: Sequence[Row]) -> list[str]:
         labels.setdefault((row.unit, row.delta), []).append(row.label)
     if len(labels) == 1:
         ((unit, delta),) = labels
-        notes = [f"Each epsilon is for {ONE[unit]}, at delta {delta:g}."]
+        notes = [f"Each proven epsilon is for {ONE[unit]}, at delta {delta:g}."]
     else:
         notes = [
-            f"For {ONE[unit]}, at delta {delta:g}: {', '.join(dict.fromkeys(labels[unit, delta]))}."
+            f"Proven for {ONE[unit]}, at delta {delta:g}: "
+            f"{', '.join(dict.fromkeys(labels[unit, delta]))}."
             for unit, delta in sorted(labels, key=str)
         ]
-    void = dict.fromkeys(f"{row.label}: {reason}" for row in rows for reason in row.void_because)
-    return [*notes, *(f"No epsilon holds for {reason}" for reason in void)]
+    void: dict[str, dict[str, None]] = {}
+    for row in rows:
+        for reason in row.void_because:
+            void.setdefault(reason, {})[row.label] = None
+    refusals = (f"No epsilon holds for {', '.join(who)}: {reason}." for reason, who in void.items())
+    return [*notes, *refusals]

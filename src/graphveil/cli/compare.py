@@ -60,7 +60,7 @@ def compare(
     """All methods on one graph, with the honest baselines.
 
     Each is trained under several seeds. A setting given by --set goes to every method that has it.
-    One method under several settings: NAME:KEY=VALUE, several joined by +.
+    One method under several settings: NAME:KEY=VALUE, several joined by +. NAME may be a recipe.
 
     \b
     graphveil compare --data social --epsilon 1 --epsilon 8 --seeds 3

@@ -65,7 +65,7 @@ def plan(
     check_page(html, force)
     sizes = {key: given.pop(key) for key in (*_SIZES, "train", "directed")}
     asked = merge(config, {"method": method, **given}, sets)
-    made = make_asked(method_named(asked.get("method")), asked)
+    made = make_asked(method_named(asked.get("method"), or_recipe=True), asked)
     facts = _facts(asked, sizes, made.record)
     planned = made.plan(facts)
     result = _result(planned, planned.certificate())

@@ -51,7 +51,7 @@ def train(
 
 @notices()
 def _train(asked: dict[str, Any], resume: bool, force: bool) -> Result:
-    kind = _settings.method_named(asked.get("method"))
+    kind = _settings.method_named(asked.get("method"), or_recipe=True)
     _settings.require(asked, "data", "out")
     method = _settings.make_asked(kind, asked)
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 import click
 
 from graphveil.cli import _options as option
@@ -68,7 +71,7 @@ def tsne(
     from graphveil.report import plots
 
     _validate.integer("most", most, "[10, 1e6]")
-    result, panels, described, names = Result("t-SNE"), [], [], None
+    result, panels, described, names = Result("t-SNE"), [], [], []
     for run in track("arranging nodes", runs):
         method, arranged = trained.Run(run).read(), trained.Run(run).arrange(root)
         rows, y, shown = embeddings(method, arranged, nodes, what)
@@ -76,11 +79,32 @@ def tsne(
         if method.private:
             name = f"{method.name}, epsilon {figure(method.certificate_.guarantee.epsilon)}"
         panels.append((name, rows, y))
-        names = names or trained.Run(run).record().asked.class_names
+        names.append(trained.Run(run).record().asked.class_names)
         described.append({**run_json(run, method), "of": shown})
         result.row(name, f"{min(len(y), most):,} {_WHICH[nodes]}records, {_WHAT[shown]}")
-    plots.neighbourhoods(panels, out, most=most, names=names)
+    panels, common = _join_classes(panels, names)
+    plots.neighbourhoods(panels, out, most=most, names=common)
     result.update({"runs": described, "nodes": nodes})
     result.add("out", out, "written to")
     result.add("note", NOTE["test" if nodes == "test" else "train"], "note")
     result.show(as_json)
+
+
+def _join_classes(
+    panels: Sequence[tuple[str, Any, Any]], names: Sequence[Sequence[str] | None]
+) -> tuple[list[tuple[str, Any, Any]], list[str] | None]:
+    """The panels under one numbering of classes, and its names: one class has one colour.
+
+    Runs whose data left out classes (``--min-class``) number the others anew. Without names of
+    every run classes keep their numbers, and have no names unless those fit all of them.
+    """
+    lists = [list(one) for one in names if one is not None]
+    if len(lists) < len(panels):
+        largest = max((int(y.max()) for *_, y in panels if len(y)), default=0)
+        return list(panels), next((one for one in lists if len(one) > largest), None)
+    union = list(dict.fromkeys(name for one in sorted(lists, key=len)[::-1] for name in one))
+    joined = [
+        (title, rows, y.new_tensor([union.index(own[int(c)]) for c in y.tolist()]))
+        for (title, rows, y), own in zip(panels, lists, strict=True)
+    ]
+    return joined, union

@@ -57,6 +57,7 @@ class Entry:
     num_graphs: int | None = None
     directed: bool = False
     own_split: bool = False
+    shares: tuple[float, float, float] | None = None  # of a drawn split, where its paper has others
     takes_own_split: bool = False
     split: tuple[int, int, int] | None = None
     variants: bool = False
@@ -180,7 +181,7 @@ def available(source: str, root: str | Path | None = None) -> bool:
 def how_to_get(source: str) -> str:
     """In one sentence, how the files of the data set ``source`` are got."""
     name, _, variant = source.partition(":")
-    entry = CATALOG.get(name)
+    entry = entry_of(source)
     if entry is None:
         return f"{source} is no data set of the catalog: give the path of a file."
     if is_generated(name):
@@ -403,6 +404,7 @@ _ENTRIES = (
     Entry(
         **_about("pokec", "Pokec users with a cat or a dog", "a person", 20_000, None, 2),
         load=_loader("pokec:pokec"),
+        shares=(0.8, 0.1, 0.1),
         directed=True,
         variants=True,
         download="none",
@@ -502,6 +504,11 @@ _ENTRIES = (
         licence="CC BY 4.0",
         citation="Wagner et al. (2020), PTB-XL; Liu et al. (2018), CPSC 2018",
         url="https://physionet.org/content/ptb-xl",
+        of_variant=lambda variant: (
+            {"url": "https://physionet.org/content/challenge-2020"}
+            if variant.partition(":")[0] == "cpsc"
+            else {}
+        ),
         note="ecg:ptbxl, the same, tells normal from abnormal; ecg:cpsc tells sinus rhythm from "
         "left bundle branch block in WFDB records, 512 samples a lead; with :spectrum behind it a "
         "lead is the size of its first 64 frequencies. A person with several "

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from graphveil import _validate
 from graphveil._errors import InvalidInputError
-from graphveil.data.catalog import load, sizes_of
+from graphveil.data.catalog import CATALOG, load, sizes_of
 from graphveil.data.class_list import Notice
 from graphveil.graph.shares import SHARES, check_fractions, part_ends, thinned_size
 from graphveil.methods.plan import Facts
@@ -72,6 +72,13 @@ class Source:
                     f"{self.fractions} with the split 'given' instead; leave one of them out."
                 )
 
+    @property
+    def _shares(self) -> tuple[float, float, float]:
+        """Of a drawn split: as stated, as the data set's paper has them, or as usual."""
+        entry = CATALOG.get(self.data.partition(":")[0])
+        usual = SHARES if entry is None or entry.shares is None else entry.shares
+        return usual if self.fractions is None else self.fractions
+
     def load(self) -> Data:
         """The graph, not yet split."""
         return load(self.data, self.root, classes=self.classes, directed=self.directed)
@@ -93,7 +100,7 @@ class Source:
             )
         how = self.split or ("given" if own else "transductive")
         if how != "given" and not (own and how == "inductive"):
-            data = draw_masks(data, self.fractions or SHARES, seed=self.seed)
+            data = draw_masks(data, self._shares, seed=self.seed)
         if self.train_share < 1 or how == "inductive":
             check(data)
         if self.train_share < 1:
@@ -150,7 +157,7 @@ class Source:
             if own or (self.split == "given" and sizes.own_split):
                 split = sizes.split
                 return None if split is None else (split[0], split[0] + split[1])
-        drawn, left, _ = part_ends(records, self.fractions or SHARES)
+        drawn, left, _ = part_ends(records, self._shares)
         return drawn, left
 
 

@@ -26,6 +26,7 @@ from dataclasses import dataclass, field
 from importlib import resources
 from typing import TYPE_CHECKING, Any
 
+from graphveil import _validate
 from graphveil._errors import InvalidInputError
 from graphveil._inputs import toml_of
 from graphveil._schema import NUMBER, Schema, check_table
@@ -90,7 +91,8 @@ def read(name: str) -> Recipe:
     known = recipes()
     if name not in known:
         raise InvalidInputError(
-            f"A recipe must be one of {', '.join(known)}. Got {name!r} instead."
+            "A recipe must be a name that 'graphveil recipes' lists. Got "
+            f"{_validate.shown(name)} instead{_validate.near(name, known)}"
         )
     return known[name]
 
