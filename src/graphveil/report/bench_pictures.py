@@ -392,6 +392,7 @@ def proven_against_claimed(points: Sequence[tuple[str, float, float | None]], pa
     dress(axes, "What is proven for the noise of a claim", "claimed epsilon", "proven epsilon")
     finite = [value for _, claimed, proven in points for value in (claimed, proven) if value]
     low, high = min(finite) / 2, max(finite) * 2
+    right = 2 * max(claimed for _, claimed, _ in points)
     top = high * 4
     axes.plot([low, high], [low, high], color="#999999", linestyle=":", label="proven = claimed")
     for number, paper in enumerate(dict.fromkeys(paper for paper, _, _ in points)):
@@ -404,7 +405,7 @@ def proven_against_claimed(points: Sequence[tuple[str, float, float | None]], pa
             label=paper,
             alpha=0.8,
         )
-    axes.set(xscale="log", yscale="log", xlim=(low, high), ylim=(low, top * 2))
+    axes.set(xscale="log", yscale="log", xlim=(low, right), ylim=(low, top * 2))
     if any(proven is None for _, _, proven in points):
         axes.axhline(top / 2, color="#BBBBBB", linewidth=0.8)
         axes.text(low * 1.1, top * 1.15, "none proven", va="bottom", fontsize=9)
