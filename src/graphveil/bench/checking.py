@@ -16,6 +16,7 @@ from pathlib import Path
 
 from graphveil._errors import InvalidInputError, RefusedError
 from graphveil._inputs import read_text
+from graphveil._progress import Progress
 from graphveil.bench.description import OWN, PAPERS, Description, Line, names, read
 from graphveil.bench.places import Place, is_known, make_source
 
@@ -46,7 +47,11 @@ class Findings:
 
 
 def check(
-    descriptions: Sequence[str], *, reading: str | Path | None = None, plans: bool = True
+    descriptions: Sequence[str],
+    *,
+    reading: str | Path | None = None,
+    plans: bool = True,
+    progress: Progress | None = None,
 ) -> Findings:
     """Check descriptions by name or path; nothing is loaded or trained.
 
@@ -55,7 +60,7 @@ def check(
     """
     findings = Findings(checked=tuple(descriptions))
     whole = []
-    for name in descriptions:
+    for name in descriptions if progress is None else progress(descriptions):
         try:
             described = read(name)
             small = read(name, quick=True)

@@ -352,7 +352,7 @@ def check(
         result.row("written to", form)
         result.show(as_json)
         return
-    findings = checking.check(names, reading=reading, plans=plans)
+    findings = checking.check(names, reading=reading, plans=plans, progress=bar("checking"))
     result = Result(f"{plural(len(names), 'description')} checked")
     result.add("checked", list(findings.checked))
     result.add("figures", findings.figures, "published figures")
