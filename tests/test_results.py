@@ -1,0 +1,34 @@
+"""The committed results, and the pages that are made of them and of nothing else."""
+
+from pathlib import Path
+
+import pytest
+
+from graphveil.bench import page
+
+ROOT = Path(__file__).parents[1]
+PAGE = ROOT / "docs/results.md"
+
+
+@pytest.fixture(scope="module")
+def results():
+    return page.read_results(ROOT / "results")
+
+
+def test_every_outcome_belongs_to_a_row_of_todays_descriptions(results):
+    assert results
+    assert {one.described.name: one.stale for one in results if one.stale} == {}
+
+
+def test_the_page_is_what_the_files_say(results):
+    folder = PAGE.with_suffix("")
+    pictures = {path.stem: f"{folder.name}/{path.name}" for path in folder.iterdir()}
+    pictures["proven"] = pictures.pop("proven-and-claimed")
+    pictures["accuracy"] = pictures.pop("ours-and-published")
+    assert PAGE.read_text() == page.make_page(results, pictures)
+
+
+def test_the_tables_of_the_page_that_helps_to_choose_are_what_the_files_say(results):
+    text = (ROOT / "docs/choose-a-method.md").read_text()
+    assert text.count("| --- |") > 3
+    assert page.refresh(text, results) == text
