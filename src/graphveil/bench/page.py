@@ -112,11 +112,13 @@ def make_table(results: Results, measured: Sequence[Measured] | None = None) -> 
     others = described.metrics[1:]
     heads = ["run", "data", "published", "claimed", "proven", "ours", "seeds"]
     heads += [f"{_words(metric)} [published]" for metric in others]
-    lines = [_markdown(heads), _markdown(["---"] * len(heads))]
-    for one in rows:
-        further = [_further(one, metric) for metric in others]
-        lines.append(_markdown([*_cells(described, one), *further]))
-    return "\n".join(lines)
+    cells = [
+        [*_cells(described, one), *(_further(one, metric) for metric in others)] for one in rows
+    ]
+    # What nobody published or claimed has no column.
+    kept = [number for number in range(len(heads)) if any(line[number] for line in cells)]
+    lines = [heads, ["---"] * len(heads), *cells]
+    return "\n".join(_markdown([line[number] for number in kept]) for line in lines)
 
 
 def _markdown(cells: Sequence[str]) -> str:
@@ -235,10 +237,10 @@ def _span(dates: Sequence[str]) -> str:
 
 def _section(results: Results, picture: str | None) -> str:
     described = results.described
-    where = described.where
+    title = described.title if described.title.endswith("?") else f"{described.title}."
     parts = [
         f"## {described.name}",
-        f"{described.title}. {where}. Metric: {_words(described.metric)}.",
+        f"{title} {described.where}. Metric: {_words(described.metric)}.",
     ]
     if described.finding:
         parts.append(f"**What the paper finds**: {described.finding}")
