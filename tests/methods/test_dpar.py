@@ -16,11 +16,12 @@ from scipy.sparse.csgraph import maximum_bipartite_matching
 from torch_geometric.data import Data
 
 from graphveil._errors import BudgetError, GraphveilError, InvalidInputError, UnprovenError
-from graphveil.grads.own_rows import RowExamples, as_csr
+from graphveil.grads.own_rows import RowExamples
 from graphveil.grads.step import PrivateStep
 from graphveil.graph import private_rows
 from graphveil.graph.pagerank import pagerank
 from graphveil.graph.private_rows import CHOICES, PrivateRows
+from graphveil.graph.sparse_rows import as_csr
 from graphveil.graph.splits import separate, split
 from graphveil.mechanisms import GumbelTopK
 from graphveil.methods import DPAR, Facts, Method, OpenDPAR, budget

@@ -42,8 +42,8 @@ from graphveil.grads.modules import empty_sum, noise_units, trained_blocks
 from graphveil.grads.products import SMALL, RowByRow
 from graphveil.grads.recording import Losses, check_losses
 from graphveil.grads.rules import PAY_FOR_SUMS, enlarge
+from graphveil.graph.sparse_rows import MOST_DENSE, as_csr, is_sparse
 
-MOST_DENSE = 1024  # columns; wider rows are kept sparse, whatever they hold
 _ROWS_AT_ONCE = 8192
 _TINY = 1e-300  # more than what is lost of squares that underflow
 _BY_THEMSELVES = (nn.Tanh, nn.ReLU, nn.Identity)  # modules that treat every number by itself
@@ -246,22 +246,6 @@ class RowSum:
 
 
 _IDENTITY = nn.Identity()
-
-
-def is_sparse(rows: Tensor) -> bool:
-    """Whether a tensor holds what is not zero alone."""
-    return rows.layout != torch.strided
-
-
-def as_csr(rows: Any) -> sparse.csr_array:
-    """A tensor of any layout, or a matrix of scipy, as a sparse one; values may be shared."""
-    if not isinstance(rows, Tensor):
-        return sparse.csr_array(rows)
-    if not is_sparse(rows):
-        return sparse.csr_array(rows.numpy())
-    rows = rows.to_sparse_csr() if rows.layout != torch.sparse_csr else rows
-    parts = rows.values(), rows.col_indices(), rows.crow_indices()
-    return sparse.csr_array(tuple(part.numpy() for part in parts), shape=tuple(rows.shape))
 
 
 def _links(module: nn.Module, blocks: dict[str, nn.Module]) -> list[_Link]:

@@ -74,7 +74,7 @@ def _train_mlp(method: Any, execution: Execution, data: Data) -> nn.Module:
 
 def _prepare(method: Any, data: Data) -> Tensor:
     """The rows that the network reads."""
-    return Features.of(method).prepare(data.x)
+    return Features.of(method).prepare(data.x, keep_sparse=True)
 
 
 @final
@@ -153,6 +153,7 @@ class LateGraph(Method, FeatureSettings, StepSettings, Budget):
             own = network.on_graph(x, no_messages(len(x))).log_softmax(1)
             return spread_rows(own, messages, self.smoothing_steps, self.teleport)
         hidden = network.after[0](network.encoder(x))
+        hidden = hidden.to_dense() if hidden.is_sparse_csr else hidden
         return network.decoder(spread_rows(hidden, messages, self.smoothing_steps, self.teleport))
 
     _plan, _train, terms, prepare = _plan_mlp, _train_mlp, _own_terms, _prepare
