@@ -54,7 +54,7 @@ from graphveil.data import classes as _classes
 from graphveil.data.class_list import Stated, parse_classes
 from graphveil.graph.checks import LINES, MASKS, OF_ALL, check, check_layout, directed_of
 from graphveil.graph.collate import collate
-from graphveil.graph.sparse_rows import values_of
+from graphveil.graph.sparse_rows import is_sparse, values_of
 
 _PARTS = ("train", "val", "test")
 _OF_GRAPHS = ("batch", "num_graphs", "pos")
@@ -249,14 +249,16 @@ def _check_tensors(path: Path, saved: Any) -> None:
 
     One number may stand for a tensor of any shape (``expand``), and one graph in a list for many.
     """
-    graphs = saved if isinstance(saved, (list, tuple)) else [saved]
+    many = isinstance(saved, (list, tuple))
+    graphs = saved if many else [saved]
     size = 0
     for graph in graphs:
         for name, value in graph.to_dict().items() if type(graph) is Data else ():
             if isinstance(value, torch.Tensor):
                 with _naming(path):
-                    check_layout(name, value)
-                size += values_of(value).numel() * value.element_size()
+                    check_layout(name, value, sparse=name == "x" and not many)
+                rows = len(value) if is_sparse(value) else 0  # each has a place, if nothing else
+                size += (values_of(value).numel() + rows) * value.element_size()
     check_unpacked(path, size, ARRAYS, "save contiguous tensors, each graph once")
 
 

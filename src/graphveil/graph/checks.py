@@ -412,18 +412,18 @@ def tensor_of(data: Data, name: str, rule: str, way_out: str) -> Tensor:
     value = data[name]
     if not isinstance(value, Tensor):
         raise refusal(name, rule, type(value).__name__, "convert it with torch.as_tensor")
-    check_layout(name, value)
+    check_layout(name, value, sparse=name == "x")
     return value
 
 
-def check_layout(name: str, value: Tensor) -> None:
+def check_layout(name: str, value: Tensor, *, sparse: bool = False) -> None:
     """Refuse a tensor whose entries are not all in memory: one of no device, or a sparse one.
 
-    Features may be sparse, by coordinates or by rows.
+    ``sparse`` takes those that are sparse by rows or by coordinates.
     """
     if value.is_meta:
         raise refusal(name, "a tensor with values", "one on the device meta", "save its values")
-    if value.layout != torch.strided and not (name == "x" and value.layout in LAYOUTS):
+    if value.layout != torch.strided and not (sparse and value.layout in LAYOUTS):
         got = f"a sparse one ({str(value.layout).removeprefix('torch.')})"
         raise refusal(name, "a dense tensor", got, f"convert it with {name}.to_dense()")
 
