@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 
     from graphveil.graph.messages import Messages
     from graphveil.methods.execution import Execution
+    from graphveil.rng import SecretStream
 
 _SHARED_PASS = (
     "the paper's sampler bounds both ends of an edge in one pass, so that one node changes more "
@@ -85,6 +86,12 @@ class DPGNN(Method, FeatureSettings, StepSettings, Budget):
     normalisation: Normalisation = setting("The weights of messages.", "inverse-degree")
     sender_cap: int | None = setting(
         "Messages that a node may send: what graph information costs.", 1, "[1, inf)"
+    )
+    delivery: float = setting(
+        "The probability with which a step delivers a message that is kept, by a secret coin of "
+        "its own: a fraction of a cap.",
+        1.0,
+        "(0, 1]",
     )
     receiver_cap: int | None = setting("Messages that a node may read; free.", 10, "[1, inf)")
     unit: Literal["node", "edge"] = setting("What is protected.", "node")
@@ -146,6 +153,9 @@ class DPGNN(Method, FeatureSettings, StepSettings, Budget):
 
     def influence(self, facts: Facts) -> tuple[int, int]:
         """How many loss terms one unit removes, and how many others it alters."""
+        if self.delivery < 1 and self.sender_cap is not None:
+            # The own term is drawn at another rate than those that are altered: each counts apart.
+            return 1, min(self.sender_cap, facts.num_train)
         return influence(
             unit=self.unit_for(facts),
             num_layers=self.num_layers,
@@ -189,6 +199,7 @@ class DPGNN(Method, FeatureSettings, StepSettings, Budget):
 
     def _plan(self, facts: Facts) -> Plan:
         self._check_paper_settings()
+        self._check_delivery()
         check_bound(self.max_grad_norm, "per_layer" if self.paper else self.clipping)
         plan = replace(
             plan_steps(
@@ -199,6 +210,7 @@ class DPGNN(Method, FeatureSettings, StepSettings, Budget):
                 unit=self.unit_for(facts),
                 noise=(lambda delta: self._paper_multiplier(facts, delta)) if self.paper else None,
                 batch=self._batch(facts) if self.paper else None,
+                delivery=self.delivery,
             ),
             relation=self.relation,
             public_degree=self.public_degree,
@@ -285,6 +297,30 @@ class DPGNN(Method, FeatureSettings, StepSettings, Budget):
                 "thresholds are 'clip_factor' times the quantiles."
             )
 
+    def _check_delivery(self) -> None:
+        """Refuse coins where what they save is not proven."""
+        if self.delivery == 1:
+            return
+        must = {
+            "num_layers": (self.num_layers, 1),
+            "unit": (self.unit, "node"),
+            "relation": (self.relation, "withhold"),
+            "sampler": (self._sampler, "senders"),
+            "paper": (self.paper, False),
+        }
+        for name, (value, proven) in must.items():
+            if value != proven:
+                raise UnprovenError(
+                    f"A 'delivery' below 1 must go with {name}={proven!r}, for which its rate is "
+                    f"proven. Got {self.delivery:g} with {name}={value!r} instead; set delivery=1."
+                )
+        if self.conv == "gin" or self.sender_cap is None:
+            raise InvalidInputError(
+                "A 'delivery' below 1 must go with a 'sender_cap', and with a convolution that "
+                f"takes means. Got sender_cap={self.sender_cap} and conv={self.conv!r} instead; "
+                "set delivery=1."
+            )
+
     @property
     def _paper_cap(self) -> int:
         if self.sender_cap is None:
@@ -360,8 +396,9 @@ class DPGNN(Method, FeatureSettings, StepSettings, Budget):
             nodes = len(data.x)
             simple = cap_senders(data.edge_index, nodes, None, seed=self.seed)
             check_degrees(simple, nodes, self.public_degree)
-        network, terms = self.build(facts), self.terms(data)
         losses, steps = node_losses(self.task(facts)), execution.plan.part("weights")
+        network = self.build(facts)
+        terms = self.terms(data) if steps.delivery == 1 else self._delivered(data, execution.rng)
         thresholds = None
         if steps.max_grad_norm is None:
             quantiles = _quantiles(network, terms, losses)
@@ -374,6 +411,23 @@ class DPGNN(Method, FeatureSettings, StepSettings, Budget):
         from graphveil.methods.terms import node_terms
 
         return node_terms(self.prepare(data), data, self.read_in_training(data), self.num_layers)
+
+    def _delivered(self, data: Data, rng: SecretStream) -> Any:
+        """The loss terms to draw from, where messages arrive by coins."""
+        from graphveil.graph.delivery import DeliveredTerms, Delivery
+
+        assert self.sender_cap is not None
+        how = Delivery(
+            sender_cap=self.sender_cap,
+            probability=self.delivery,
+            receiver_cap=self.receiver_cap,
+            normalisation=self.normalisation,
+            seed=self.seed,
+        )
+        trained, edges = data.train_mask, data.edge_index
+        read = edges[:, trained[edges[1]]]
+        roots = trained.nonzero().flatten()
+        return DeliveredTerms(self.prepare(data), data.y, read, roots, how, rng)
 
     # --- prediction ------------------------------------------------------------------------------
 
