@@ -18,10 +18,10 @@ from graphveil.privacy._mixture import BinomialGaussian
 from graphveil.privacy.events import SampledGaussianDpEvent, repeated
 from graphveil.rng import secret
 
-NODES, CAP = 30, 3
+NODES, CAP = 14, 3
 
 
-def random_graph(seed=0, nodes=NODES, share=0.2):
+def random_graph(seed=0, nodes=NODES, share=0.35):
     generator = torch.Generator().manual_seed(seed)
     return (torch.rand(nodes, nodes, generator=generator) < share).nonzero().T
 

@@ -4,8 +4,8 @@ The nodes fall into groups at random and edges between groups are cut. Each docu
 label, is one loss term, which reads its group: a node's row reaches as many terms as its group has
 members. By default that is itself alone, and the edges are read in prediction. With
 ``clip_by="group"``, as the paper proposes, a whole group is one loss term, and withholding a node
-alters one term, however deep the network is. Proofs: docs/guarantees/graph-split.md. ``paper=True`` runs what the authors released, for
-which nothing is proven.
+alters one term, however deep the network is. Proofs: docs/guarantees/graph-split.md.
+``paper=True`` runs what the authors released, for which nothing is proven.
 """
 
 from __future__ import annotations
