@@ -58,7 +58,7 @@ _LOOKED_AT = 10_000  # training nodes whose gradients give the thresholds, as in
 
 
 @final
-@settings(project_above=8192)
+@settings(project_above=4096)
 class DPGNN(Method, FeatureSettings, StepSettings, Budget):
     """A GCN, GIN, GAT or SAGE of ``num_layers`` layers whose weights protect every node.
 
