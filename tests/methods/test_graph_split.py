@@ -328,7 +328,7 @@ def test_with_a_huge_budget_it_learns_and_with_dropout_it_repeats():
 def test_by_default_documents_by_themselves_are_clipped():
     method = made("graph-split")
     plan = method.plan(FACTS)
-    assert plan.details["clip_by"] == "document"
+    assert method._clips == "document"
     assert plan.details["splits"] == FACTS.num_nodes
     assert method.influence(FACTS) == (1, 0)
     assert (plan.part("weights").removed, plan.part("weights").altered) == (1, 0)

@@ -220,7 +220,6 @@ class GraphSplit(Method, FeatureSettings, StepSettings, Budget):
             public=("who is in which group", *edges),
             details={
                 **plan.details,
-                "clip_by": self._clips,
                 "splits": self.num_groups(facts.num_nodes),
                 "dropout": self._dropout,
             },
