@@ -38,6 +38,7 @@ from graphveil.grads.examples import (
     Influential,
     Stepped,
     TensorExamples,
+    check_delivery,
     check_influence,
     count_units,
     influence_of,
@@ -105,6 +106,7 @@ class PrivateStep:
         self.taken = 0
         self.earlier: dpa.DpEvent = dpa.NoOpDpEvent()  # charged before, for other steps than these
         self._checkpoint = StepCheckpoint(self)
+        check_delivery(examples, sampling.delivery)
         self._check_optimizer()
 
     @property
