@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from graphveil.grads.linear import SparseExamples
 from graphveil.graph.aggregation import Sent, unit_rows
 from graphveil.methods.open_training import OpenTraining, seeded_weights
 from graphveil.methods.sending import Sending, attention_terms, prepare_to_send, send
@@ -27,12 +28,15 @@ if TYPE_CHECKING:
     from graphveil.methods.gap import GAP
     from graphveil.methods.sending import Sender
 
+_FAINTEST = -10.0  # log-probabilities below this say no more
 _CLEARLY = 0.03  # by how much the loss of a less simple head must be smaller
 
 
 def read_rows(method: Sender, data: Data) -> Any:
     """The rows that the network reads; in the open those of mostly zeros are sparse."""
     x = method.prepare(data)
+    if method.messages_in_use == "belief":  # whatever they hold, which is private
+        return SparseRows(x)
     sparse = method.trains_openly and (x != 0).float().mean() < 0.2
     return SparseRows(x) if sparse else x
 
@@ -45,7 +49,10 @@ def encode_privately(
 ) -> Tensor:
     """Train the encoder by private steps; log-probabilities of every node."""
     train = data.train_mask
-    step(method, execution, "encoder", network.encoders[0], (x[train], data.y[train]))
+    terms: Any = x[train], data.y[train]
+    if isinstance(x, SparseRows):
+        terms = SparseExamples(terms[0].rows, terms[1])
+    step(method, execution, "encoder", network.encoders[0], terms)
     with torch.no_grad():
         return network.log_probabilities(x)
 
@@ -158,11 +165,27 @@ def head_inputs(
     if method.messages_in_use == "encoding":
         own = unit_rows(network.encoders[0].encode(x))
         return torch.cat([own, F.normalize(cache.float(), dim=2).flatten(1)], 1)
+    if method.messages_in_use == "belief":
+        return _belief_inputs(method, network, x, cache, beliefs)
     scaled = (cache / method.cache_unit).flatten(1).float()
     if not method.encodes:
         return torch.cat([x, scaled], 1)
     own = network.log_probabilities(x) if beliefs is None else beliefs
     return torch.cat([own, scaled], 1)
+
+
+def _belief_inputs(
+    method: Sender, network: GAPNetwork, x: Any, cache: Tensor, beliefs: Tensor | None
+) -> Tensor:
+    """Own log-probabilities, own sums, sums of the own list: each of about one length."""
+    own = network.log_probabilities(x) if beliefs is None else beliefs
+    own = own.clamp_min(_FAINTEST)
+    own = own - own.mean(1, keepdim=True)
+    heard, read = (cache / method.cache_unit).float().chunk(2, 1)
+    # One's own sum is one noisy row; what a list says was averaged over many.
+    heard = heard / max(1.0, method.cache_unit)
+    unit = network.head.own_unit
+    return torch.cat([own, heard.flatten(1), read.flatten(1)], 1) / unit
 
 
 def outputs_from(method: Sender, data: Data, cache: Tensor) -> Tensor:
@@ -182,8 +205,22 @@ def sum_hops(
     method: Sender, network: GAPNetwork, sending: Sending, total: Callable[[Sent], Tensor]
 ) -> Tensor:
     """The sums of every hop: each sends on what the last one summed."""
-    cache = []
+    cache, said = [], []
     for hop in range(method.hops_in_use):
-        cache.append(total(send(method, network, hop, sending)))
+        said.append(send(method, network, hop, sending))
+        cache.append(total(said[-1]))
         sending = sending.onwards(cache[-1])
-    return torch.stack(cache, 1)
+    return lay_up(cache, said)
+
+
+def lay_up(cache: list[Tensor], said: list[Sent]) -> Tensor:
+    """What is kept for every node: (nodes, rows, channels).
+
+    That is its sum of each hop; with beliefs measured in messages of weight 1, and then for each
+    hop what the sums of those in its own list say.
+    """
+    if said[0].receivers is None:
+        return torch.stack(cache, 1)
+    rows = [sums / sent.receivers.unsqueeze(1) for sums, sent in zip(cache, said, strict=True)]
+    rows += [sent.list_sums(sums) for sums, sent in zip(cache, said, strict=True)]
+    return torch.stack([row.float() for row in rows], 1)
