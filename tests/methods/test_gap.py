@@ -23,7 +23,7 @@ from graphveil.methods import (
     Method,
     OpenGAP,
     checkpoint,
-    gap,
+    hop_rules,
     hop_training,
     recipes,
     sending,
@@ -134,12 +134,12 @@ def test_the_events_seen_are_the_events_charged(unit, messages, weighting, hops,
     assert sorted(charged) == sorted(paid)
     certificate = method.certificate_
     assert certificate.charges == method.plan_.charges
-    names = {gap._PAID_FOR[part]: events for part, events in charged.items()}
+    names = {hop_rules.PAID_FOR[part]: events for part, events in charged.items()}
     assert sorted(charge.paid_for for charge in certificate.charges) == sorted(names)
     for charge in certificate.charges:
         events = names[charge.paid_for]
         if isinstance(events[0], SampledGaussianDpEvent):
-            passes = hops if charge.paid_for == gap._PAID_FOR["attention"] else 1
+            passes = hops if charge.paid_for == hop_rules.PAID_FOR["attention"] else 1
             assert len(events) == 3 * passes
             assert len(set(events)) == 1
             events = [repeated(events[0], 3)] * passes
@@ -194,7 +194,7 @@ def test_a_fixed_stream_repeats_the_run_and_voids_its_certificate():
 def strengths(method, facts=FACTS):
     """The squared Gaussian mu of each part, sampled steps by the central limit."""
     found = {}
-    names = {paid_for: part for part, paid_for in gap._PAID_FOR.items()}
+    names = {paid_for: part for part, paid_for in hop_rules.PAID_FOR.items()}
     for charge in method.plan(facts).charges:
         parts = getattr(charge.event, "events", [charge.event])
         total = 0.0
@@ -258,7 +258,7 @@ def test_the_shares_given_are_the_shares_used(settings):
 )
 def test_every_part_that_reads_private_data_is_a_charge(settings, parts):
     plan = made(**settings).plan(FACTS)
-    assert [charge.paid_for for charge in plan.charges] == [gap._PAID_FOR[part] for part in parts]
+    assert [charge.paid_for for charge in plan.charges] == [hop_rules.PAID_FOR[part] for part in parts]
 
 
 @pytest.mark.parametrize(
@@ -417,7 +417,7 @@ def test_no_unit_alters_more_terms_of_the_attention_than_are_charged(
     data = changed(data, val_mask=~data.train_mask, test_mask=~data.train_mask)
     method = made(**settings_of(unit, messages, "attention"))
     plan = method.plan(Facts.of(data))
-    attention = plan.charges[[c.paid_for for c in plan.charges].index(gap._PAID_FOR["attention"])]
+    attention = plan.charges[[c.paid_for for c in plan.charges].index(hop_rules.PAID_FOR["attention"])]
     charged = attention.event.events[0].event
     assert (charged.removed, charged.altered) == (int(unit == "node"), altered)
     fit = watched(monkeypatch, method, plan)
