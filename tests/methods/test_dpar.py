@@ -16,7 +16,7 @@ from scipy.sparse.csgraph import maximum_bipartite_matching
 from torch_geometric.data import Data
 
 from graphveil._errors import BudgetError, GraphveilError, InvalidInputError, UnprovenError
-from graphveil.grads.linear import SparseExamples
+from graphveil.grads.own_rows import RowExamples, as_csr
 from graphveil.grads.step import PrivateStep
 from graphveil.graph import private_rows
 from graphveil.graph.pagerank import pagerank
@@ -268,9 +268,9 @@ def read(monkeypatch):
             found.chosen = chosen
             found.weight = np.full(chosen.shape, 1 / chosen.shape[1])
         method.fit(data, rng=coins)
-        if isinstance(found.terms, SparseExamples):  # rows that were summed already
+        if isinstance(found.terms, RowExamples):  # rows that were summed already
             ((rows, _, labels),) = found.terms.batches(torch.arange(len(found.terms)))
-            rows, labels = rows.toarray().tolist(), labels.tolist()
+            rows, labels = as_csr(rows).toarray().tolist(), labels.tolist()
             return [
                 (label, tuple(row)) if label >= 0 else None
                 for label, row in zip(labels, rows, strict=True)

@@ -15,6 +15,7 @@ from methods_cases import changed, graph, made
 from torch_geometric.data import Data
 
 from graphveil._errors import InvalidInputError, UnprovenError
+from graphveil.grads.own_rows import RowExamples
 from graphveil.graph.caps import cap_receivers
 from graphveil.graph.messages import weigh_messages
 from graphveil.graph.neighbourhoods import gather_neighbourhoods
@@ -125,6 +126,9 @@ def logits(method, network, data):
     nodes = len(data.x)
     every = torch.ones(nodes, dtype=torch.bool)
     terms = method.terms(changed(data, y=torch.zeros(nodes, dtype=torch.long), train_mask=every))
+    if isinstance(terms, RowExamples):
+        with torch.no_grad():
+            return network.on_graph(terms.rows.double(), None)
     assert torch.equal(terms.roots, torch.arange(nodes))
     with torch.no_grad():
         return network(

@@ -57,9 +57,9 @@ def _plan_mlp(method: Any, facts: Facts) -> Plan:
 
 
 def _own_terms(method: Any, data: Data) -> Any:
-    from graphveil.methods.terms import no_messages, node_terms
+    from graphveil.methods.terms import own_row_terms
 
-    return node_terms(method.prepare(data), data, no_messages(len(data.x)), 0)
+    return own_row_terms(method.prepare(data), data)
 
 
 def _train_mlp(method: Any, execution: Execution, data: Data) -> nn.Module:

@@ -195,9 +195,8 @@ def row_terms(method: Any, data: Data, drawn: Sample, messages: Messages) -> Any
     A linear network may sum features first.
     """
     import torch
-    from scipy import sparse
 
-    from graphveil.grads.linear import SparseExamples
+    from graphveil.grads.own_rows import RowExamples
     from graphveil.graph.live_terms import NO_LABEL, LiveTerms
 
     x = torch.where(drawn.sample.unsqueeze(1), method.prepare(data), 0.0)
@@ -206,7 +205,7 @@ def row_terms(method: Any, data: Data, drawn: Sample, messages: Messages) -> Any
     if method.train_on == "nodes":
         roots = data.train_mask.nonzero().flatten()
     if method.num_layers == 1:
-        return SparseExamples(sparse.csr_array(messages.weighted(x)[roots].numpy()), y[roots])
+        return RowExamples(messages.weighted(x)[roots], y[roots])
     return LiveTerms(x, y, messages, roots, 1)
 
 
