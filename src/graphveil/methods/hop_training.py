@@ -13,12 +13,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from graphveil.grads.linear import SparseExamples
+from graphveil.grads.own_rows import RowExamples
 from graphveil.graph.aggregation import Sent, unit_rows
 from graphveil.methods.open_training import OpenTraining, seeded_weights
 from graphveil.methods.sending import Sending, attention_terms, prepare_to_send, send
 from graphveil.methods.terms import node_losses
-from graphveil.nn.gap import AttentionTerms, GAPNetwork, SparseRows, SumHead
+from graphveil.nn.gap import AttentionTerms, GAPNetwork, LinearHead, SparseRows, SumHead
 from graphveil.rng import seeded
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ def encode_privately(
     train = data.train_mask
     terms: Any = x[train], data.y[train]
     if isinstance(x, SparseRows):
-        terms = SparseExamples(terms[0].rows, terms[1])
+        terms = RowExamples(terms[0].rows, terms[1])
     step(method, execution, "encoder", network.encoders[0], terms)
     with torch.no_grad():
         return network.log_probabilities(x)
@@ -132,7 +132,10 @@ def classify(
         classify_openly(method, network, inputs, data, execution)
         return
     train = data.train_mask
-    step(method, execution, "classifier", network.heads[0], (inputs[train], data.y[train]))
+    terms: Any = inputs[train], data.y[train]
+    if isinstance(network.heads[0], LinearHead):
+        terms = RowExamples(*terms)
+    step(method, execution, "classifier", network.heads[0], terms)
 
 
 def classify_openly(
