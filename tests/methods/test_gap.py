@@ -263,7 +263,9 @@ def test_the_shares_given_are_the_shares_used(settings):
 )
 def test_every_part_that_reads_private_data_is_a_charge(settings, parts):
     plan = made(**settings).plan(FACTS)
-    assert [charge.paid_for for charge in plan.charges] == [hop_rules.PAID_FOR[part] for part in parts]
+    assert [charge.paid_for for charge in plan.charges] == [
+        hop_rules.PAID_FOR[part] for part in parts
+    ]
 
 
 @pytest.mark.parametrize(
@@ -441,7 +443,9 @@ def test_no_unit_alters_more_terms_of_the_attention_than_are_charged(
     data = changed(data, val_mask=~data.train_mask, test_mask=~data.train_mask)
     method = made(**settings_of(unit, messages, "attention"))
     plan = method.plan(Facts.of(data))
-    attention = plan.charges[[c.paid_for for c in plan.charges].index(hop_rules.PAID_FOR["attention"])]
+    attention = plan.charges[
+        [c.paid_for for c in plan.charges].index(hop_rules.PAID_FOR["attention"])
+    ]
     charged = attention.event.events[0].event
     assert (charged.removed, charged.altered) == (int(unit == "node"), altered)
     fit = watched(monkeypatch, method, plan)

@@ -1,4 +1,4 @@
-"""GAP with beliefs: what a node reads of its own list, who is weighed how, what is chosen by rule."""
+"""GAP with beliefs: what a node reads of its own list, who is weighed how, what rules choose."""
 
 import pytest
 import torch
@@ -22,9 +22,7 @@ def sent_by(edges, nodes, *, sender_cap=1, cap="soft", seed=0):
     generator = torch.Generator().manual_seed(seed)
     rows = bounded_rows(torch.randn(nodes, 3, generator=generator))
     receivers = torch.rand(nodes, generator=generator, dtype=torch.float64) * 0.9 + 0.1
-    messages = incoming(
-        edges, nodes, seed=0, sender_cap=sender_cap, cap=cap, receivers=receivers
-    )
+    messages = incoming(edges, nodes, seed=0, sender_cap=sender_cap, cap=cap, receivers=receivers)
     return Sent(messages, rows, messages.weights, receivers=receivers)
 
 

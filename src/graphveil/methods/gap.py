@@ -37,6 +37,7 @@ from graphveil.methods.hop_rules import (
     PAID_FOR,
     TRAINED_WEIGHT,
     HopSettings,
+    RuledSteps,
     Stepping,
     stepping,
     usual_shares,
@@ -46,8 +47,6 @@ from graphveil.methods.parts import Part, Release, Steps
 from graphveil.methods.plan import OWN_ONLY, Facts, Plan
 from graphveil.methods.settings import (
     Budget,
-    Optimizer,
-    StepSettings,
     check_bound,
     setting,
     settings,
@@ -68,7 +67,7 @@ _PUBLISHED_NOISE = 1.3  # of the attention's steps, in Shpilevskiy et al.
 
 @final
 @settings()
-class GAP(Method, HopSettings, StepSettings, Budget):
+class GAP(Method, HopSettings, RuledSteps, Budget):
     """Noisy sums of neighbours' rows, cached; then everything else is free.
 
     The budget is split by ``encoder_share``, ``attention_share`` and ``aggregation_share``; the
@@ -126,23 +125,6 @@ class GAP(Method, HopSettings, StepSettings, Budget):
         "The noise multiplier of the attention's steps, in place of its share; under 'paper' 1.3.",
         None,
         "(0, 1e8]",
-    )
-    steps: int | None = setting("Private steps of each part.", None, "[1, 1e9]")  # type: ignore[assignment]
-    sample_rate: float | None = setting(  # type: ignore[assignment]
-        "The probability with which a step draws each loss term.", None, "(0, 1]"
-    )
-    max_grad_norm: Any = setting("The bound on the gradient of one loss term.", None)
-    optimizer: Optimizer | None = setting(  # type: ignore[assignment]
-        "What steps with the noisy gradients.", None
-    )
-    momentum: float | None = setting(  # type: ignore[assignment]
-        "Of 'sgd': what is kept of the last step.", None, "[0, 1)"
-    )
-    learning_rate: float | None = setting(  # type: ignore[assignment]
-        "The length of steps.", None, "(0, inf)"
-    )
-    averaged: float | None = setting(  # type: ignore[assignment]
-        "The share of the last steps whose weights are averaged; it costs nothing.", None, "[0, 1]"
     )
     project_above: int | None = setting(  # type: ignore[assignment]
         "Columns above which features are projected; by default 1024, and never where rows are "

@@ -13,7 +13,14 @@ from __future__ import annotations
 from dataclasses import dataclass, fields, replace
 from typing import Any, Literal
 
-from graphveil.methods.settings import Activation, FeatureSettings, setting, settings
+from graphveil.methods.settings import (
+    Activation,
+    FeatureSettings,
+    Optimizer,
+    StepSettings,
+    setting,
+    settings,
+)
 
 PAID_FOR = {
     "encoder": "training of the encoder",
@@ -70,6 +77,29 @@ def stepping(part: str, *, messages: str, epsilon: float) -> Stepping:
         )
     return Stepping(
         steps=30, sample_rate=1.0, max_grad_norm=1.0, optimizer="sgd", learning_rate=2.0
+    )
+
+
+@settings()
+class RuledSteps(StepSettings):
+    """Private steps, by a rule where nothing is said; see :func:`stepping`."""
+
+    steps: int | None = setting("Private steps of each part.", None, "[1, 1e9]")  # type: ignore[assignment]
+    sample_rate: float | None = setting(  # type: ignore[assignment]
+        "The probability with which a step draws each loss term.", None, "(0, 1]"
+    )
+    max_grad_norm: Any = setting("The bound on the gradient of one loss term.", None)
+    optimizer: Optimizer | None = setting(  # type: ignore[assignment]
+        "What steps with the noisy gradients.", None
+    )
+    momentum: float | None = setting(  # type: ignore[assignment]
+        "Of 'sgd': what is kept of the last step.", None, "[0, 1)"
+    )
+    learning_rate: float | None = setting(  # type: ignore[assignment]
+        "The length of steps.", None, "(0, inf)"
+    )
+    averaged: float | None = setting(  # type: ignore[assignment]
+        "The share of the last steps whose weights are averaged; it costs nothing.", None, "[0, 1]"
     )
 
 

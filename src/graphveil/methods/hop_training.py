@@ -187,8 +187,7 @@ def _belief_inputs(
     heard, read = (cache / method.cache_unit).float().chunk(2, 1)
     # One's own sum is one noisy row; what a list says was averaged over many.
     heard = heard / max(1.0, method.cache_unit)
-    unit = network.head.own_unit
-    return torch.cat([own, heard.flatten(1), read.flatten(1)], 1) / unit
+    return torch.cat([own, heard.flatten(1), read.flatten(1)], 1) / LinearHead.unit
 
 
 def outputs_from(method: Sender, data: Data, cache: Tensor) -> Tensor:
@@ -222,8 +221,9 @@ def lay_up(cache: list[Tensor], said: list[Sent]) -> Tensor:
     That is its sum of each hop; with beliefs measured in messages of weight 1, and then for each
     hop what the sums of those in its own list say.
     """
-    if said[0].receivers is None:
+    receivers = said[0].receivers
+    if receivers is None:
         return torch.stack(cache, 1)
-    rows = [sums / sent.receivers.unsqueeze(1) for sums, sent in zip(cache, said, strict=True)]
+    rows = [sums / receivers.unsqueeze(1) for sums in cache]
     rows += [sent.list_sums(sums) for sums, sent in zip(cache, said, strict=True)]
     return torch.stack([row.float() for row in rows], 1)

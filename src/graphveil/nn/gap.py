@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Sequence
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 
 import scipy.sparse
 import torch
@@ -131,14 +131,14 @@ class LinearHead(nn.Module):
     sum: those who are alike are linked, unless training says otherwise.
     """
 
-    own_unit = 3.0  # what log-probabilities are measured in
-    _LITTLE = 0.1
+    unit: ClassVar[float] = 3.0  # what its input is measured in, so that gradients are short
+    _LITTLE: ClassVar[float] = 0.1
 
     def __init__(self, num_classes: int, sums: int) -> None:
         super().__init__()
         self.linear = nn.Linear((1 + sums) * num_classes, num_classes)
         same = torch.eye(num_classes)
-        start = torch.cat([self.own_unit * same, *[self._LITTLE * same] * sums], 1)
+        start = torch.cat([self.unit * same, *[self._LITTLE * same] * sums], 1)
         with torch.no_grad():
             self.linear.weight.copy_(start)
             self.linear.bias.zero_()
