@@ -530,17 +530,17 @@ class GAP(Method, HopSettings, RuledSteps, Budget):
             beliefs = encode(self, network, x, data, execution)
         with torch.no_grad():
             sending = prepare_to_send(self, network, x, data, beliefs)
-        cache, said = [], []
+        cache, sents = [], []
         for hop in range(self.hops_in_use):
             if self.weighting == "attention":
                 hops.train_attention(self, network, hop, sending, data, execution)
             with torch.no_grad():
                 sent = send(self, network, hop, sending)
                 cache.append(release_sums(execution, plan.part(f"hop{hop + 1}"), sent))
-                said.append(sent)
+                sents.append(sent)
                 sending = sending.onwards(cache[-1])
         # From here on nobody reads an edge.
-        self.cache_ = hops.lay_up(cache, said)
+        self.cache_ = hops.lay_up(cache, sents)
         with torch.no_grad():
             inputs = hops.head_inputs(self, network, x, self.cache_, beliefs)
         hops.classify(self, network, inputs, data, execution)

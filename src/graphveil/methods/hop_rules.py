@@ -58,8 +58,8 @@ class Stepping:
 
     def given(self, method: Any) -> Stepping:
         """These, with what the settings of ``method`` say otherwise."""
-        said = {field.name: getattr(method, field.name) for field in fields(self)}
-        return replace(self, **{name: value for name, value in said.items() if value is not None})
+        values = {field.name: getattr(method, field.name) for field in fields(self)}
+        return replace(self, **{name: value for name, value in values.items() if value is not None})
 
 
 def stepping(part: str, *, messages: str, epsilon: float) -> Stepping:

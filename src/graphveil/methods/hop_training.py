@@ -207,23 +207,23 @@ def sum_hops(
     method: Sender, network: GAPNetwork, sending: Sending, total: Callable[[Sent], Tensor]
 ) -> Tensor:
     """The sums of every hop: each sends on what the last one summed."""
-    cache, said = [], []
+    cache, sents = [], []
     for hop in range(method.hops_in_use):
-        said.append(send(method, network, hop, sending))
-        cache.append(total(said[-1]))
+        sents.append(send(method, network, hop, sending))
+        cache.append(total(sents[-1]))
         sending = sending.onwards(cache[-1])
-    return lay_up(cache, said)
+    return lay_up(cache, sents)
 
 
-def lay_up(cache: list[Tensor], said: list[Sent]) -> Tensor:
+def lay_up(cache: list[Tensor], sents: list[Sent]) -> Tensor:
     """What is kept for every node: (nodes, rows, channels).
 
     That is its sum of each hop; with beliefs measured in messages of weight 1, and then for each
     hop what the sums of those in its own list say.
     """
-    receivers = said[0].receivers
+    receivers = sents[0].receivers
     if receivers is None:
         return torch.stack(cache, 1)
     rows = [sums / receivers.unsqueeze(1) for sums in cache]
-    rows += [sent.list_sums(sums) for sums, sent in zip(cache, said, strict=True)]
+    rows += [sent.list_sums(sums) for sums, sent in zip(cache, sents, strict=True)]
     return torch.stack([row.float() for row in rows], 1)
