@@ -18,6 +18,7 @@ GNNBaseline             an open graph network, for comparison
 GraphBaseline           an open network on whole graphs, for comparison
 OpenDPAR                DPAR without noise, in the open, for comparison
 OpenGAP                 GAP without noise, in the open, for comparison
+choose                  the method to take by public facts, its plan, and why
 METHODS                 every method, by its name on the command line
 Facts                   what is public of a graph: all that a plan may depend on
 runs                    runs as directories: train, go on after a crash, read back
@@ -85,6 +86,7 @@ if TYPE_CHECKING:
         OpenDPAR,
         OpenGAP,
     )
+    from graphveil.methods.choosing import choose
     from graphveil.privacy.accounting import calibrate, delta, delta_of, epsilon, epsilon_of
     from graphveil.privacy.guarantee import Certificate, Guarantee
     from graphveil.privacy.ledger import Ledger
@@ -123,6 +125,7 @@ __all__ = [
     "UnsupportedEventError",
     "__version__",
     "calibrate",
+    "choose",
     "delta",
     "delta_of",
     "epsilon",
@@ -144,6 +147,7 @@ _NAMES_OF = {
     "graphveil.mechanisms": "Gaussian GumbelTopK Laplace",
     "graphveil.methods": "DPAR DPGNN DPMLP GAP METHODS Facts GNNBaseline GraphBaseline GraphDPSGD "
     "GraphSplit LateGraph MLPBaseline OpenDPAR OpenGAP",
+    "graphveil.methods.choosing": "choose",
     "graphveil.privacy.accounting": "calibrate delta delta_of epsilon epsilon_of",
     "graphveil.privacy.guarantee": "Certificate Guarantee",
     "graphveil.privacy.ledger": "Ledger",

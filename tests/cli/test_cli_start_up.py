@@ -32,6 +32,8 @@ LIGHT = [
     "plan late-graph --data pubmed --epsilon 8",
     "plan gap --data pubmed --epsilon 8",
     "plan graph-dpsgd --nodes 900 --features 4 --classes 2 --epsilon 8",
+    "choose --data pubmed --epsilon 8 --shown-to themselves",
+    "plan auto --data pubmed --epsilon 8",
     "report RUN --out PAGE",
 ]
 

@@ -123,6 +123,7 @@ def _explain_interruption(error: BaseException, arguments: Sequence[str]) -> tup
 COMMANDS = {
     "data": ("data", "The graphs known by name, and your own."),
     "methods": ("methods", "The methods, or the settings of one."),
+    "choose": ("choose", "The method to take, its plan and why, by public facts alone."),
     "plan": ("plan", "What a method will run and cost, before any data is touched."),
     "train": ("train", "A model, its certificate and its metrics, in a directory."),
     "predict": ("predict", "The class of every node, or of every graph, by a trained model."),

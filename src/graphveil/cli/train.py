@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from graphveil.cli import _choosing, _runs, _settings
 from graphveil.cli import _options as option
-from graphveil.cli import _runs, _settings
 from graphveil.cli._notices import notices
 from graphveil.cli._output import Result, bar, say
+
+if TYPE_CHECKING:
+    from graphveil.methods import Facts
 
 
 @click.command(cls=_settings.MethodCommand)
 @click.argument("method", required=False)
 @click.option("--epsilon", type=float, help="What may be spent.")
 @option.delta
+@_choosing.questions
 @option.run
 @option.force
 @click.option("--resume", is_flag=True, help="Go on with a run that was killed.")
@@ -40,17 +44,23 @@ def train(
 
     \b
     graphveil train dp-gnn --data social --epsilon 8 --out runs/social
+    graphveil train auto --data social --epsilon 8 --out runs/chosen
     graphveil train --config run.toml --seed 1 --out runs/second
     graphveil train --recipe igamberdiev-split10-adam --data cora:full --out runs/third
     """
-    asked = _settings.merge(config, {"method": method, **given}, sets)
+    asked = _settings.merge(config, {"method": method, **given}, sets, _choosing.CONFIG)
     if sys.stderr.isatty() and not as_json and {"method", "data"} <= asked.keys():
         say(f"training {asked['method']} on {asked['data']}")  # loading torch takes seconds
-    _train(asked, resume, force).show(as_json)
+    _train(asked, resume, force, say_choice=not as_json).show(as_json)
 
 
 @notices()
-def _train(asked: dict[str, Any], resume: bool, force: bool) -> Result:
+def _train(asked: dict[str, Any], resume: bool, force: bool, say_choice: bool) -> Result:
+    if asked.get("method") == _choosing.AUTO:
+        _settings.require(asked, "data", "out")
+    asked, choice = _choosing.resolve(asked, lambda: _know(asked))
+    if choice is not None and say_choice:
+        say(_choosing.describe(choice))
     kind = _settings.method_named(asked.get("method"), or_recipe=True)
     _settings.require(asked, "data", "out")
     method = _settings.make_asked(kind, asked)
@@ -78,6 +88,8 @@ def _train(asked: dict[str, Any], resume: bool, force: bool) -> Result:
     result = Result(
         f"{kind.name} on {source.data}", method=kind.name, data=source.data, seed=source.seed
     )
+    if choice is not None:
+        result.add("why", list(choice.why))
     _runs.add_accuracy(result, metrics)
     # What is worth a line beside the accuracy: of two classes the ranking, of more the mean.
     ranked = len(metrics["class_count"]) == 2
@@ -96,3 +108,11 @@ def _train(asked: dict[str, Any], resume: bool, force: bool) -> Result:
     if asked.get("private_losses"):
         result.row("for you only", f"{runs.LOSSES}: no certificate covers it; do not share it")
     return result
+
+
+def _know(asked: dict[str, Any]) -> Facts:
+    """What is public of the data to train on; files of one's own are read for it."""
+    from graphveil.methods import Facts
+
+    source = _runs.make_source(asked)
+    return source.expected() or Facts.of(source.arrange(source.load()).training)
