@@ -135,7 +135,7 @@ def _ask_sizes(answers: dict[str, Any]) -> None:
             answers[name] = _prompt(question, int)
     drawn = {"train", "split", "fractions", "train_share"} & answers.keys()
     if not drawn:
-        count = answers.get("graphs", answers.get("nodes"))
+        count = answers["graphs"] if "graphs" in answers else answers["nodes"]
         answers["train"] = _prompt("How many are trained on", int, max(1, count * 3 // 4))
 
 

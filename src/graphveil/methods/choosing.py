@@ -30,7 +30,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import dp_accounting as dpa
 
@@ -125,18 +125,10 @@ def choose(
         _validate.number("delta", delta, "(0, 1)")
     _validate.choice("shown_to", shown_to, tuple(SHOWN_TO))
     unit = _check_unit(facts, unit)
-    asked = {
-        "facts": facts, "unit": unit, "shown_to": shown_to, "epsilon": epsilon, "delta": delta,
-    }  # fmt: skip
-    if unit == "graph":
-        return Choice(**asked, **_for_graphs(facts, shown_to))
-    if unit == "edge":
-        return Choice(**asked, **_for_edges(shown_to))
-    if shown_to in ("owner", "other-graph"):
-        return Choice(**asked, **_for_readers(shown_to))
-    if shown_to == "anybody":
-        return Choice(**asked, **_for_anybody())
-    return Choice(**asked, **_for_themselves(facts, epsilon, delta))
+    answer = _decide(facts, unit, shown_to, epsilon, delta)
+    return Choice(
+        **answer._asdict(), facts=facts, unit=unit, shown_to=shown_to, epsilon=epsilon, delta=delta
+    )
 
 
 def _facts_of(data: Any) -> Facts:
@@ -165,7 +157,27 @@ def _check_unit(facts: Facts, unit: str | None) -> str:
 # --- the rules ------------------------------------------------------------------------------------
 
 
-def _for_graphs(facts: Facts, shown_to: str) -> dict[str, Any]:
+class _Answer(NamedTuple):
+    """What a rule says; the names are those of :class:`Choice`."""
+
+    method: str
+    mode: str
+    why: tuple[str, ...]
+    others: Mapping[str, str]
+    settings: Mapping[str, Any]
+
+
+def _decide(facts: Facts, unit: str, shown_to: str, epsilon: float, delta: float | None) -> _Answer:
+    if unit == "graph":
+        return _for_graphs(facts, shown_to)
+    if unit == "edge":
+        return _for_edges(shown_to)
+    if shown_to == "themselves":
+        return _for_themselves(facts, epsilon, delta)
+    return _for_anybody() if shown_to == "anybody" else _for_readers(shown_to)
+
+
+def _for_graphs(facts: Facts, shown_to: str) -> _Answer:
     """Whole graphs."""
     why = (
         f"Every record is a whole graph, and there are {facts.num_nodes:,}: a graph is one loss "
@@ -176,7 +188,7 @@ def _for_graphs(facts: Facts, shown_to: str) -> dict[str, Any]:
     return _answer("graph-dpsgd", mode, why, {})
 
 
-def _for_edges(shown_to: str) -> dict[str, Any]:
+def _for_edges(shown_to: str) -> _Answer:
     """Edges of one graph, whose rows and labels are public."""
     why = (
         "The unit is an edge, so that rows and labels are public: only the sums over neighbours "
@@ -193,10 +205,10 @@ def _for_edges(shown_to: str) -> dict[str, Any]:
         **dict.fromkeys(("late-graph", "dpar", "dp-mlp"), rows),
     }
     mode = "disjoint" if shown_to == "other-graph" else "cached"
-    return _answer("gap", mode, why, reasons) | {"settings": {"unit": "edge"}}
+    return _answer("gap", mode, why, reasons, unit="edge")
 
 
-def _for_readers(shown_to: str) -> dict[str, Any]:
+def _for_readers(shown_to: str) -> _Answer:
     """Nodes, where predictions may read rows of their graph in the open."""
     if shown_to == "owner":
         read = (
@@ -227,7 +239,7 @@ def _for_readers(shown_to: str) -> dict[str, Any]:
     return _answer("late-graph", mode, why, reasons)
 
 
-def _for_anybody() -> dict[str, Any]:
+def _for_anybody() -> _Answer:
     """Nodes, where whoever sees a prediction must learn nothing of others."""
     why = (
         "Predictions are shown to people who may see no private row (anybody): they must not read "
@@ -238,7 +250,7 @@ def _for_anybody() -> dict[str, Any]:
     return _answer("dp-mlp", "visible", why, _reading_openly() | {"gap": cached})
 
 
-def _for_themselves(facts: Facts, epsilon: float, delta: float | None) -> dict[str, Any]:
+def _for_themselves(facts: Facts, epsilon: float, delta: float | None) -> _Answer:
     """Nodes, each of which sees its own prediction."""
     mu = gaussian_mu(epsilon, choose_delta(delta, facts.num_nodes))
     signal = mu * facts.num_train
@@ -280,8 +292,8 @@ def _reading_openly() -> dict[str, str]:
 
 
 def _answer(
-    method: str, mode: str, why: tuple[str, ...], reasons: Mapping[str, str]
-) -> dict[str, Any]:
+    method: str, mode: str, why: tuple[str, ...], reasons: Mapping[str, str], **settings: Any
+) -> _Answer:
     """The chosen method with a reason against every other private one."""
     record = METHODS[method].record
     kinds = {"node": "it classifies nodes of one graph", "graph": "it classifies whole graphs"}
@@ -290,4 +302,4 @@ def _answer(
         for name, kind in METHODS.items()
         if kind.private and name != method
     }
-    return {"method": method, "mode": mode, "why": why, "others": others}
+    return _Answer(method, mode, why, others, settings)
