@@ -23,7 +23,8 @@ from graphveil.explain import (
 )
 from graphveil.graph.collate import collate as collated
 from graphveil.methods import Facts
-from graphveil.methods.baselines import GraphBaseline, MLPBaseline
+from graphveil.methods.baselines import MLPBaseline
+from graphveil.methods.graph_baseline import GraphBaseline
 
 every_explainer = pytest.mark.parametrize("explainer", EXPLAINERS)
 CONVS = {

@@ -150,7 +150,7 @@ class _Union:
         unit = scale[self.edge_owner] ** 2
         ways = np.stack([square / own, 2 * product / own, product / unit, square / unit], 1)
         by = np.concatenate([np.ones((len(u), 1)), u[:, None], v[:, None], halves], 1)
-        terms = (ways[:, :, None] * by[self.target][:, None, :]).reshape(len(ways), -1)
+        terms = (ways[:, :, None] * by[self.target][:, None, :]).reshape(len(ways), 24)
         sums = [self._sum(halves, self.owner), self._sum(terms, self.edge_owner)]
         whole = np.concatenate([centre, *sums], 1)
         whole[:, :2] = np.arcsinh(whole[:, :2])
@@ -191,7 +191,8 @@ def _edges_once(data: Data) -> tuple[Ints, Ints, Any]:
 
     attributes = data.edge_attr if "edge_attr" in data else None
     if attributes is not None:
-        attributes = attributes.double().reshape(len(attributes), -1)
+        attributes = attributes.double()
+        attributes = attributes.unsqueeze(1) if attributes.dim() == 1 else attributes
     edges, attributes = remove_self_loops(data.edge_index, attributes)
     if attributes is None:
         return (*coalesce(edges, num_nodes=len(data.x)).numpy(), None)

@@ -122,7 +122,7 @@ _TIGHTER = (
 )
 
 
-_ADAM_STEP, _SGD_STEP = 0.02, 0.1  # of learning rates that nothing else decides
+_STEP = 0.02  # a learning rate that no rule decides
 
 
 @final
@@ -165,8 +165,8 @@ class GraphDPSGD(Method, GraphSettings, StepSettings, PublishedSettings, Budget)
         None,
     )
     learning_rate: float | None = setting(  # type: ignore[assignment]
-        "The length of steps; by default 0.02 of 'adam', on counts what follows from graphs, "
-        "classes and noise, and else 0.1.",
+        "The length of steps; by default 0.02, and of 'sgd' on counts what follows from graphs, "
+        "classes and noise.",
         None,
         "(0, inf)",
     )
@@ -194,8 +194,8 @@ class GraphDPSGD(Method, GraphSettings, StepSettings, PublishedSettings, Budget)
         optimizer = self.optimizer or ("sgd" if counts else "adam")
         rate = self.learning_rate
         if rate is None:
-            plain = self._choice(facts).learning_rate if counts else _SGD_STEP
-            rate = plain if optimizer == "sgd" else _ADAM_STEP
+            by_rule = counts and optimizer == "sgd"
+            rate = self._choice(facts).learning_rate if by_rule else _STEP
         return replace(
             self,
             steps=self.steps or (40 if counts else 80),
