@@ -4,8 +4,8 @@ Every graph (a patient, a molecule, a fingerprint) is one loss term that reads n
 so that withholding a graph removes one term and alters none: r = 1, a = 0. Many graphs are one PyG
 ``Data`` with a ``batch``; see docs/data.md. Proofs: docs/guarantees/graph.md.
 
-By default the model is linear in counts of each graph's own patterns, and public facts decide how it
-is trained; a convolution, or any setting of one, trains convolutions instead
+By default the model is linear in counts of each graph's own patterns, and public facts decide how
+it is trained; a convolution, or any setting of one, trains convolutions instead
 (:mod:`graphveil.methods.graph_models`).
 
 ``paper=True`` trains as they do: with a noise that is given, until the epsilon they claim is spent;

@@ -6,6 +6,7 @@ rule by which ``graph-dpsgd`` reads it is :func:`choose`, over public numbers al
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -33,9 +34,9 @@ _CONVOLUTION = (
     "conv", "num_layers", "hidden_channels", "pool", "norm", "norm_first", "head_layers",
     "head_channels", "activation", "normalisation", "heads", "scale", "degree", "geometry", "loss",
 )  # fmt: skip
-_SIGNALS = (200.0, 500.0)  # graphs for a unit of noise, from which on colours of 2, 3 rounds are heard
+_SIGNALS = (350.0, 500.0)  # graphs for a unit of noise, from which on 2 rounds are heard, and 3
 ROUNDS = 3  # at most
-_STEP, _SHORTEST, _LONGEST = 1 / 250, 0.5, 12.0  # of a learning rate, for two classes
+_STEP, _SHORTEST, _LONGEST = 1 / 320, 0.5, 12.0  # of a learning rate, for two classes
 _ROWS_AT_ONCE = 512  # that are made dense together
 
 
@@ -120,7 +121,7 @@ def choose(facts: Facts, noise: float) -> Choice:
     signal = facts.num_train / noise
     rounds = ROUNDS - sum(signal < enough for enough in _SIGNALS)
     length = min(max(_STEP * signal, _SHORTEST), _LONGEST)
-    return Choice(rounds, length * facts.num_classes / 2)
+    return Choice(rounds, length * math.sqrt(facts.num_classes / 2))
 
 
 def reads_counts(method: Any) -> bool:
@@ -130,13 +131,13 @@ def reads_counts(method: Any) -> bool:
     return not paper and all(getattr(method, name) == usual[name].default for name in _CONVOLUTION)
 
 
-def describe_model(
-    method: Any, facts: Facts, dropout: float = 0.0
-) -> GraphNetwork | Perceptron:
+def describe_model(method: Any, facts: Facts, dropout: float = 0.0) -> GraphNetwork | Perceptron:
     """One linear layer on counts, or convolutions, a pool, a head."""
     if not reads_counts(method):
         return _describe_convolutions(method, facts, dropout)
-    width = num_columns(facts.num_features, rounds=method.rounds_for(facts), columns=method.hash_columns)
+    width = num_columns(
+        facts.num_features, rounds=method.rounds_for(facts), columns=method.hash_columns
+    )
     return Perceptron(width, 1, method.task(facts).outputs, 1)
 
 
