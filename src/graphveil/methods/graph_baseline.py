@@ -22,7 +22,7 @@ from graphveil.methods.graph_models import (
 )
 from graphveil.methods.inference import NOTHING_PROMISED, Disjoint, Visible
 from graphveil.methods.plan import Facts
-from graphveil.methods.settings import setting, settings
+from graphveil.methods.settings import Optimizer, setting, settings
 from graphveil.nn.descriptions import GraphNetwork, Perceptron
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 @final
-@settings(steps=400, dropout=0.0, weight_decay=0.0)
+@settings(dropout=0.0, weight_decay=0.0)
 class GraphBaseline(Method, GraphSettings, OpenSettings):
     """A classifier of whole graphs trained without privacy.
 
@@ -49,7 +49,21 @@ class GraphBaseline(Method, GraphSettings, OpenSettings):
     inferences = (Visible(NOTHING_PROMISED), Disjoint())
     scored_by: ClassVar[str] = "own graph"
 
-    batch_size: int = setting("Graphs that a step reads.", 64, "[1, 1e9]")
+    steps: int | None = setting(  # type: ignore[assignment]
+        "Steps; by default 200 on counts and 400 with convolutions.", None, "[1, 1e9]"
+    )
+    optimizer: Optimizer | None = setting(  # type: ignore[assignment]
+        "What steps with the gradients; by default 'sgd' on counts and 'adam' with convolutions.",
+        None,
+    )
+    learning_rate: float | None = setting(  # type: ignore[assignment]
+        "The length of steps; by default 0.01, and 4 of 'sgd' on counts.", None, "(0, inf)"
+    )
+    batch_size: int | None = setting(
+        "Graphs that a step reads; by default all on counts and 64 with convolutions.",
+        None,
+        "[1, 1e9]",
+    )
     keep: Literal["best", "last"] = setting(
         "Which weights are kept: the best on the validation graphs, or the last.", "best"
     )
@@ -69,24 +83,32 @@ class GraphBaseline(Method, GraphSettings, OpenSettings):
 
     def _train(self, execution: Execution, data: Data) -> nn.Module:
         """Batches of graphs; the last weights, or those that do best on the validation graphs."""
+        import torch
+
         from graphveil.methods.open_training import OpenTraining, make_optimizer
 
         facts = execution.plan.facts
         network, task = self.build(facts), self.task(facts)
         logits = self._logits(network, data)
-        weights = class_weights(self.class_weights)
+        weights, counts = class_weights(self.class_weights), reads_counts(self)
+        steps = self.steps or (200 if counts else 400)
+        kind = self.optimizer or ("sgd" if counts else "adam")
+        usual_rate = 4.0 if counts and kind == "sgd" else 0.01
+        if counts:
+            for parameter in network.parameters():
+                torch.nn.init.zeros_(parameter)
         optimizer = make_optimizer(
-            self.optimizer,
+            kind,
             network.parameters(),
-            self.learning_rate,
+            self.learning_rate or usual_rate,
             self.weight_decay,
             self.momentum,
         )
         training = OpenTraining(
-            steps=self.steps,
+            steps=steps,
             seed=self.seed,
-            batch_size=self.batch_size,
-            every=5 if self.keep == "best" else self.steps + 1,  # never compared
+            batch_size=self.batch_size or (None if counts else 64),
+            every=5 if self.keep == "best" else steps + 1,  # never compared
             rate=self.rate,
             loss=lambda logits, y: task.losses(logits, y, weights).mean(),
             decide=lambda logits: task.decide(task.probabilities(logits)),
@@ -105,8 +127,8 @@ class GraphBaseline(Method, GraphSettings, OpenSettings):
         if not reads_counts(self):
             graphs = self.graphs(data)
             return lambda ids: graphs.logits(network, ids)
-        rows = count_rows(self, data)
-        return lambda ids: network(make_dense(rows[ids.numpy()]))
+        rows = make_dense(count_rows(self, data))
+        return lambda ids: network(rows[ids])
 
     def rate(self, done: float) -> float:
         """The share of the learning rate when a share of the steps is done."""
