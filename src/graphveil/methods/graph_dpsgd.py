@@ -237,7 +237,7 @@ class GraphDPSGD(Method, GraphSettings, StepSettings, PublishedSettings, Budget)
     def _plan_noise(self, facts: Facts) -> Plan:
         """The least noise that fits the budget."""
         resolved = self._resolved(facts)
-        steps = resolved.steps if self.max_steps is None else min(resolved.steps, self.max_steps)
+        steps = min(resolved.steps or 0, self.max_steps or resolved.steps or 0)
         plan = plan_steps(
             replace(resolved, steps=steps),
             facts,

@@ -219,4 +219,4 @@ def outputs_of_graphs(method: Any, data: Data) -> Tensor:
         )
         return outputs
     graphs = method.graphs(data)
-    return graphs.logits(method.network_, torch.arange(len(graphs)))  # type: ignore[no-any-return]
+    return graphs.logits(method.network_, torch.arange(len(graphs)))
