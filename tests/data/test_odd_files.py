@@ -192,6 +192,7 @@ def graph(**more):
 
 
 EXPANDED = {
+    "rows of nothing": graph(x=torch.sparse_coo_tensor(size=(10**12, 3))),
     "features": graph(x=torch.ones(1, 1).expand(10**6, 10**4)),
     "edges": graph(edge_index=torch.zeros(2, 1, dtype=torch.long).expand(2, 10**9)),
     "one graph many times": [graph(x=torch.ones(10**5, 1), y=torch.tensor([1]))] * 3000,
@@ -205,7 +206,7 @@ def test_tensors_that_say_more_than_the_file_holds_are_refused(tmp_path, saved):
 
 
 LAYOUTS = {
-    "sparse x": (graph(x=torch.eye(6).to_sparse()), "'x'.*sparse_coo"),
+    "sparse x": (graph(x=torch.eye(6).to_sparse_csc()), "'x'.*sparse_csc"),
     "meta x": (graph(x=torch.ones(6, 1, device="meta")), "'x'.*meta"),
     "sparse edges": (
         graph(edge_index=torch.zeros(2, 3, dtype=torch.long).to_sparse()),

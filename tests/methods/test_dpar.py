@@ -16,11 +16,12 @@ from scipy.sparse.csgraph import maximum_bipartite_matching
 from torch_geometric.data import Data
 
 from graphveil._errors import BudgetError, GraphveilError, InvalidInputError, UnprovenError
-from graphveil.grads.linear import SparseExamples
+from graphveil.grads.own_rows import RowExamples
 from graphveil.grads.step import PrivateStep
 from graphveil.graph import private_rows
 from graphveil.graph.pagerank import pagerank
 from graphveil.graph.private_rows import CHOICES, PrivateRows
+from graphveil.graph.sparse_rows import as_csr
 from graphveil.graph.splits import separate, split
 from graphveil.mechanisms import GumbelTopK
 from graphveil.methods import DPAR, Facts, Method, OpenDPAR, budget
@@ -268,9 +269,9 @@ def read(monkeypatch):
             found.chosen = chosen
             found.weight = np.full(chosen.shape, 1 / chosen.shape[1])
         method.fit(data, rng=coins)
-        if isinstance(found.terms, SparseExamples):  # rows that were summed already
+        if isinstance(found.terms, RowExamples):  # rows that were summed already
             ((rows, _, labels),) = found.terms.batches(torch.arange(len(found.terms)))
-            rows, labels = rows.toarray().tolist(), labels.tolist()
+            rows, labels = as_csr(rows).toarray().tolist(), labels.tolist()
             return [
                 (label, tuple(row)) if label >= 0 else None
                 for label, row in zip(labels, rows, strict=True)

@@ -27,7 +27,8 @@ LOSSES = group_losses(made("graph-split").task(FACTS))
 
 
 def terms_of(data, splits=3, **settings):
-    method = made("graph-split", splits=splits, dropout=0.0, hidden_channels=4, **settings)
+    settings = {"clip_by": "group", "dropout": 0.0, "hidden_channels": 4, **settings}
+    method = made("graph-split", splits=splits, **settings)
     return method, method.terms(data)
 
 
@@ -117,9 +118,8 @@ def test_the_bound_of_two_is_reached():
     data = Data(
         x=x, edge_index=torch.empty(2, 0, dtype=torch.long), y=torch.tensor([0, 1]), **masks
     )
-    method = made(
-        "graph-split", splits=1, dropout=0.0, num_layers=1, normalisation="none", features="raw"
-    )
+    settings = {"num_layers": 1, "normalisation": "none", "features": "raw", "dropout": 0.0}
+    method = made("graph-split", splits=1, clip_by="group", **settings)
     network = method.build(Facts(num_nodes=2, num_features=1, num_classes=2, num_train=2))
     one = changed(data, train_mask=torch.tensor([True, False]))
     two = changed(data, train_mask=torch.tensor([False, True]))
@@ -251,7 +251,7 @@ def test_groups_of_a_resumed_run_follow_the_number_of_the_step(monkeypatch, tmp_
 
 
 def test_the_charge_is_one_altered_term_for_each_step():
-    plan = made("graph-split", splits=7, sample_rate=0.3).plan(FACTS)
+    plan = made("graph-split", clip_by="group", splits=7, sample_rate=0.3).plan(FACTS)
     event = SampledGaussianDpEvent(
         rate=0.3, noise_multiplier=plan.details["noise_multiplier"], removed=0, altered=1
     )
@@ -287,7 +287,7 @@ def test_the_papers_noise_shows_claimed_and_proven():
     certificate = plan.certificate()
     assert certificate.claim.epsilon == pytest.approx(2.0, rel=1e-4)
     assert certificate.guarantee.epsilon > 2.0
-    honest = made("graph-split", epsilon=2.0, **settings).plan(FACTS)
+    honest = made("graph-split", clip_by="group", epsilon=2.0, **settings).plan(FACTS)
     assert honest.details["noise_multiplier"] > plan.details["noise_multiplier"]
 
 
@@ -295,6 +295,8 @@ def test_the_papers_noise_shows_claimed_and_proven():
     "settings, error, said",
     [
         ({"clip_by": "document", "unit": "edge"}, UnprovenError, "edge"),
+        ({"clip_by": "group", "members": 2}, InvalidInputError, "without 'splits'"),
+        ({"splits": 3, "members": 2}, InvalidInputError, "splits=3 instead"),
         ({"clip_by": "document", "fresh_groups": 3}, InvalidInputError, "fresh_groups=3"),
         ({"claimed_noise": True, "clip_by": "document"}, UnprovenError, "claimed_noise=True"),
         ({"claimed_noise": True, "sample_rate": 0.3}, InvalidInputError, "try 0.333"),
@@ -312,17 +314,35 @@ def test_refusals(settings, error, said):
 def test_with_a_huge_budget_it_learns_and_with_dropout_it_repeats():
     data = graph(seed=1, nodes=300, edges=200)
     settings = {"epsilon": 1e5, "steps": 100, "splits": 30, "sample_rate": 1.0, "dropout": 0.0}
-    method = METHODS["graph-split"](learning_rate=0.05, **settings).fit(data)
+    method = METHODS["graph-split"](clip_by="group", learning_rate=0.05, **settings).fit(data)
     assert method.score(data, mask="train_mask") > 0.42  # a third by chance
     twins = [
-        made("graph-split", splits=5, dropout=0.5).fit(DATA, rng=secret(fixed_seed=3))
+        made("graph-split", clip_by="group", splits=5, dropout=0.5).fit(
+            DATA, rng=secret(fixed_seed=3)
+        )
         for _ in range(2)
     ]
     assert torch.equal(weights(twins[0]), weights(twins[1]))
 
 
-def test_by_default_ten_groups_with_dropout_or_pairs_without():
-    groups, pairs = made("graph-split"), made("graph-split", clip_by="document")
+def test_by_default_documents_by_themselves_are_clipped():
+    method = made("graph-split")
+    plan = method.plan(FACTS)
+    assert method._clips == "document"
+    assert plan.details["splits"] == FACTS.num_nodes
+    assert method.influence(FACTS) == (1, 0)
+    assert (plan.part("weights").removed, plan.part("weights").altered) == (1, 0)
+
+
+@pytest.mark.parametrize("settings", [{"unit": "edge"}, {"fresh_groups": 2}, {"paper": True}])
+def test_groups_are_clipped_where_something_needs_them(settings):
+    method = made("graph-split", **settings)
+    assert method._clips == "group"
+    assert method.influence(FACTS) == (0, 1)
+
+
+def test_ten_groups_with_dropout_or_pairs_without():
+    groups, pairs = made("graph-split", clip_by="group"), made("graph-split", members=2)
     assert groups.plan(FACTS).details["splits"] == 10
     assert groups.build(FACTS).after[1].dropout.p == 0.5
     assert pairs.plan(FACTS).details["splits"] == FACTS.num_nodes // 2
@@ -330,7 +350,8 @@ def test_by_default_ten_groups_with_dropout_or_pairs_without():
     assert pairs.build(FACTS).after[1].dropout.p == 0.0
     odd = replace(FACTS, num_nodes=FACTS.num_nodes + 1)
     assert pairs.influence(odd) == (1, 1)
-    assert made("graph-split").plan(replace(FACTS, num_nodes=4, num_train=4)).details["splits"] == 4
+    few = replace(FACTS, num_nodes=4, num_train=4)
+    assert made("graph-split", clip_by="group").plan(few).details["splits"] == 4
 
 
 @pytest.mark.parametrize("clip_by", ["group", "document"])

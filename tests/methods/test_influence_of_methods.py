@@ -11,10 +11,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from methods_cases import changed, graph, made
+from methods_cases import changed, data_for, graph, made
 from torch_geometric.data import Data
 
 from graphveil._errors import InvalidInputError, UnprovenError
+from graphveil.grads.own_rows import RowExamples
 from graphveil.graph.caps import cap_receivers
 from graphveil.graph.messages import weigh_messages
 from graphveil.graph.neighbourhoods import gather_neighbourhoods
@@ -125,6 +126,9 @@ def logits(method, network, data):
     nodes = len(data.x)
     every = torch.ones(nodes, dtype=torch.bool)
     terms = method.terms(changed(data, y=torch.zeros(nodes, dtype=torch.long), train_mask=every))
+    if isinstance(terms, RowExamples):
+        with torch.no_grad():
+            return network.on_graph(terms.rows.double(), None)
     assert torch.equal(terms.roots, torch.arange(nodes))
     with torch.no_grad():
         return network(
@@ -482,3 +486,42 @@ def test_delta_is_counted_in_pairs_under_the_unit_edge():
     assert 1 / pairs < made("dp-gnn").plan(facts).delta < 1 / facts.num_nodes
     with pytest.raises(UnprovenError, match="delta"):
         made("dp-gnn", unit="edge", delta=0.01).plan(facts)
+
+
+# --- a fraction of a message ----------------------------------------------------------------------
+
+
+def test_by_default_one_layer_delivers_a_fifth_of_its_messages_and_is_charged_for_it():
+    method = made("dp-gnn", sample_rate=0.5)
+    facts = Facts.of(data_for("dp-gnn"))
+    steps = method.plan(facts).part("weights")
+    assert (steps.delivery, steps.removed, steps.altered) == (0.2, 1, 1)
+    assert steps.event.event.altered_rate == pytest.approx(0.5 * 0.2 / (0.5 + 0.5 * 0.2))
+    whole = made("dp-gnn", sample_rate=0.5, delivery=1.0).plan(facts).part("weights")
+    assert whole.event.event.altered_rate is None
+    assert whole.noise_multiplier > steps.noise_multiplier
+
+
+UNPROVEN_COINS = [
+    {"num_layers": 2},
+    {"unit": "edge"},
+    {"relation": "remove", "public_degree": 30},
+    {"sampler": "released"},
+    {"sampler": "printed"},
+    {"paper": True},
+    {"conv": "gin"},
+]
+
+
+@pytest.mark.parametrize("settings", UNPROVEN_COINS, ids=str)
+def test_coins_are_refused_where_nothing_is_proven_and_left_out_by_default(settings):
+    facts = Facts.of(data_for("dp-gnn"))
+    method = made("dp-gnn", **settings)
+    assert method.delivery_in_use == 1
+    assert method.plan(facts).part("weights").delivery == 1
+    with pytest.raises(UnprovenError, match="set delivery=1"):
+        made("dp-gnn", delivery=0.5, **settings).plan(facts)
+
+
+def test_full_batches_deliver_everything():
+    assert made("dp-gnn", sample_rate=1.0).delivery_in_use == 1

@@ -31,6 +31,8 @@ VARIED = [
     {"graph_rate": 0.5},
     {"num_layers": 2},
     {"sender_cap": 3, "receiver_cap": 2},
+    {"delivery": 0.5, "sender_cap": 3, "receiver_cap": 2},
+    {"delivery": 1.0},
     {"clipping": "automatic"},
     {"activation": "relu", "conv": "gin"},
     {"activation": "selu", "conv": "sage"},

@@ -74,7 +74,9 @@ def _is_input(rows: Tensor, method: Method, data: Data) -> bool:
     """Whether a layer read what the network was given: then none came before it."""
     prepare = getattr(method, "prepare", None)
     given = data.x if prepare is None or "batch" in data else prepare(data)
-    return rows.shape == given.shape and bool(rows.equal(given.to(rows.dtype)))
+    if rows.layout != given.layout or rows.shape != given.shape:
+        return False
+    return rows.is_sparse_csr or bool(rows.equal(given.to(rows.dtype)))
 
 
 def embeddings(

@@ -21,7 +21,8 @@ may be a ``public.txt``: a line for each thing that they rest on and that counts
 ``public`` is the lines of ``public.txt``, and ``unprotected`` those of them that are about units of
 the data itself.
 
-**A .pt** written by ``torch.save(data, path)``, with the same names, taken as they are.
+**A .pt** written by ``torch.save(data, path)``, with the same names, taken as they are. The ``x``
+of one graph may be a sparse tensor, by rows or by coordinates.
 
 **Many graphs**, each a record: a directory with ``graphs.csv`` besides, see
 :mod:`graphveil.data.graph_tables`; a ``.npz`` or ``.pt`` with ``batch`` and ``num_graphs``; or a
@@ -53,6 +54,7 @@ from graphveil.data import classes as _classes
 from graphveil.data.class_list import Stated, parse_classes
 from graphveil.graph.checks import LINES, MASKS, OF_ALL, check, check_layout, directed_of
 from graphveil.graph.collate import collate
+from graphveil.graph.sparse_rows import is_sparse, values_of
 
 _PARTS = ("train", "val", "test")
 _OF_GRAPHS = ("batch", "num_graphs", "pos")
@@ -223,7 +225,9 @@ def _read_pt(path: Path) -> Data:
     with _tables.reading_file(path):
         check_zip(path, ARRAYS, "write it with torch.save, which does not compress")
         # Of what is deprecated, such as quantized tensors, torch warns; the checks refuse it.
-        with warnings.catch_warnings(), torch.serialization.safe_globals(allowed):
+        # A sparse tensor that names places it does not have is refused, too.
+        sound = torch.sparse.check_sparse_tensor_invariants(enable=True)
+        with warnings.catch_warnings(), torch.serialization.safe_globals(allowed), sound:
             warnings.simplefilter("ignore", UserWarning)
             saved = torch.load(path, map_location="cpu", weights_only=True)
         _check_tensors(path, saved)
@@ -245,14 +249,16 @@ def _check_tensors(path: Path, saved: Any) -> None:
 
     One number may stand for a tensor of any shape (``expand``), and one graph in a list for many.
     """
-    graphs = saved if isinstance(saved, (list, tuple)) else [saved]
+    many = isinstance(saved, (list, tuple))
+    graphs = saved if many else [saved]
     size = 0
     for graph in graphs:
         for name, value in graph.to_dict().items() if type(graph) is Data else ():
             if isinstance(value, torch.Tensor):
                 with _naming(path):
-                    check_layout(name, value)
-                size += value.numel() * value.element_size()
+                    check_layout(name, value, sparse=name == "x" and not many)
+                rows = len(value) if is_sparse(value) else 0  # each has a place, if nothing else
+                size += (values_of(value).numel() + rows) * value.element_size()
     check_unpacked(path, size, ARRAYS, "save contiguous tensors, each graph once")
 
 

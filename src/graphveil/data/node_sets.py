@@ -24,12 +24,14 @@ from graphveil._errors import InvalidInputError
 from graphveil.data._cache import PLANETOID, cache, find, locate, reading, refuse_variant
 from graphveil.data._tables import read_numbers
 from graphveil.graph.shares import MASKS
+from graphveil.graph.sparse_rows import as_csr, as_tensor
 from graphveil.rng import seeded
 
 _REDDIT = "https://data.dgl.ai/dataset/reddit.zip"
 _OGB = "https://snap.stanford.edu/ogb/data/nodeproppred/{}.zip"
 _FACEBOOK_FOLDERS = ("facebook100/raw", "facebook100")
 DEBIAN = ("packages.csv.gz", "links.csv.gz")
+_WIDEST_DENSE = 4096  # columns; the features of wider sets are a sparse tensor
 _LEAST_SECTION = 1000  # packages
 _FACEBOOK_WIDTHS = (8, 2, 128, 128, 256)  # features for each of the first columns of local_info
 
@@ -66,6 +68,8 @@ def pyg(
             # A class of one data set takes the folder itself as its root.
             dataset(work, member) if member else dataset(str(links.parent))
             (data,) = built
+    if data.x.shape[1] > _WIDEST_DENSE:
+        data.x = as_tensor(as_csr(data.x))
     return data
 
 

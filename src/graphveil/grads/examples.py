@@ -99,6 +99,17 @@ def influence_of(terms: Examples, removed: int | None, altered: int | None) -> t
     return stated
 
 
+def check_delivery(terms: Examples, charged: float) -> None:
+    """Refuse to charge for fewer deliveries than the terms make."""
+    delivered = getattr(terms, "delivery", 1.0)
+    if charged < delivered:
+        raise UnprovenError(
+            f"The steps must be charged for a delivery of {delivered:g}, as the loss terms read so "
+            f"many of the messages. Got {charged:g} instead; charge for it, or make the terms by "
+            "DeliveredTerms."
+        )
+
+
 def check_influence(
     terms: Examples, charged: tuple[int, int], *, unit: str = "node", **relation: Any
 ) -> None:

@@ -38,13 +38,14 @@ from graphveil.grads.examples import (
     Influential,
     Stepped,
     TensorExamples,
+    check_delivery,
     check_influence,
     count_units,
     influence_of,
 )
 from graphveil.grads.journal import Witness
-from graphveil.grads.linear import LinearSum, SparseExamples
 from graphveil.grads.modules import trained_parameters
+from graphveil.grads.own_rows import RowExamples, RowSum
 from graphveil.grads.settings import CLIPPINGS, Sampling, Target
 from graphveil.mechanisms import Gaussian
 from graphveil.privacy.accounting import calibrate, epsilon
@@ -75,7 +76,7 @@ class PrivateStep:
 
     def __init__(
         self,
-        clipped: ClippedSum | LinearSum,
+        clipped: ClippedSum | RowSum,
         optimizer: torch.optim.Optimizer,
         examples: Examples,
         *,
@@ -105,6 +106,7 @@ class PrivateStep:
         self.taken = 0
         self.earlier: dpa.DpEvent = dpa.NoOpDpEvent()  # charged before, for other steps than these
         self._checkpoint = StepCheckpoint(self)
+        check_delivery(examples, sampling.delivery)
         self._check_optimizer()
 
     @property
@@ -320,7 +322,7 @@ def make_private(  # noqa: PLR0913
 
     Names follow Opacus. ``examples`` is a tuple of tensors (inputs and labels), or any object with
     a length and a ``batches`` method. ``losses(module, batch)`` gives one loss for each example
-    (:class:`~graphveil.grads.linear.SparseExamples` of one linear layer have cross-entropy).
+    (for :class:`~graphveil.grads.own_rows.RowExamples` from outputs and labels alone).
     Give ``sample_rate``, or ``batch_size`` for the expected batch (with ``fixed_size``, for every
     batch: a uniform choice without replacement, which costs more than Poisson batches do);
     ``noise_multiplier``, or
@@ -363,8 +365,8 @@ def make_private(  # noqa: PLR0913
         target = Target(epsilon=target_epsilon, delta=target_delta)
         sampling = _calibrate(sampling, target, len(terms), planned)
     bounds = _as_clipping(clipping, max_grad_norm)
-    sparse = isinstance(terms, SparseExamples)
-    clipped = LinearSum(module, bounds) if sparse else ClippedSum(module, losses, bounds)
+    summed = RowSum if isinstance(terms, RowExamples) else ClippedSum
+    clipped = summed(module, losses, bounds)
     step = PrivateStep(
         clipped, optimizer, terms, sampling=sampling, max_steps=planned, target=target, rng=rng
     )

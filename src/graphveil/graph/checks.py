@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from itertools import combinations
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch_geometric.data import Data
@@ -24,6 +25,7 @@ from graphveil import _validate
 from graphveil._errors import InvalidInputError
 from graphveil.graph.public_lines import DECLARED_PUBLIC, NUMBER_READ_OFF, ClassSource, class_source
 from graphveil.graph.shares import MASKS
+from graphveil.graph.sparse_rows import LAYOUTS, as_csr, is_sparse, values_of
 
 # What is said of all records together, not of one: a part of the data keeps it.
 LINES = ("public", "unprotected", "void_because")
@@ -227,6 +229,9 @@ def _place_of(data: Data, node: int) -> str:
 def _features(data: Data) -> int:
     way_out = "give every node a row of features"
     x = tensor_of(data, "x", "a float tensor (nodes, features)", way_out)
+    if is_sparse(x) and record_of(data) == "graph":
+        way_out = "convert it with x.to_dense(); one graph may have sparse features, many may not"
+        raise refusal("x", "a dense tensor", "a sparse one", way_out)
     if not x.is_floating_point():
         raise refusal("x", "a float tensor", str(x.dtype), "convert it with x.float()")
     if x.dim() != 2:
@@ -237,11 +242,11 @@ def _features(data: Data) -> int:
         raise refusal("x", "of at least one node and one feature", _shape(x), way_out)
     # A sum is finite only if all its terms are, up to overflow: the slow search runs only then.
     # Methods read float32, where what is finite in float64 need not be.
-    if not torch.isfinite(x.sum(dtype=torch.float32)):
-        bad = (~torch.isfinite(x.float())).nonzero()
+    if not torch.isfinite(values_of(x).sum(dtype=torch.float32)):
+        bad, value = _find_broken(x)
         if len(bad):
             node, column = bad[0].tolist()
-            got = f"{x[node, column].item()} at {_place_of(data, node)}, column {column}"
+            got = f"{value} at {_place_of(data, node)}, column {column}"
             way_out = (
                 f"put a public constant at each of the {len(bad)} such value(s), and a column of 0 "
                 "and 1 that says where; a mean read off the data is a release"
@@ -251,6 +256,17 @@ def _features(data: Data) -> int:
         got = f"{len(x)} rows for num_nodes={data.num_nodes}"
         raise refusal("x", "one row for each node", got, "drop num_nodes or add the missing rows")
     return len(x)
+
+
+def _find_broken(x: Tensor) -> tuple[Tensor, float]:
+    """Where what is not finite stands, and the first of it."""
+    if not is_sparse(x):
+        bad = (~torch.isfinite(x.float())).nonzero()
+        return bad, float(x[tuple(bad[0])]) if len(bad) else 0.0
+    entries = as_csr(x).tocoo()
+    broken = (~torch.isfinite(torch.from_numpy(entries.data).float())).numpy()
+    places = np.stack([entries.row[broken], entries.col[broken]], 1)
+    return torch.from_numpy(places), float(entries.data[broken][0]) if broken.any() else 0.0
 
 
 def check_edge_index(edge_index: Tensor, num_nodes: int) -> None:
@@ -396,15 +412,18 @@ def tensor_of(data: Data, name: str, rule: str, way_out: str) -> Tensor:
     value = data[name]
     if not isinstance(value, Tensor):
         raise refusal(name, rule, type(value).__name__, "convert it with torch.as_tensor")
-    check_layout(name, value)
+    check_layout(name, value, sparse=name == "x")
     return value
 
 
-def check_layout(name: str, value: Tensor) -> None:
-    """Refuse a tensor whose entries are not all in memory: a sparse one, or one of no device."""
+def check_layout(name: str, value: Tensor, *, sparse: bool = False) -> None:
+    """Refuse a tensor whose entries are not all in memory: one of no device, or a sparse one.
+
+    ``sparse`` takes those that are sparse by rows or by coordinates.
+    """
     if value.is_meta:
         raise refusal(name, "a tensor with values", "one on the device meta", "save its values")
-    if value.layout != torch.strided:
+    if value.layout != torch.strided and not (sparse and value.layout in LAYOUTS):
         got = f"a sparse one ({str(value.layout).removeprefix('torch.')})"
         raise refusal(name, "a dense tensor", got, f"convert it with {name}.to_dense()")
 

@@ -23,11 +23,13 @@ from functools import cached_property
 from typing import Any
 
 import torch
+from scipy import sparse
 from torch import Tensor
 from torch.nn import functional as F
 
 from graphveil import _validate
 from graphveil.graph.choices import NORMALISATIONS
+from graphveil.graph.sparse_rows import as_csr, as_tensor, is_sparse
 
 _AT_ONCE = 1 << 14  # messages whose states are held together
 
@@ -151,8 +153,18 @@ class Messages:
 
     def weighted(self, h: Tensor) -> Tensor:
         """Own state and messages, each times its weight: (nodes, channels)."""
+        if is_sparse(h):  # what is read of rows, and never trained
+            return as_tensor(sparse.csr_array(self._matrix @ as_csr(h)).astype(as_csr(h).dtype))
         own = h * self.self_weight.to(h.dtype).unsqueeze(-1)
         return own + self.total(h, weighted=True)
+
+    @cached_property
+    def _matrix(self) -> sparse.csr_array:
+        """The weights of all messages, and of every node's own state, from column to row."""
+        source, target = (end.numpy() for end in self._ends)
+        weights = torch.cat([self.weights.double(), self.self_weight.double()]).numpy()
+        shape = self.num_nodes, self.num_nodes
+        return sparse.csr_array(sparse.coo_array((weights, (target, source)), shape=shape))
 
     def own_and_rest(self, h: Tensor) -> tuple[Tensor, Tensor]:
         """Every node is a receiver, and every node may be a sender."""

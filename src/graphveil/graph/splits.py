@@ -39,6 +39,7 @@ from graphveil.graph.checks import (
 )
 from graphveil.graph.public_lines import LEFT_OUT
 from graphveil.graph.shares import SHARES, check_fractions, part_ends, thinned_size
+from graphveil.graph.sparse_rows import take_rows
 from graphveil.graph.subsets import select_graphs
 from graphveil.rng import seeded
 
@@ -180,7 +181,9 @@ def _select(data: Data, subset: Tensor) -> Data:
         del part[name]
     if "node_id" not in part:
         part.node_id = torch.arange(len(subset))
+    part.x = torch.arange(len(subset))  # rows may be sparse, which PyG does not take parts of
     part = part.subgraph(subset)
+    part.x = take_rows(data.x, part.x)
     for name, value in of_all.items():
         part[name] = value
     return part

@@ -97,6 +97,7 @@ def _on_roots(network: Any, x: Tensor, messages: Messages, roots: Tensor) -> Ten
     import torch
 
     from graphveil.graph.messages import Messages
+    from graphveil.graph.sparse_rows import take_rows
 
     source, target = messages.edge_index
     reached = torch.zeros(len(x), dtype=torch.bool)
@@ -110,7 +111,7 @@ def _on_roots(network: Any, x: Tensor, messages: Messages, roots: Tensor) -> Ten
     among = Messages(
         place[messages.edge_index[:, used]], messages.weight[used], messages.self_weight[nodes]
     )
-    outputs: Tensor = network.on_graph(x[nodes], among)
+    outputs: Tensor = network.on_graph(take_rows(x, nodes), among)
     return outputs[place[roots]]
 
 
@@ -120,7 +121,9 @@ def _outputs(method: Any, data: Data, mode: str) -> Tensor:
 
 def _prepare(method: Any, data: Data) -> Tensor:
     """The rows that the network reads."""
-    return Features.of(method).prepare(data.x)
+    # The first layer of an encoder reads sparse rows; convolutions and groups do not.
+    sparse = method.name == "mlp" or (method.encoder_layers > 0 and method.epochs is None)
+    return Features.of(method).prepare(data.x, keep_sparse=sparse)
 
 
 _BATCH = "Training nodes that a step reads; by default all of them."

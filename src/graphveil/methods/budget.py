@@ -123,11 +123,13 @@ def plan_steps(
     batch: int | None = None,
     terms: int | None = None,
     before: Callable[[float], Sequence[Part]] = lambda delta: (),
+    delivery: float = 1.0,
 ) -> Plan:
     """The plan of a method whose private steps are all that is released, or all but ``before``.
 
     ``noise`` gives another noise than the least that fits the budget, for a delta. ``batch`` is the
-    number of terms where it is fixed, ``terms`` how many there are to draw from.
+    number of terms where it is fixed, ``terms`` how many there are to draw from, ``delivery`` the
+    probability with which a message reaches a term that it alters.
     """
     parameters = method.network(facts).num_parameters  # refuses what makes no network
     delta = choose_delta(method.delta, units)
@@ -152,6 +154,7 @@ def plan_steps(
                 momentum=method.momentum,
                 learning_rate=method.learning_rate or 0.0,
                 averaged=method.averaged,
+                delivery=delivery,
             ),
         )
 

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 
     from graphveil.graph.messages import Messages
     from graphveil.methods.execution import Execution
+    from graphveil.rng import SecretStream
 
 _SHARED_PASS = (
     "the paper's sampler bounds both ends of an edge in one pass, so that one node changes more "
@@ -52,11 +53,12 @@ _LAYERS_FLAW = (
     "The paper charges for one layer's threshold; the clipped gradient of L layers is one vector "
     "of norm sqrt(L) in units of the thresholds."
 )
+_DELIVERY = 0.2  # of the kept messages, in each step: docs/guarantees/node.md has what was measured
 _LOOKED_AT = 10_000  # training nodes whose gradients give the thresholds, as in the released code
 
 
 @final
-@settings()
+@settings(project_above=4096)
 class DPGNN(Method, FeatureSettings, StepSettings, Budget):
     """A GCN, GIN, GAT or SAGE of ``num_layers`` layers whose weights protect every node.
 
@@ -85,6 +87,13 @@ class DPGNN(Method, FeatureSettings, StepSettings, Budget):
     normalisation: Normalisation = setting("The weights of messages.", "inverse-degree")
     sender_cap: int | None = setting(
         "Messages that a node may send: what graph information costs.", 1, "[1, inf)"
+    )
+    delivery: float | None = setting(
+        "The probability with which a step delivers a message that is kept, by a secret coin of "
+        "its own: a fraction of a cap. By default 0.2 with one layer of means, the unit 'node' "
+        "withheld and batches that are sampled, and else 1.",
+        None,
+        "(0, 1]",
     )
     receiver_cap: int | None = setting("Messages that a node may read; free.", 10, "[1, inf)")
     unit: Literal["node", "edge"] = setting("What is protected.", "node")
@@ -146,6 +155,9 @@ class DPGNN(Method, FeatureSettings, StepSettings, Budget):
 
     def influence(self, facts: Facts) -> tuple[int, int]:
         """How many loss terms one unit removes, and how many others it alters."""
+        if self.delivery_in_use < 1 and self.sender_cap is not None:
+            # The own term is drawn at another rate than those that are altered: each counts apart.
+            return 1, min(self.sender_cap, facts.num_train)
         return influence(
             unit=self.unit_for(facts),
             num_layers=self.num_layers,
@@ -189,6 +201,7 @@ class DPGNN(Method, FeatureSettings, StepSettings, Budget):
 
     def _plan(self, facts: Facts) -> Plan:
         self._check_paper_settings()
+        self._check_delivery()
         check_bound(self.max_grad_norm, "per_layer" if self.paper else self.clipping)
         plan = replace(
             plan_steps(
@@ -199,6 +212,7 @@ class DPGNN(Method, FeatureSettings, StepSettings, Budget):
                 unit=self.unit_for(facts),
                 noise=(lambda delta: self._paper_multiplier(facts, delta)) if self.paper else None,
                 batch=self._batch(facts) if self.paper else None,
+                delivery=self.delivery_in_use,
             ),
             relation=self.relation,
             public_degree=self.public_degree,
@@ -206,6 +220,8 @@ class DPGNN(Method, FeatureSettings, StepSettings, Budget):
             void_because=self._sampler_flaw,
             public=("whether edges have a direction",) if self.unit == "edge" else (),
         )
+        if self.delivery_in_use < 1:
+            plan = replace(plan, details={**plan.details, "delivery": self.delivery_in_use})
         return self._claim(plan) if self.paper else plan
 
     def _claim(self, plan: Plan) -> Plan:
@@ -286,6 +302,40 @@ class DPGNN(Method, FeatureSettings, StepSettings, Budget):
             )
 
     @property
+    def delivery_in_use(self) -> float:
+        """The probability with which a step delivers a message: 1 where another is not proven."""
+        if self.delivery is not None:
+            return self.delivery
+        # Full batches hide no coin.
+        proven = not self._undelivered and self.sample_rate < 1
+        return _DELIVERY if proven else 1.0
+
+    @property
+    def _undelivered(self) -> str | None:
+        """The setting for which no coins are proven, or for which they make no sense."""
+        settled = {
+            "num_layers": (self.num_layers, self.num_layers == 1),
+            "unit": (self.unit, self.unit == "node"),
+            "relation": (self.relation, self.relation == "withhold"),
+            "sampler": (self._sampler, self._sampler == "senders"),
+            "paper": (self.paper, not self.paper),
+            "sender_cap": (self.sender_cap, self.sender_cap is not None),
+            "conv": (self.conv, self.conv != "gin"),  # its sums must be as long in prediction
+        }
+        return next(
+            (f"{name}={value!r}" for name, (value, fits) in settled.items() if not fits), None
+        )
+
+    def _check_delivery(self) -> None:
+        """Refuse coins where what they save is not proven."""
+        if self.delivery_in_use < 1 and (other := self._undelivered):
+            raise UnprovenError(
+                "A 'delivery' below 1 must go with one layer that takes means, the unit 'node' "
+                "withheld, a 'sender_cap' and the sampler 'senders', for which its rate is proven. "
+                f"Got {self.delivery:g} with {other} instead; set delivery=1."
+            )
+
+    @property
     def _paper_cap(self) -> int:
         if self.sender_cap is None:
             raise InvalidInputError("The paper's sampler needs a 'sender_cap', its K. Got None.")
@@ -360,8 +410,9 @@ class DPGNN(Method, FeatureSettings, StepSettings, Budget):
             nodes = len(data.x)
             simple = cap_senders(data.edge_index, nodes, None, seed=self.seed)
             check_degrees(simple, nodes, self.public_degree)
-        network, terms = self.build(facts), self.terms(data)
         losses, steps = node_losses(self.task(facts)), execution.plan.part("weights")
+        network = self.build(facts)
+        terms = self.terms(data) if steps.delivery == 1 else self._delivered(data, execution.rng)
         thresholds = None
         if steps.max_grad_norm is None:
             quantiles = _quantiles(network, terms, losses)
@@ -374,6 +425,23 @@ class DPGNN(Method, FeatureSettings, StepSettings, Budget):
         from graphveil.methods.terms import node_terms
 
         return node_terms(self.prepare(data), data, self.read_in_training(data), self.num_layers)
+
+    def _delivered(self, data: Data, rng: SecretStream) -> Any:
+        """The loss terms to draw from, where messages arrive by coins."""
+        from graphveil.graph.delivery import DeliveredTerms, Delivery
+
+        assert self.sender_cap is not None
+        how = Delivery(
+            sender_cap=self.sender_cap,
+            probability=self.delivery_in_use,
+            receiver_cap=self.receiver_cap,
+            normalisation=self.normalisation,
+            seed=self.seed,
+        )
+        trained, edges = data.train_mask, data.edge_index
+        read = edges[:, trained[edges[1]]]
+        roots = trained.nonzero().flatten()
+        return DeliveredTerms(self.prepare(data), data.y, read, roots, how, rng)
 
     # --- prediction ------------------------------------------------------------------------------
 

@@ -439,7 +439,7 @@ class DPAR(Method, RowSettings, FeatureSettings, StepSettings, Budget):
 
     def prepare(self, data: Data) -> Tensor:
         """The rows that the network reads."""
-        return Features.of(self).prepare(data.x)
+        return Features.of(self).prepare(data.x, keep_sparse=True)
 
     def outputs(self, data: Data, mode: str) -> Tensor:
         """Power iteration over log-probabilities; on a disjoint graph a student follows them.

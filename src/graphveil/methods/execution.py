@@ -26,7 +26,7 @@ from graphveil._progress import Progress
 from graphveil.grads.clipped import ClippedSum, Losses
 from graphveil.grads.clipping import make_clipping
 from graphveil.grads.examples import Examples, TensorExamples, influence_of
-from graphveil.grads.linear import LinearSum, SparseExamples
+from graphveil.grads.own_rows import RowExamples, RowSum
 from graphveil.grads.settings import Target
 from graphveil.grads.step import PrivateStep
 from graphveil.graph.neighbourhoods import RootedTerms
@@ -197,14 +197,14 @@ class Execution:
         influence_of(examples, part.removed, part.altered)  # refuses less than terms state
         bound = part.max_grad_norm if max_grad_norm is None else max_grad_norm
         clipping, plan = make_clipping(part.clipping, bound), self.plan
-        sparse = isinstance(examples, SparseExamples)
+        summed = RowSum if isinstance(examples, RowExamples) else ClippedSum
         target = None
         if math.isfinite(self.target):
             others = composed(*self.spent.values())
             target = Target(epsilon=self.target, delta=plan.delta, others=others)
         degree = f"degree {plan.public_degree}"
         return PrivateStep(
-            LinearSum(network, clipping) if sparse else ClippedSum(network, losses, clipping),
+            summed(network, losses, clipping),
             make_optimizer(
                 part.optimizer, network.parameters(), part.learning_rate, momentum=part.momentum
             ),

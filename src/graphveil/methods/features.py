@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from scipy import sparse
     from torch import Tensor
 
 
@@ -38,19 +39,51 @@ class Features:
         """How many columns a network reads."""
         return self.projection if num_features > self.project_above else num_features
 
-    def prepare(self, x: Tensor) -> Tensor:
-        """The rows that a network reads."""
-        import torch
+    def prepare(self, x: Tensor, *, keep_sparse: bool = False) -> Tensor:
+        """The rows that a network reads, of a dense or a sparse tensor.
+
+        With ``keep_sparse`` those of a sparse tensor, and wide ones, come as a sparse tensor
+        (``torch.sparse_csr``), unless they are projected.
+        """
         from torch.nn import functional as F
+
+        from graphveil.graph.sparse_rows import MOST_DENSE, as_tensor, is_sparse
+
+        projected = x.shape[1] > self.project_above
+        wide = keep_sparse and not projected and x.shape[1] > MOST_DENSE
+        if is_sparse(x) or wide:
+            rows = self._prepare_sparse(x)
+            if not projected:
+                return as_tensor(rows) if keep_sparse else as_tensor(rows).to_dense()
+            x = self._project(as_tensor(rows))
+        else:
+            x = x.float()
+            if self.how == "power":
+                x = x.sign() * x.abs().sqrt()
+            if projected:
+                x = self._project(F.normalize(x, dim=1) if self.how != "raw" else x)
+        return x if self.how == "raw" else self.scale * F.normalize(x, dim=1)
+
+    def _prepare_sparse(self, x: Tensor) -> sparse.csr_array:
+        """Square roots and lengths keep zeros; rows that are to be projected have length 1."""
+        import numpy as np
+
+        from graphveil.graph.sparse_rows import as_csr, row_lengths, scale_rows
+
+        rows = as_csr(x).astype(np.float32)
+        if self.how == "power":
+            rows.data = np.sign(rows.data) * np.sqrt(np.abs(rows.data))
+        if self.how == "raw":
+            return rows
+        scale = 1.0 if x.shape[1] > self.project_above else self.scale
+        return scale_rows(rows, scale / np.maximum(row_lengths(rows), 1e-12))
+
+    def _project(self, x: Tensor) -> Tensor:
+        """Through a public random matrix."""
+        import torch
 
         from graphveil.rng import seeded
 
-        x = x.float()
-        if self.how == "power":
-            x = x.sign() * x.abs().sqrt()
-        if x.shape[1] > self.project_above:
-            generator = seeded(self.seed, "projection").torch_generator()
-            x = F.normalize(x, dim=1) if self.how != "raw" else x
-            drawn = torch.randn(x.shape[1], self.projection, generator=generator)
-            x = x @ (drawn / self.projection**0.5)
-        return x if self.how == "raw" else self.scale * F.normalize(x, dim=1)
+        generator = seeded(self.seed, "projection").torch_generator()
+        drawn = torch.randn(x.shape[1], self.projection, generator=generator)
+        return x @ (drawn / self.projection**0.5)

@@ -1,10 +1,11 @@
 """Random groups with no edge between them: Igamberdiev and Habernal's graph splits.
 
-The nodes fall into groups at random, edges between groups are cut, and each group is one loss term:
-withholding a node alters one term, however deep the network is. ``clip_by="document"`` clips each
-node's own gradient instead, and a node's row reaches the terms of its group: as many as it has
-members. Proofs: docs/guarantees/graph-split.md. ``paper=True`` runs what the authors released, for
-which nothing is proven.
+The nodes fall into groups at random and edges between groups are cut. Each document, a node with a
+label, is one loss term, which reads its group: a node's row reaches as many terms as its group has
+members. By default that is itself alone, and the edges are read in prediction. With
+``clip_by="group"``, as the paper proposes, a whole group is one loss term, and withholding a node
+alters one term, however deep the network is. Proofs: docs/guarantees/graph-split.md.
+``paper=True`` runs what the authors released, for which nothing is proven.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ _SGD_REACH = 0.05
 _DECIDED = (
     *("conv", "normalisation", "heads", "clip_by", "fresh_groups", "unit", "decay", "steps"),
     *("features", "feature_scale", "projection", "project_above", "sample_rate", "averaged"),
-    *("max_grad_norm", "clipping", "momentum", "claimed_noise"),
+    *("max_grad_norm", "clipping", "momentum", "claimed_noise", "members"),
 )
 _PAPER_EPOCHS = {"sgd": 2000, "adam": 500}
 _PAPER_RATES = {"sgd": 0.01, "adam": 1.0}
@@ -62,13 +63,13 @@ _IN_TURN = "groups are visited in turn, which is no sampling at rate 1 / splits"
 
 
 @final
-@settings(hidden_channels=32, activation="relu")
+@settings(hidden_channels=32, activation="relu", project_above=8192)
 class GraphSplit(Method, FeatureSettings, StepSettings, Budget):
     """A GCN (or SAGE, GAT, GIN) on random groups of nodes, edges between groups cut.
 
-    With ``clip_by="group"``, as published, the gradient of a whole group is bounded: one node
-    alters one term. With ``clip_by="document"`` each node's own is: one node removes its term and
-    alters those of its group.
+    With ``clip_by="document"``, the default, the gradient of each node's own loss is bounded: one
+    node removes its term and alters those of its group. With ``clip_by="group"``, as published, the
+    gradient of a whole group is: one node alters one term.
 
     *Sharp edge*: the noise of a private step dwarfs the gradient, and Adam divides it away: Adam
     needs a large learning rate to move at all, SGD one that falls with the noise.
@@ -97,12 +98,22 @@ class GraphSplit(Method, FeatureSettings, StepSettings, Budget):
     normalisation: Normalisation = setting("The weights of messages.", "symmetric")
     heads: int = setting("Heads of the convolution 'gat'.", 1, "[1, inf)")
     splits: int | None = setting(
-        "The number of groups; 1 is the whole graph as one loss term. By default 10, and groups of "
-        "two where documents are clipped.",
+        "The number of groups; 1 is the whole graph as one. By default 10 where groups are "
+        "clipped, and where documents are as many as 'members' says.",
         None,
         "[1, inf)",
     )
-    clip_by: Literal["group", "document"] = setting("Whose gradient is bounded.", "group")
+    members: int | None = setting(
+        "The size of groups where documents are clipped and there are no 'splits'; by default 1: "
+        "a document is trained on by itself, and edges are read in prediction.",
+        None,
+        "[1, inf)",
+    )
+    clip_by: Literal["document", "group"] | None = setting(
+        "Whose gradient is bounded; by default that of documents, and of groups with 'paper', "
+        "'claimed_noise' or 'fresh_groups' and under the unit 'edge', which need them.",
+        None,
+    )
     fresh_groups: int | None = setting(
         "Draw new groups after every so many steps; each step costs the same.", None, "[1, 1e9]"
     )
@@ -147,10 +158,18 @@ class GraphSplit(Method, FeatureSettings, StepSettings, Budget):
         return replace(stated, how="raw", project_above=10**9) if self.paper else stated
 
     @property
+    def _clips(self) -> str:
+        """Whose gradient is bounded in this run."""
+        if self.clip_by is not None:
+            return self.clip_by
+        whole = self.paper or self.claimed_noise or self.unit == "edge"
+        return "group" if whole or self.fresh_groups is not None else "document"
+
+    @property
     def _dropout(self) -> float:
         if self.dropout is not None:
             return self.dropout
-        return 0.5 if self.clip_by == "group" else 0.0
+        return 0.5 if self._clips == "group" else 0.0
 
     # --- what one unit touches -------------------------------------------------------------------
 
@@ -158,7 +177,7 @@ class GraphSplit(Method, FeatureSettings, StepSettings, Budget):
         """One group alters its gradient; or a node's own term goes, and its group's change."""
         if self.splits is not None:
             _validate.integer("splits", self.splits, f"[1, {facts.num_nodes}]")
-        if self.clip_by == "group":
+        if self._clips == "group":
             return 0, 1
         others = -(-facts.num_nodes // self.num_groups(facts.num_nodes)) - 1
         # A node without a loss removes no term and may alter all there are.
@@ -168,10 +187,12 @@ class GraphSplit(Method, FeatureSettings, StepSettings, Budget):
         """How many groups so many nodes fall into."""
         if self.splits is not None:
             return int(self.splits)
-        return min(10, num_nodes) if self.clip_by == "group" else -(-num_nodes // 2)
+        if self._clips == "group":
+            return min(10, num_nodes)
+        return -(-num_nodes // (self.members or 1))
 
     def _num_terms(self, facts: Facts) -> int:
-        return self.num_groups(facts.num_nodes) if self.clip_by == "group" else facts.num_train
+        return self.num_groups(facts.num_nodes) if self._clips == "group" else facts.num_train
 
     # --- plan ------------------------------------------------------------------------------------
 
@@ -208,6 +229,12 @@ class GraphSplit(Method, FeatureSettings, StepSettings, Budget):
     def _check_together(self) -> None:
         """Refuse settings that do not go together."""
         check_bound(self.max_grad_norm, self.clipping)
+        if self.members is not None and (self._clips == "group" or self.splits is not None):
+            raise InvalidInputError(
+                "The 'members' parameter must go with clip_by='document', without 'splits'. Got "
+                f"{self.members} with clip_by={self._clips!r} and splits={self.splits} instead; "
+                "leave it out."
+            )
         if self.clip_by == "document" and self.fresh_groups is not None:
             raise InvalidInputError(
                 "Fresh groups must go with clip_by='group'. Got fresh_groups="
@@ -218,10 +245,10 @@ class GraphSplit(Method, FeatureSettings, StepSettings, Budget):
                 "Under the unit 'edge' groups must be clipped whole: an edge then alters one term. "
                 "Got clip_by='document' instead; use clip_by='group', or 'dp-gnn'."
             )
-        if self.claimed_noise and (self.clip_by != "group" or self.unit != "node"):
+        if self.claimed_noise and (self._clips != "group" or self.unit != "node"):
             raise UnprovenError(
                 "The paper clips whole groups and protects nodes. Got "
-                f"clip_by={self.clip_by!r}, unit={self.unit!r} with claimed_noise=True; leave one "
+                f"clip_by={self._clips!r}, unit={self.unit!r} with claimed_noise=True; leave one "
                 "of them out."
             )
         if self.claimed_noise and abs(round(1 / self.sample_rate) * self.sample_rate - 1) > 1e-6:
@@ -292,7 +319,7 @@ class GraphSplit(Method, FeatureSettings, StepSettings, Budget):
         if self.learning_rate is not None:
             return self.learning_rate
         if self.optimizer == "adam":
-            return 0.02 if self.clip_by == "group" else 0.03
+            return 0.02 if self._clips == "group" else 0.03
         # All steps' noise together moves a weight about as far as it should go.
         terms = self.sample_rate * self._num_terms(facts)
         bound = self.max_grad_norm
@@ -338,7 +365,7 @@ class GraphSplit(Method, FeatureSettings, StepSettings, Budget):
         if self.paper:
             return self._train_as_released(execution, data)
         task = self.task(facts)
-        losses = group_losses(task) if self.clip_by == "group" else node_losses(task)
+        losses = group_losses(task) if self._clips == "group" else node_losses(task)
         with seeded_weights(self.seed):
             network = self.build(facts)
             execution.train(execution.plan.part("weights"), network, self.terms(data), losses)
@@ -373,7 +400,7 @@ class GraphSplit(Method, FeatureSettings, StepSettings, Budget):
 
         x, nodes = self.prepare(data), len(data.x)
         count, stream = self.num_groups(nodes), seeded(self.seed, "groups")
-        if self.clip_by == "document":
+        if self._clips == "document":
             cut = within(data.edge_index, random_groups(nodes, count, stream))
             messages = weigh_messages(cut, nodes, self.normalisation)
             return node_terms(x, data, messages, self.num_layers)

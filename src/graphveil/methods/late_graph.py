@@ -57,9 +57,9 @@ def _plan_mlp(method: Any, facts: Facts) -> Plan:
 
 
 def _own_terms(method: Any, data: Data) -> Any:
-    from graphveil.methods.terms import no_messages, node_terms
+    from graphveil.methods.terms import own_row_terms
 
-    return node_terms(method.prepare(data), data, no_messages(len(data.x)), 0)
+    return own_row_terms(method.prepare(data), data)
 
 
 def _train_mlp(method: Any, execution: Execution, data: Data) -> nn.Module:
@@ -74,7 +74,7 @@ def _train_mlp(method: Any, execution: Execution, data: Data) -> nn.Module:
 
 def _prepare(method: Any, data: Data) -> Tensor:
     """The rows that the network reads."""
-    return Features.of(method).prepare(data.x)
+    return Features.of(method).prepare(data.x, keep_sparse=True)
 
 
 @final
@@ -153,6 +153,7 @@ class LateGraph(Method, FeatureSettings, StepSettings, Budget):
             own = network.on_graph(x, no_messages(len(x))).log_softmax(1)
             return spread_rows(own, messages, self.smoothing_steps, self.teleport)
         hidden = network.after[0](network.encoder(x))
+        hidden = hidden.to_dense() if hidden.is_sparse_csr else hidden
         return network.decoder(spread_rows(hidden, messages, self.smoothing_steps, self.teleport))
 
     _plan, _train, terms, prepare = _plan_mlp, _train_mlp, _own_terms, _prepare

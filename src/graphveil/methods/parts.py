@@ -53,7 +53,8 @@ class Steps:
     A unit removes at most ``removed`` loss terms and alters at most ``altered`` others. Terms are
     drawn at ``rate``, or exactly ``batch`` of the ``population``. ``max_grad_norm`` is None where
     thresholds are read off the training gradients, for which nothing is proven. The learning rate
-    falls to ``decay`` of itself by the end.
+    falls to ``decay`` of itself by the end. What a unit sends to the altered terms is delivered
+    with probability ``delivery``.
     """
 
     kind: ClassVar[str] = "steps"
@@ -74,6 +75,7 @@ class Steps:
     learning_rate: float = 0.01
     decay: float = 1.0
     averaged: float = 0.0
+    delivery: float = 1.0
 
     @property
     def sampling(self) -> Sampling:
@@ -84,6 +86,7 @@ class Steps:
             removed=self.removed,
             altered=self.altered,
             fixed_batch=self.batch,
+            delivery=self.delivery,
         )
 
     @property

@@ -195,19 +195,19 @@ def row_terms(method: Any, data: Data, drawn: Sample, messages: Messages) -> Any
     A linear network may sum features first.
     """
     import torch
-    from scipy import sparse
 
-    from graphveil.grads.linear import SparseExamples
+    from graphveil.grads.own_rows import RowExamples
     from graphveil.graph.live_terms import NO_LABEL, LiveTerms
+    from graphveil.graph.sparse_rows import is_sparse, mask_rows, take_rows
 
-    x = torch.where(drawn.sample.unsqueeze(1), method.prepare(data), 0.0)
+    x = mask_rows(method.prepare(data), drawn.sample)
     y = torch.where(drawn.sample, data.y, NO_LABEL)
     roots = drawn.rows
     if method.train_on == "nodes":
         roots = data.train_mask.nonzero().flatten()
     if method.num_layers == 1:
-        return SparseExamples(sparse.csr_array(messages.weighted(x)[roots].numpy()), y[roots])
-    return LiveTerms(x, y, messages, roots, 1)
+        return RowExamples(take_rows(messages.weighted(x), roots), y[roots])
+    return LiveTerms(x.to_dense() if is_sparse(x) else x, y, messages, roots, 1)
 
 
 def count_rows(method: Any, facts: Facts, *, usual: int | None = None) -> int:

@@ -12,12 +12,14 @@ from torch_geometric.data import Data
 from torch_geometric.utils import coalesce, remove_self_loops
 
 from graphveil.grads.clipped import Losses
+from graphveil.grads.own_rows import RowExamples
 from graphveil.grads.rows import ragged
 from graphveil.graph.blocks import Numbered, block_sizes
 from graphveil.graph.caps import cap_senders
 from graphveil.graph.groups import random_groups, within
 from graphveil.graph.messages import Messages, weigh_messages
 from graphveil.graph.neighbourhoods import Rooted, RootedTerms
+from graphveil.graph.sparse_rows import take_rows
 from graphveil.graph.transforms import add_degree, add_edge_geometry
 from graphveil.methods.task import Classification
 from graphveil.rng import SeededStream, seeded
@@ -43,6 +45,12 @@ def every_message(data: Data, seed: int, normalisation: str = "inverse-degree") 
 def node_terms(x: Tensor, data: Data, messages: Messages, hops: int) -> RootedTerms:
     """One loss term for each training node, which reads its neighbourhood of so many hops."""
     return RootedTerms(x, data.y, messages, data.train_mask.nonzero().flatten(), hops)
+
+
+def own_row_terms(x: Tensor, data: Data) -> RowExamples:
+    """One loss term for each training node, which reads its own row and nothing else."""
+    train = data.train_mask.nonzero().flatten()
+    return RowExamples(take_rows(x, train), data.y[train])
 
 
 def node_losses(task: Classification) -> Losses:

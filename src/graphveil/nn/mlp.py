@@ -47,6 +47,11 @@ class Activated(nn.Module):
         """
         return self.dropout(self.activation(self.norm(x)), ids)
 
+    def chain(self) -> list[Any]:
+        """What is applied, in this order; what does nothing is left out."""
+        normed = [] if isinstance(self.norm, nn.Identity) else [self.norm]
+        return [*normed, self.activation, *([self.dropout] if self.dropout.p else [])]
+
 
 class MLP(nn.Module):
     """``num_layers`` linear layers, all but the last followed by norm, activation and dropout.
@@ -66,3 +71,9 @@ class MLP(nn.Module):
         for place, linear in enumerate(self.linears):
             x = linear(self.between[place - 1](x, ids) if place else x)
         return x
+
+    def chain(self) -> list[nn.Module]:
+        """What is applied, in this order."""
+        between = (self.between[place - 1 : place] for place in range(len(self.linears)))
+        pairs = zip(between, self.linears, strict=True)
+        return [layer for before, linear in pairs for layer in (*before, linear)]

@@ -51,6 +51,10 @@ class NodeClassifier(nn.Module):
             h = _follow(after, h, ids[:, : h.shape[1]])
         return self.decoder(h.squeeze(1), ids[:, 0])
 
+    def chain(self) -> list[nn.Module]:
+        """What is applied to a root's own row, in this order, without convolutions."""
+        return [self.encoder, *self.after[:1], *self.convs, self.decoder]
+
     def on_graph(self, x: Tensor, messages: Messages, ids: Tensor | None = None) -> Tensor:
         """Logits of every node of a graph: (nodes, out), the same as from their neighbourhoods.
 

@@ -9,6 +9,9 @@ Working with ``h`` instead of ``log f`` takes the large common factor out before
 subtracted, so that losses of 1e-8 keep eight digits. For a given ``x`` the exponent is concave in
 ``i``, hence only a window of counts matters; a window moves to the right as ``x`` does. That is
 what makes ``n = 5000`` affordable.
+
+Some terms may be drawn at a rate of their own. The count is then a sum of two binomial ones, whose
+law is log-concave as well: everything above and below holds for it.
 """
 
 from __future__ import annotations
@@ -26,24 +29,23 @@ _BLOCK = 16384  # products of points and counts handled at once, so that windows
 
 
 class BinomialGaussian:
-    """The law of ``Bin(n, q) + sigma N(0, 1)``."""
+    """The law of ``Bin(n, q) + sigma N(0, 1)``, or of two binomial counts: ``others`` (m, p)."""
 
-    def __init__(self, terms: int, rate: float, noise: float) -> None:
-        counts = np.arange(terms + 1, dtype=np.float64)
-        log_weights = (
-            special.gammaln(terms + 1)
-            - special.gammaln(counts + 1)
-            - special.gammaln(terms - counts + 1)
-            + special.xlogy(counts, rate)
-            + special.xlog1py(terms - counts, -rate)
-        )
+    def __init__(
+        self, terms: int, rate: float, noise: float, others: tuple[int, float] = (0, 0.0)
+    ) -> None:
+        log_weights = _log_binomial(terms, rate)
+        if others[0]:
+            log_weights = _log_convolve(log_weights, _log_binomial(*others))
+        counts = np.arange(len(log_weights), dtype=np.float64)
         possible = np.isfinite(log_weights)  # rate 0 and rate 1 leave one count
         self.counts: Array = counts[possible]
         # gammaln is good to 1e-16 of its value, which is 40,000 for n = 5000: sum to one again
         weights = np.exp(log_weights[possible])
         self.log_weights: Array = log_weights[possible] - np.log(weights.sum())
         self.weights: Array = weights / weights.sum()
-        self.log_odds = float(special.logit(rate))
+        # Of one term, the likeliest: the mean of a tilted count is at most n times its share.
+        self.log_odds = float(special.logit(max(rate, others[1])))
         self.noise = noise
 
     def log_tilt(self, x: Array) -> tuple[Array, Array]:
@@ -109,3 +111,26 @@ class BinomialGaussian:
     def _last(self, x: float) -> int:
         exponents = self._exponents(x, slice(None))[::-1]
         return len(exponents) - int(np.argmax(exponents >= exponents.max() - _NEGLIGIBLE))
+
+
+def _log_binomial(terms: int, rate: float) -> Array:
+    """log Bin(i; terms, rate) for i from 0 to ``terms``, -inf where it is impossible."""
+    counts = np.arange(terms + 1, dtype=np.float64)
+    result: Array = (
+        special.gammaln(terms + 1)
+        - special.gammaln(counts + 1)
+        - special.gammaln(terms - counts + 1)
+        + special.xlogy(counts, rate)
+        + special.xlog1py(terms - counts, -rate)
+    )
+    return result
+
+
+def _log_convolve(one: Array, other: Array) -> Array:
+    """The logarithm of the law of a sum; in logarithms, so that no far tail is lost."""
+    few, many = sorted((one, other), key=len)
+    result = np.full(len(few) + len(many) - 1, -np.inf)
+    for shift, weight in enumerate(few):
+        some = slice(shift, shift + len(many))
+        result[some] = np.logaddexp(result[some], weight + many)
+    return result

@@ -159,9 +159,11 @@ def _is_mixed(event: SampledGaussianDpEvent) -> bool:
 @lru_cache(maxsize=64)
 def laws_of(event: SampledGaussianDpEvent) -> tuple[BinomialGaussian, BinomialGaussian]:
     """The unit present, and (mirrored) the unit withheld."""
-    rate, noise = event.rate, event.noise_multiplier
-    present = BinomialGaussian(event.removed + event.altered, rate, noise)
-    return present, BinomialGaussian(event.altered, rate, noise)
+    rate, noise, altered = event.rate, event.noise_multiplier, event.altered
+    withheld = BinomialGaussian(altered, event.altered_at, noise)
+    if event.altered_at == rate:
+        return BinomialGaussian(event.removed + altered, rate, noise), withheld
+    return BinomialGaussian(event.removed, rate, noise, (altered, event.altered_at)), withheld
 
 
 class _Curve:
@@ -301,7 +303,8 @@ def revealed_count(event: RevealedCountGaussianDpEvent) -> Array:
 def revealed_shifts(event: RevealedCountGaussianDpEvent) -> tuple[Array, Array]:
     """How far the sum can move, in units of C, and with what probability."""
     if event.rate is not None:
-        altered = BinomialGaussian(event.altered, event.rate, 1.0)
+        altered_at = event.rate if event.altered_rate is None else event.altered_rate
+        altered = BinomialGaussian(event.altered, altered_at, 1.0)
         removed = BinomialGaussian(event.removed, event.rate, 1.0)
         shifts = np.add.outer(2 * altered.counts, removed.counts)
         weights = np.multiply.outer(altered.weights, removed.weights)

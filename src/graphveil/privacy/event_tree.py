@@ -179,5 +179,7 @@ def _at_cost(leaf: dpa.DpEvent) -> dpa.DpEvent | None:
         if not (leaf.removed + leaf.altered) * (1 if leaf.rate is None else leaf.rate):
             return None
         if leaf.rate is not None and leaf.rate < _LEAST_RATE:
-            return attr.evolve(leaf, rate=_LEAST_RATE)  # costs no less
+            return attr.evolve(leaf, rate=_LEAST_RATE, altered_rate=None)  # costs no less
+        if leaf.altered_rate is not None and leaf.altered_rate < _LEAST_RATE:
+            return attr.evolve(leaf, altered_rate=_LEAST_RATE)
     return leaf

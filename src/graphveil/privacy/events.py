@@ -28,6 +28,12 @@ def _check_field(check: Any, interval: str) -> Any:
     return lambda event, field, value: check(field.name, value, interval)
 
 
+def _check_altered_rate(altered_rate: float | None, rate: float) -> None:
+    """Altered terms are drawn no more often than others, and certainly where all are."""
+    if altered_rate is not None:
+        _validate.number("altered_rate", altered_rate, "[1, 1]" if rate == 1 else f"(0, {rate!r}]")
+
+
 @attr.s(frozen=True, slots=True, auto_attribs=True, kw_only=True)
 class SampledGaussianDpEvent(dpa.DpEvent):
     r"""One step of noisy, clipped, Poisson-sampled gradients in which one unit has *influence*.
@@ -43,12 +49,24 @@ class SampledGaussianDpEvent(dpa.DpEvent):
     ``removed=1, altered=0`` is the ordinary Poisson-sampled Gaussian; ``removed=0, altered=1`` is
     its replace-one form; ``rate=1`` is a Gaussian of sensitivity ``removed + 2 altered``.
     Schuchardt et al. (NeurIPS 2024), Theorem 3.8; proof in docs/guarantees/step.md.
+
+    With an ``altered_rate`` the altered terms are drawn at that rate, at most ``rate``: the counts
+    are then Bin(removed, rate) + Bin(altered, altered_rate) and Bin(altered, altered_rate).
     """
 
     rate: float = attr.field(validator=_check_field(_validate.number, "[0, 1]"))
     noise_multiplier: float = attr.field(validator=_check_field(_validate.number, "(0, inf)"))
     removed: int = attr.field(default=1, validator=_check_field(_validate.integer, "[0, 1e6]"))
     altered: int = attr.field(default=0, validator=_check_field(_validate.integer, "[0, 1e6]"))
+    altered_rate: float | None = None
+
+    def __attrs_post_init__(self) -> None:
+        _check_altered_rate(self.altered_rate, self.rate)
+
+    @property
+    def altered_at(self) -> float:
+        """The rate at which altered terms are drawn."""
+        return self.rate if self.altered_rate is None else self.altered_rate
 
 
 @attr.s(frozen=True, slots=True, auto_attribs=True, kw_only=True)
@@ -60,7 +78,8 @@ class RevealedCountGaussianDpEvent(dpa.DpEvent):
     help privacy, so this is never below :class:`SampledGaussianDpEvent`; it is the cross-check of
     that event and the only bound here for batches of a *fixed size*.
 
-    Poisson batches: give ``rate``; the counts are Bin(altered, rate) and Bin(removed, rate).
+    Poisson batches: give ``rate``; the counts are Bin(altered, rate) and Bin(removed, rate), or
+    Bin(altered, altered_rate) where altered terms are drawn at a rate of their own.
     Fixed batches, ``batch`` drawn out of ``population`` without replacement: the number of affected
     terms is hypergeometric, and each of them is equally likely to be a removed one. A removed term
     of a fixed-size batch is one that turns into the zero gradient, not one whose place is refilled.
@@ -72,11 +91,17 @@ class RevealedCountGaussianDpEvent(dpa.DpEvent):
     rate: float | None = None
     population: int | None = None
     batch: int | None = None
+    altered_rate: float | None = None
 
     def __attrs_post_init__(self) -> None:
         if self.rate is not None and self.population is None and self.batch is None:
-            _validate.number("rate", self.rate, "[0, 1]")
+            _check_altered_rate(self.altered_rate, _validate.number("rate", self.rate, "[0, 1]"))
         elif self.rate is None and self.population is not None and self.batch is not None:
+            if self.altered_rate is not None:
+                raise InvalidInputError(
+                    "The 'altered_rate' must go with a 'rate'. Got "
+                    f"{self.altered_rate!r} with batches of a fixed size instead; leave it out."
+                )
             _validate.integer("population", self.population, "[1, 1e12]")
             _validate.integer("batch", self.batch, f"[0, {self.population}]")
             affected = self.removed + self.altered

@@ -26,9 +26,12 @@ def fingerprint_of(data: Data, digest: Any) -> str:
 
 def content_hash(data: Data, names: Sequence[str], digest: Any) -> str:
     """A hash of some of the tensors of a data set, which goes on with a keyed one."""
+    from graphveil.graph.sparse_rows import arrays_of
+
     for name in names:
         if name in data:
-            value = data[name].detach().contiguous().cpu()
+            value = data[name].detach().cpu()
             digest.update(f"{name} {value.dtype} {tuple(value.shape)}\n".encode())
-            digest.update(value.numpy().view("uint8").data if value.numel() else b"")
+            for part in arrays_of(value):
+                digest.update(part.view("uint8").data if part.size else b"")
     return str(digest.hexdigest())

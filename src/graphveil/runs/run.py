@@ -297,8 +297,10 @@ class Run:
                 f"The feature columns must be those that the run in {self.directory} was trained "
                 f"on: {len(wanted)}, by their names. Got {got}."
             )
+        from graphveil.graph.sparse_rows import take_columns
+
         data = copy.copy(data)
-        data.x = data.x[:, [names.index(name) for name in wanted]]
+        data.x = take_columns(data.x, [names.index(name) for name in wanted])
         data.columns = list(wanted)
         return data
 

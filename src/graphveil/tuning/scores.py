@@ -29,6 +29,7 @@ from torch import Tensor
 from torch_geometric.data import Data
 
 from graphveil._errors import InvalidInputError, UnprovenError
+from graphveil.graph.sparse_rows import take_rows
 from graphveil.methods import METHODS, Facts, Method
 from graphveil.methods.settings import setting_fields
 
@@ -112,4 +113,5 @@ def _among(data: Data, kept: Tensor) -> Data:
     number = torch.full((len(kept),), -1)
     number[kept] = torch.arange(int(kept.sum()))
     inside = kept[data.edge_index].all(0)
-    return Data(x=data.x[kept], edge_index=number[data.edge_index[:, inside]], y=data.y[kept])
+    x, edge_index = take_rows(data.x, kept), number[data.edge_index[:, inside]]
+    return Data(x=x, edge_index=edge_index, y=data.y[kept])
