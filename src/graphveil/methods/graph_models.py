@@ -178,13 +178,13 @@ def count_examples(method: Any, data: Data, *, dense: bool) -> Any:
 
     *Guarantee conditions* (unit ``graph``): a term is a function of its own graph alone.
     """
-    from graphveil.grads.linear import SparseExamples
+    from graphveil.grads.own_rows import RowExamples
 
     ids = data.train_mask.nonzero().flatten()
     rows = count_rows(method, data)[ids.numpy()]
     if dense:
         return make_dense(rows), data.y[ids]
-    return SparseExamples(rows, data.y[ids])
+    return RowExamples(rows, data.y[ids])
 
 
 def count_losses(task: Classification, weights: Tensor | None) -> Any:
