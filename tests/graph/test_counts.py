@@ -8,7 +8,7 @@ import torch
 from torch_geometric.data import Data
 
 from graphveil.graph.collate import collate, uncollate
-from graphveil.graph.counts import count_patterns, num_columns
+from graphveil.graph.counts import LENGTH, WAVES, count_patterns, num_columns
 
 SIZES = {"rounds": 2, "columns": 64}
 
@@ -32,6 +32,14 @@ def graphs(count=12, *, seed=0, smallest=1, places=False, bonds=False):
         graph.y = torch.tensor([number % 2])
         listed.append(graph)
     return listed
+
+
+def numbers(row, nodes):
+    """How many nodes each column of a round stands for; all nodes are counted once a round."""
+    squares = row**2
+    whole = squares * nodes / squares.sum()
+    assert np.abs(whole - np.rint(whole)).max() < 1e-9
+    return np.rint(whole)
 
 
 def rows(listed, **sizes):
@@ -83,19 +91,19 @@ def test_counts_are_those_of_a_plain_refinement():
                     (colour, tuple(sorted(map(repr, around))))
                     for colour, around in zip(colours, heard, strict=True)
                 ]
-            counts = tuple(sorted(map(repr, colours)))
+            patterns = tuple(sorted(map(repr, colours)))
             row = count_patterns(collate([graph]), rounds=rounds, columns=4096).toarray()[0, -4096:]
-            seen.setdefault(counts, []).append(row)
+            seen.setdefault(patterns, []).append(numbers(row, len(graph.x)))
         kinds = list(seen.values())
         assert all(np.array_equal(row, same[0]) for same in kinds for row in same)
         first = [same[0] for same in kinds]
         assert len(np.unique(np.stack(first), axis=0)) == len(kinds)
 
 
-def test_a_count_is_a_tenth_of_its_square_root():
+def test_rows_have_the_square_roots_of_counts():
     graph = Data(x=torch.tensor([[1.0], [1.0], [0.0]]), edge_index=torch.zeros(2, 0).long())
     row = count_patterns(collate([graph]), rounds=0, columns=4096).toarray()[0, -4096:]
-    assert sorted(row[row > 0]) == pytest.approx([0.1, 0.1 * 2**0.5])
+    assert sorted(numbers(row, 3)[row > 0]) == [1, 2]
 
 
 def test_labels_of_edges_are_seen():
@@ -114,8 +122,12 @@ def test_attributes_leave_colours_alone():
     plain = [copy.copy(graph) for graph in listed]
     for graph in plain:
         graph.x = torch.cat([graph.x[:, :2], 0.5 + graph.x[:, 2:].abs()], 1)
-    width = 3 * SIZES["columns"]
-    assert np.array_equal(rows(listed)[:, -width:], rows(plain)[:, -width:])
+    width = SIZES["columns"]
+    for place in range(3):
+        block = slice(-width * (place + 1), -width * place or None)
+        for graph, one, other in zip(listed, rows(listed), rows(plain), strict=True):
+            nodes = len(graph.x)
+            assert np.array_equal(numbers(one[block], nodes), numbers(other[block], nodes))
 
 
 def test_rows_have_a_public_width_and_bounded_dense_columns():
@@ -126,5 +138,23 @@ def test_rows_have_a_public_width_and_bounded_dense_columns():
     made = rows(listed)
     assert made.shape[1] == num_columns(4, **SIZES)
     assert np.isfinite(made).all()
-    dense = made[:, : -3 * SIZES["columns"]]
-    assert np.sqrt((dense**2).sum(1)).max() <= 1.5
+    assert np.sqrt((made**2).sum(1)) == pytest.approx(np.full(len(listed), LENGTH))
+
+
+def waves(listed):
+    start = num_columns(4, **SIZES) - 3 * SIZES["columns"] - 2 * WAVES
+    return rows(listed)[:, start : start + 2 * WAVES]
+
+
+def test_waves_tell_places_apart_and_need_them():
+    """The same pattern turned round has other waves; moved, it has the same of centred places."""
+    (graph,) = graphs(7, places=True)[6:]
+    turned, moved = copy.copy(graph), copy.copy(graph)
+    turned.pos = graph.pos @ torch.tensor([[0.0, 1.0], [-1.0, 0.0]])
+    moved.pos = graph.pos + 64.0
+    one, other, third = (waves([graph])[0] for graph in (graph, turned, moved))
+    assert np.abs(one - other).max() > 0.01
+    assert np.abs(one[WAVES:] - third[WAVES:]).max() > 0.01
+    lengths = [np.linalg.norm(row[:WAVES]) for row in (one, third)]
+    assert one[:WAVES] / lengths[0] == pytest.approx(third[:WAVES] / lengths[1], abs=1e-4)
+    assert not waves(graphs()).any()

@@ -14,6 +14,7 @@ from methods_cases import CLASSES, changed, graph, recorded
 
 from graphveil import runs
 from graphveil._errors import BudgetError, GraphveilError, InvalidInputError, UnprovenError
+from graphveil.grads.own_rows import RowExamples, as_csr
 from graphveil.grads.step import PrivateStep
 from graphveil.graph.aggregation import Sent
 from graphveil.graph.neighbourhoods import gather_neighbourhoods
@@ -23,7 +24,7 @@ from graphveil.methods import (
     Method,
     OpenGAP,
     checkpoint,
-    gap,
+    hop_rules,
     hop_training,
     recipes,
     sending,
@@ -134,12 +135,12 @@ def test_the_events_seen_are_the_events_charged(unit, messages, weighting, hops,
     assert sorted(charged) == sorted(paid)
     certificate = method.certificate_
     assert certificate.charges == method.plan_.charges
-    names = {gap._PAID_FOR[part]: events for part, events in charged.items()}
+    names = {hop_rules.PAID_FOR[part]: events for part, events in charged.items()}
     assert sorted(charge.paid_for for charge in certificate.charges) == sorted(names)
     for charge in certificate.charges:
         events = names[charge.paid_for]
         if isinstance(events[0], SampledGaussianDpEvent):
-            passes = hops if charge.paid_for == gap._PAID_FOR["attention"] else 1
+            passes = hops if charge.paid_for == hop_rules.PAID_FOR["attention"] else 1
             assert len(events) == 3 * passes
             assert len(set(events)) == 1
             events = [repeated(events[0], 3)] * passes
@@ -172,7 +173,10 @@ def test_the_noise_in_the_cache_is_the_noise_of_the_plan(settings, monkeypatch):
     data = graph(nodes=900, edges=600)
     assert torch.bincount(data.edge_index[1], minlength=900).min() == 0
     method = made(**settings).fit(data)
-    drawn = method.cache_.double() - torch.stack(exact, 1)
+    cache = method.cache_.double()[:, : len(exact)]  # then come, with beliefs, sums of lists
+    if method.receiver_weight is not None:
+        cache[data.train_mask] *= method.receiver_weight
+    drawn = cache - torch.stack(exact, 1)
     assert (drawn != 0).all()
     details = method.plan_.details
     deviation = details["noise_multiplier"] * details["sensitivity"]
@@ -194,7 +198,7 @@ def test_a_fixed_stream_repeats_the_run_and_voids_its_certificate():
 def strengths(method, facts=FACTS):
     """The squared Gaussian mu of each part, sampled steps by the central limit."""
     found = {}
-    names = {paid_for: part for part, paid_for in gap._PAID_FOR.items()}
+    names = {paid_for: part for part, paid_for in hop_rules.PAID_FOR.items()}
     for charge in method.plan(facts).charges:
         parts = getattr(charge.event, "events", [charge.event])
         total = 0.0
@@ -246,7 +250,8 @@ def test_the_shares_given_are_the_shares_used(settings):
     [
         ({"unit": "edge"}, ["aggregation"]),
         ({"unit": "edge", "weighting": "attention"}, ["attention", "aggregation"]),
-        ({}, ["aggregation", "classifier"]),
+        ({}, ["encoder", "aggregation", "classifier"]),
+        ({"messages": "label"}, ["aggregation", "classifier"]),
         ({"messages": "encoding"}, ["encoder", "aggregation", "classifier"]),
         ({"messages": "evidence"}, ["encoder", "aggregation", "classifier"]),
         ({"weighting": "attention"}, ["attention", "aggregation", "classifier"]),
@@ -258,7 +263,9 @@ def test_the_shares_given_are_the_shares_used(settings):
 )
 def test_every_part_that_reads_private_data_is_a_charge(settings, parts):
     plan = made(**settings).plan(FACTS)
-    assert [charge.paid_for for charge in plan.charges] == [gap._PAID_FOR[part] for part in parts]
+    assert [charge.paid_for for charge in plan.charges] == [
+        hop_rules.PAID_FOR[part] for part in parts
+    ]
 
 
 @pytest.mark.parametrize(
@@ -267,7 +274,7 @@ def test_every_part_that_reads_private_data_is_a_charge(settings, parts):
         ({"aggregation_share": 1.0}, "leave some for classifier"),
         ({"unit": "edge", "aggregation_share": 0.5}, "leave the shares out"),
         ({"messages": "encoding", "encoder_share": 0.5, "aggregation_share": 0.6}, "leave some"),
-        ({"encoder_share": 0.5}, "no such part to pay for"),
+        ({"messages": "label", "encoder_share": 0.5}, "no such part to pay for"),
         ({"attention_share": 0.5}, "no such part to pay for"),
         ({"unit": "edge", "encoder_share": 0.5}, "no such part to pay for"),
         ({"aggregation_share": 0.0}, r"must be a number in \(0, 1\]"),
@@ -294,13 +301,18 @@ def small_world(*, directed, nodes=40):
     return changed(data, edge_index=edges.unique(dim=1), directed=directed)
 
 
-def worlds(data, unit, count=8):
-    """Neighbouring data: the unit's own node (or None), and the data without it."""
+def worlds(data, unit, count=8, *, ids_stay=False):
+    """Neighbouring data: the unit's own node (or None), and the data without it.
+
+    A withheld node leaves the training mask, or with ``ids_stay`` it does not: who is in which
+    part is public by the certificate. Its own term, which is then still there, is not compared.
+    """
     edges = data.edge_index
     if unit == "node":
         for v in (0, 1, *range(2, len(data.x), len(data.x) // count)):
             x, y, train = data.x.clone(), data.y.clone(), data.train_mask.clone()
-            x[v], y[v], train[v] = 0.0, -1, False
+            x[v], y[v] = 0.0, 0 if ids_stay and train[v] else -1
+            train[v] &= ids_stay
             kept = edges[:, edges[0] != v]
             yield v, changed(data, x=x, y=y, train_mask=train, edge_index=kept)
         return
@@ -318,7 +330,7 @@ def watched(monkeypatch, method, plan):
     def noisy(self, mechanism, rng):
         seen.sums.append(self.sums())
         found = given[len(seen.sums) - 1, :, : self.rows.shape[1]].clone()
-        if seen.own is not None:
+        if seen.own is not None and method.messages_in_use != "belief":
             found[seen.own] = 7.0  # nothing is promised about a node's own row
         return found
 
@@ -361,6 +373,15 @@ VARIANTS = [
     if (not more)
     or ("similarity" in more and weighting == "similarity")
     or ("capping" in more and unit == "node" and weighting == "none")
+] + [
+    pytest.param("node", settings_of("node", "belief", "none", **more), id=f"node-belief-{name}")
+    for name, more in [
+        ("usual", {}),
+        ("alike", {"trained_weight": 1.0}),
+        ("uneven", {"trained_weight": 0.1}),
+        ("hard", {"capping": "hard", "sender_cap": 2}),
+        ("soft", {"capping": "soft", "sender_cap": 4}),
+    ]
 ]
 
 
@@ -374,12 +395,14 @@ def test_no_unit_moves_the_sums_that_get_noise_further_than_is_charged(unit, set
     bound, fit = plan.details["sensitivity"], watched(monkeypatch, method, plan)
     before, terms = fit(data)
     assert len(before) == 2
-    most = [0.0, 0.0]
-    for own, other in worlds(data, unit):
+    most, beliefs = [0.0, 0.0], method.messages_in_use == "belief"
+    neighbours = list(worlds(data, unit)) if method.receiver_weight in (None, 1.0) else []
+    neighbours += worlds(data, unit, ids_stay=True) if beliefs else []
+    for own, other in neighbours:
         after, fewer = fit(other, own)
         for hop, (a, b) in enumerate(zip(before, after, strict=True)):
             change = b - a
-            if own is not None:
+            if own is not None and not beliefs:  # of beliefs a node's own sum is bounded, too
                 change[own] = 0.0
             most[hop] = max(most[hop], change.norm().item())
         if own is not None:
@@ -390,12 +413,32 @@ def test_no_unit_moves_the_sums_that_get_noise_further_than_is_charged(unit, set
         assert max(most) > 0.97 * bound
 
 
+def test_unequal_weights_rest_on_public_training_ids(monkeypatch):
+    """Were an id to leave the training mask with its row, all who list it would send otherwise."""
+    data = small_world(directed=False)
+    method = made(**settings_of("node", "belief", "none", trained_weight=0.1))
+    plan = method.plan(Facts.of(data))
+    fit = watched(monkeypatch, method, plan)
+    before, _ = fit(data)
+    changes = [(fit(other, own)[0][0] - before[0]).norm() for own, other in worlds(data, "node")]
+    assert max(changes) > plan.details["sensitivity"]
+
+
 def assert_no_other_term_changes(data, own, terms, fewer):
     """Encoder and classifier: the withheld node's term is gone, all others are what they were."""
     train = data.train_mask.nonzero().flatten()
     for (part, _, before), (again, _, after) in zip(terms, fewer, strict=True):
         assert part == again
         if part == "attention":
+            continue
+        if isinstance(before, RowExamples):
+            assert len(before) == len(train)
+            others = (train != own).nonzero().flatten()
+            left = others if len(after) == len(train) else torch.arange(len(after))
+            for a, b in zip(before.batches(others), after.batches(left), strict=True):
+                rows = [as_csr(terms[0]).toarray() for terms in (a, b)]
+                assert (rows[0] == rows[1]).all()
+                assert all(map(torch.equal, a[1:], b[1:]))
             continue
         assert len(before[0]) == len(train)
         for a, b in zip(before, after, strict=True):
@@ -417,7 +460,9 @@ def test_no_unit_alters_more_terms_of_the_attention_than_are_charged(
     data = changed(data, val_mask=~data.train_mask, test_mask=~data.train_mask)
     method = made(**settings_of(unit, messages, "attention"))
     plan = method.plan(Facts.of(data))
-    attention = plan.charges[[c.paid_for for c in plan.charges].index(gap._PAID_FOR["attention"])]
+    attention = plan.charges[
+        [c.paid_for for c in plan.charges].index(hop_rules.PAID_FOR["attention"])
+    ]
     charged = attention.event.events[0].event
     assert (charged.removed, charged.altered) == (int(unit == "node"), altered)
     fit = watched(monkeypatch, method, plan)
@@ -534,8 +579,9 @@ def test_another_cache_trains_another_network():
     assert torch.equal(*encoders)
 
 
-@pytest.mark.parametrize("unit", ["edge", "node"])
-@pytest.mark.parametrize("messages", MESSAGES)
+@pytest.mark.parametrize(
+    "unit, messages", [*itertools.product(("edge", "node"), MESSAGES), ("node", "belief")]
+)
 def test_cached_predictions_read_no_edge(unit, messages):
     method = made(unit=unit, messages=messages, hidden_channels=16).fit(DATA)
     found = method.predict_proba(DATA)
@@ -618,8 +664,9 @@ def test_a_noisy_prediction_on_a_graph_too_large_for_delta_is_refused_and_not_ch
     assert method.certificate_.charges == method.plan_.charges
 
 
-@pytest.mark.parametrize("messages", MESSAGES)
-@pytest.mark.parametrize("unit", ["edge", "node"])
+@pytest.mark.parametrize(
+    "unit, messages", [*itertools.product(("edge", "node"), MESSAGES), ("node", "belief")]
+)
 def test_a_graph_without_labels_or_masks_is_predicted_on(unit, messages):
     method = made(unit=unit, messages=messages).fit(DATA)
     bare = changed(graph(9, nodes=50), **BARE)
@@ -748,7 +795,8 @@ def test_batches_and_epochs_stand_for_rate_and_steps():
     details = made(batch_size=9, epochs=4).plan(FACTS).details
     assert details["sample_rate"] == 9 / FACTS.num_train
     assert details["steps"] == 4 * FACTS.num_train // 9
-    assert made(epochs=4).plan(FACTS).details["steps"] == 8  # at a rate of a half
+    half = made(messages="label", epochs=4).plan(FACTS)
+    assert half.details["steps"] == 8  # at a rate of a half
     whole = made(batch_size=10**6, epochs=4).plan(FACTS).details
     assert (whole["sample_rate"], whole["steps"]) == (1.0, 4)
 
@@ -1072,6 +1120,7 @@ def test_a_cache_made_at_another_price_or_promise_is_not_sold_at_this_one(first,
     made(**first).fit(DATA, directory=tmp_path)
     before = {path: path.read_bytes() for path in tmp_path.rglob("*.safetensors")}
     paid = r"hop1'? was made|hop1\.safetensors was made|'classifier', which this plan does not pay"
+    paid += "|without 'encoder', which comes before"
     with pytest.raises(UnprovenError, match=paid) as refusal:
         made(**then).fit(DATA, directory=tmp_path)
     assert "\n" not in str(refusal.value)

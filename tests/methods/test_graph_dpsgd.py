@@ -154,7 +154,7 @@ def test_batch_normalisation_is_refused_by_name(monkeypatch):
 def test_withholding_one_graph_leaves_the_rows_of_all_others():
     method = private()
     method.plan_ = method.plan(FACTS)
-    whole = count_examples(method, DATA, dense=False)
+    whole = count_examples(method, DATA)
     ids = DATA.train_mask.nonzero().flatten().tolist()
     for graph in ids:
         parts = uncollate(DATA)
@@ -162,7 +162,7 @@ def test_withholding_one_graph_leaves_the_rows_of_all_others():
         left = collate(parts, num_classes=2)
         left.train_mask = DATA.train_mask.clone()
         left.train_mask[graph] = False
-        after = count_examples(method, left, dense=False)
+        after = count_examples(method, left)
         kept = [place for place, other in enumerate(ids) if other != graph]
         assert (after.rows != whole.rows[kept]).nnz == 0
 

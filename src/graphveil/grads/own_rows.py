@@ -114,8 +114,12 @@ class RowExamples:
     def _all(self) -> list[Batch]:
         """Every example, cut up once."""
         count = len(self)
-        places = (slice(i, i + _ROWS_AT_ONCE) for i in range(0, count, _ROWS_AT_ONCE))
-        return [(self.rows[place], self.squares[place], self.labels[place]) for place in places]
+        places = [slice(i, i + _ROWS_AT_ONCE) for i in range(0, count, _ROWS_AT_ONCE)]
+        rows = [self.rows[place] for place in places]
+        if isinstance(self.rows, Tensor):
+            rows = [_widen(part) for part in rows]
+        others = [(self.squares[place], self.labels[place]) for place in places]
+        return [(part, *other) for part, other in zip(rows, others, strict=True)]
 
     def batches(self, drawn: Tensor) -> Iterator[Batch]:
         """Rows, their squared lengths, labels; a few thousand examples at a time."""
@@ -192,7 +196,7 @@ class RowSum:
             if read is not None:
                 weight.addmm_(clipped.t(), torch.where(factor > 0, read[:count], 0.0))
             elif isinstance(rows, Tensor):
-                weight.addmm_(clipped.t(), rows.double())
+                weight += (clipped.t() @ _widen(rows)[:count])[:, : link.layer.in_features]
             else:
                 weight += torch.from_numpy(rows.T @ clipped.numpy()).t()
 
@@ -202,7 +206,9 @@ class RowSum:
         """What goes into every layer but the first, and what comes out of every one."""
         weight, bias = weights[0]
         if isinstance(rows, Tensor):
-            out = F.linear(F.pad(rows.double(), (0, 0, 0, padding)), weight, bias)
+            wide = _widen(rows)
+            wide = F.pad(wide, (0, 0, 0, padding)) if padding else wide
+            out = F.linear(wide, F.pad(weight, (0, wide.shape[1] - weight.shape[1])), bias)
         else:
             product = torch.from_numpy(rows @ weight.t().contiguous().numpy())
             out = F.pad(product, (0, 0, 0, padding)) + bias
@@ -246,6 +252,13 @@ class RowSum:
 
 
 _IDENTITY = nn.Identity()
+
+
+def _widen(rows: Tensor) -> Tensor:
+    """Dense rows in float64, with columns of zeros up to a size that products treat alike."""
+    if rows.dtype == torch.float64 and rows.shape[1] % SMALL == 0:
+        return rows
+    return F.pad(rows.double(), (0, -rows.shape[1] % SMALL))
 
 
 def _links(module: nn.Module, blocks: dict[str, nn.Module]) -> list[_Link]:

@@ -59,7 +59,8 @@ def _linear(
         return F.linear(input, weight, bias)
     # By the layer's own sizes: the same columns and outputs, whatever rows there are.
     right, below = (-columns % SMALL, -outputs % SMALL) if narrow else (0, 0)
-    flat = F.pad(input.reshape(rows, columns), (0, right, 0, -rows % SMALL if few else 0))
+    flat, beneath = input.reshape(rows, columns), -rows % SMALL if few else 0
+    flat = F.pad(flat, (0, right, 0, beneath)) if right or beneath else flat
     weight = F.pad(weight, (0, right, 0, below))
     bias = None if bias is None else F.pad(bias, (0, below))
     product = F.linear(flat, weight, bias)[:rows, :outputs]

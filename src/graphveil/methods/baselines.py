@@ -13,7 +13,7 @@ from graphveil._errors import InvalidInputError
 from graphveil.methods.base import Method
 from graphveil.methods.features import Features
 from graphveil.methods.inference import NOTHING_PROMISED, Disjoint, Visible
-from graphveil.methods.late_graph import describe_mlp
+from graphveil.methods.own_row import describe_network
 from graphveil.methods.parts import Open
 from graphveil.methods.plan import Facts, Plan
 from graphveil.methods.settings import FeatureSettings, Normalisation, Optimizer, setting, settings
@@ -139,12 +139,13 @@ class MLPBaseline(Method, FeatureSettings, OpenSettings):
     private: ClassVar[bool] = False
     compared: ClassVar[bool] = True
     inferences = (Visible(NOTHING_PROMISED), Disjoint())
+    reads_prior: ClassVar[bool] = False
 
     num_layers: int = setting("Layers of the network.", 2, "[1, 10]")
     batch_size: int | None = setting(_BATCH, None, "[1, 1e9]")
 
     def network(self, facts: Facts) -> NodeNetwork:
-        return describe_mlp(self, facts, self.dropout)
+        return describe_network(self, facts, self.dropout)
 
     def messages(self, data: Data) -> Messages:
         """None: every node by itself."""

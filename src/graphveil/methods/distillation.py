@@ -7,6 +7,8 @@ and smoothed, can follow what is common to many nodes and not the noise.
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import torch
 from scipy import sparse
@@ -47,6 +49,19 @@ def teach_student(beliefs: Tensor, x: Tensor, messages: Messages, decay: float) 
     solver.step(loss)
     with torch.no_grad():
         return down(weight).log_softmax(1)
+
+
+def follow_beliefs(
+    own: Tensor, heard: Tensor, x: Tensor, messages: Messages, noise: float
+) -> Tensor:
+    """Log-beliefs on a graph that was not trained on: what a student makes of those ``heard``.
+
+    ``noise`` is that of training as one release. A student follows what nodes have in common; the
+    less noise, the less it is needed, and the more is kept of a node's ``own``.
+    """
+    learned = teach_student(heard.softmax(1), x, messages, 0.5 * math.sqrt(noise) / len(x))
+    kept = 0.5 / (1 + 2 * noise)
+    return kept * own + (1 - kept) * learned
 
 
 class _Rows:

@@ -442,21 +442,15 @@ class DPAR(Method, RowSettings, FeatureSettings, StepSettings, Budget):
         return Features.of(self).prepare(data.x, keep_sparse=True)
 
     def outputs(self, data: Data, mode: str) -> Tensor:
-        """Power iteration over log-probabilities; on a disjoint graph a student follows them.
-
-        A student follows what nodes have in common; the less noise, the less it is needed.
-        """
-        from graphveil.methods.distillation import teach_student
+        """Power iteration over log-probabilities; on a disjoint graph a student follows them."""
+        from graphveil.methods.distillation import follow_beliefs
 
         own, spread, messages = smooth_predictions(self, data)
         if mode != "disjoint" or not self.student:
             return spread
-        x = self.prepare(data)
         steps = self.plan_.part("weights")
         noise = steps.noise_multiplier / (steps.rate * math.sqrt(steps.count))
-        learned = teach_student(spread.softmax(1), x, messages, 0.5 * math.sqrt(noise) / len(x))
-        kept = 0.5 / (1 + 2 * noise)
-        return kept * own + (1 - kept) * learned
+        return follow_beliefs(own, spread, self.prepare(data), messages, noise)
 
     noisy_outputs = hear_neighbours
 

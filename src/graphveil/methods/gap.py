@@ -33,14 +33,20 @@ from graphveil.methods.budget import (
     share_out,
 )
 from graphveil.methods.features import Features
+from graphveil.methods.hop_rules import (
+    PAID_FOR,
+    TRAINED_WEIGHT,
+    HopSettings,
+    RuledSteps,
+    Stepping,
+    stepping,
+    usual_shares,
+)
 from graphveil.methods.inference import Cached, Disjoint, Noisy, Visible
 from graphveil.methods.parts import Part, Release, Steps
 from graphveil.methods.plan import OWN_ONLY, Facts, Plan
 from graphveil.methods.settings import (
-    Activation,
     Budget,
-    FeatureSettings,
-    StepSettings,
     check_bound,
     setting,
     settings,
@@ -55,49 +61,13 @@ if TYPE_CHECKING:
 
     from graphveil.methods.execution import Execution
 
-# How the budget is split where nobody says otherwise: shares of a squared Gaussian mu.
-_SHARES = {"encoder": 1.0, "attention": 1.0, "aggregation": 4.0, "classifier": 3.0}
-_PAID_FOR = {
-    "encoder": "training of the encoder",
-    "attention": "training of the attention",
-    "aggregation": "noisy sums over the neighbours (the cache)",
-    "classifier": "training of the classifier",
-}
+_NARROW = 1024  # columns that are not projected
 _PUBLISHED_NOISE = 1.3  # of the attention's steps, in Shpilevskiy et al.
 
 
-@settings()
-class HopSettings(FeatureSettings):
-    """Features, encoders and heads around sums of hops, and their training in the open."""
-
-    similarity: Literal["sigmoid", "half", "positive"] = setting(
-        "The map of a cosine to a weight.", "sigmoid"
-    )
-    combine: Literal["concat", "attention"] = setting(
-        "How the head combines the hops of encodings.", "concat"
-    )
-    encoder_layers: int = setting("Layers of the encoder.", 1, "[1, 10]")
-    halved: bool = setting(
-        "Every layer of the encoder is half as wide as what it reads, and so is the attention's; "
-        "else all are 'hidden_channels' wide.",
-        False,
-    )
-    activation: Activation | Literal["auto"] = setting(  # type: ignore[assignment]
-        "What follows hidden layers; 'auto' follows the unit.", "auto"
-    )
-    open_steps: int = setting("Steps of the encoder in the open.", 300, "[1, 1e9]")
-    head_steps: int = setting("Steps of the head in the open.", 200, "[1, 1e9]")
-    open_batch: int = setting(
-        "Training nodes that a step of the encoder reads in the open.", 1024, "[1, 1e12]"
-    )
-    open_learning_rate: float = setting("The length of steps in the open.", 0.01, "(0, inf)")
-    dropout: float = setting("The share of values dropped in the open.", 0.4, "[0, 1)")
-    weight_decay: float = setting("Shrinks weights at every step in the open.", 5e-4, "[0, inf)")
-
-
 @final
-@settings(averaged=0.5)
-class GAP(Method, HopSettings, StepSettings, Budget):
+@settings()
+class GAP(Method, HopSettings, RuledSteps, Budget):
     """Noisy sums of neighbours' rows, cached; then everything else is free.
 
     The budget is split by ``encoder_share``, ``attention_share`` and ``aggregation_share``; the
@@ -120,9 +90,11 @@ class GAP(Method, HopSettings, StepSettings, Budget):
     unit: Literal["node", "edge", "edge-directed", "edge-undirected"] = setting(
         "What is protected; 'edge' is directed or not, as is stated of the graph.", "node"
     )
-    messages: Literal["encoding", "label", "evidence"] | None = setting(
-        "What nodes send; by default labels under the unit node, else evidence: labels and "
-        "predictions as they bear on what the receiver hesitates between.",
+    messages: Literal["encoding", "label", "belief", "evidence"] | None = setting(
+        "What nodes send: 'belief' is the label of a training node and what is believed of any "
+        "other, and a node reads the sums of those in its own list, too; 'evidence' is the same as "
+        "it bears on what the receiver hesitates between. By default 'belief' under the unit node "
+        "('label' where messages are weighed), else 'evidence'.",
         None,
     )
     weighting: Literal["none", "similarity", "attention"] = setting(
@@ -137,6 +109,12 @@ class GAP(Method, HopSettings, StepSettings, Budget):
     sender_cap: int | None = setting(
         "Messages that a node may send; by default 1 if soft, 50 if hard.", None, "[1, 1e9]"
     )
+    trained_weight: float | None = setting(
+        "Of beliefs: the weight of messages to training nodes, where messages to others weigh 1; "
+        "by default 0.6.",
+        None,
+        "(0, 1]",
+    )
     public_edges: int | None = setting(
         "A public bound on the number of edges, for the default delta.", None, "[1, 1e18]"
     )
@@ -147,6 +125,12 @@ class GAP(Method, HopSettings, StepSettings, Budget):
         "The noise multiplier of the attention's steps, in place of its share; under 'paper' 1.3.",
         None,
         "(0, 1e8]",
+    )
+    project_above: int | None = setting(  # type: ignore[assignment]
+        "Columns above which features are projected; by default 1024, and never where rows are "
+        "public or a linear classifier reads them.",
+        None,
+        "[1, inf)",
     )
     batch_size: int | None = setting(
         "Training nodes that a private step draws on average, in place of 'sample_rate'.",
@@ -175,7 +159,10 @@ class GAP(Method, HopSettings, StepSettings, Budget):
             return self.messages
         if self.paper:
             return "encoding"
-        return "label" if self.unit == "node" else "evidence"
+        if self.unit != "node":
+            return "evidence"
+        # Where the receiver's row weighs messages, nobody but the receiver may read their sum.
+        return "belief" if self.weighting == "none" else "label"
 
     @property
     def hops_in_use(self) -> int:
@@ -218,15 +205,29 @@ class GAP(Method, HopSettings, StepSettings, Budget):
         """What sums of labels are measured in before a head reads them."""
         mechanism = self.plan_.part("hop1").mechanism
         noise: float = mechanism.noise_multiplier * mechanism.sensitivity
+        if self.messages_in_use == "belief":
+            return noise
         # Trained with noise of its own, a classifier is slow to ignore a column of mere noise.
         return noise if self.trains_openly else 2 * noise * max(1.0, noise)
 
-    def steps_and_rate(self, facts: Facts) -> tuple[int, float]:
-        """How many private steps each part takes, and how often they draw a training node."""
-        train, batch = facts.num_train, self.batch_size
-        rate = self.sample_rate if batch is None else min(1.0, batch / train)
+    @property
+    def receiver_weight(self) -> float | None:
+        """The weight of messages to training nodes, others' being 1; None where all are alike."""
+        if self.messages_in_use != "belief":
+            return None
+        return TRAINED_WEIGHT if self.trained_weight is None else self.trained_weight
+
+    def stepping(self, part: str) -> Stepping:
+        """How the private steps of a part are taken: as the settings say, else by rule."""
+        rule = stepping(part, messages=self.messages_in_use, epsilon=self.epsilon)
+        return rule.given(self)
+
+    def steps_and_rate(self, facts: Facts, part: str = "classifier") -> tuple[int, float]:
+        """How many private steps a part takes, and how often they draw a training node."""
+        train, batch, how = facts.num_train, self.batch_size, self.stepping(part)
+        rate = how.sample_rate if batch is None else min(1.0, batch / train)
         if self.epochs is None:
-            return self.steps, rate
+            return how.steps, rate
         drawn = self.epochs / rate if batch is None else self.epochs * train // min(batch, train)
         return max(1, int(drawn)), rate
 
@@ -248,7 +249,9 @@ class GAP(Method, HopSettings, StepSettings, Budget):
 
     def _check_together(self) -> None:
         """Refuse settings that do not go together."""
-        check_bound(self.max_grad_norm, self.clipping)
+        if self.max_grad_norm is not None:
+            check_bound(self.max_grad_norm, self.clipping)
+        self._check_beliefs()
         if self.weighting == "attention" and self.capping_in_use == "soft" and self.unit == "node":
             raise UnprovenError(
                 "Under the unit 'node' attention needs capping='hard': its training alters the "
@@ -265,6 +268,25 @@ class GAP(Method, HopSettings, StepSettings, Budget):
             raise InvalidInputError(
                 "The 'claimed_delta' is a paper's: it must be left out unless 'paper' is true. Got "
                 f"{self.claimed_delta:g} instead; 'delta' is what is proven for."
+            )
+
+    def _check_beliefs(self) -> None:
+        """Refuse beliefs where somebody else's sum may not be read, and what goes with them."""
+        if self.messages_in_use == "belief":
+            if self.unit != "node":
+                raise UnprovenError(
+                    "With messages 'belief' a prediction reads its node's own list, which is what "
+                    f"edge units protect. Got unit={self.unit!r} instead; send 'evidence'."
+                )
+            if self.weighting != "none":
+                raise UnprovenError(
+                    "With messages 'belief' others read a node's sum, which must not depend on its "
+                    f"row. Got weighting={self.weighting!r} instead; send 'label'."
+                )
+        elif self.trained_weight is not None:
+            raise InvalidInputError(
+                "The 'trained_weight' must be left out unless messages are 'belief'. Got "
+                f"{self.trained_weight:g} with messages={self.messages_in_use!r} instead."
             )
 
     def _check_paper(self) -> None:
@@ -324,10 +346,9 @@ class GAP(Method, HopSettings, StepSettings, Budget):
             names += ["classifier", *(["encoder"] if self.encodes else [])]
         if self.weighting == "attention" and self.attention_noise_in_use is None:
             names.append("attention")
-        usual = {name: _SHARES[name] for name in names}
-        if self.unit == "node":
-            # The more there is to spend, the more of it pays where the noise is largest.
-            usual["aggregation"] = 3.0 * self.epsilon**2 / 20
+        usual = usual_shares(
+            names, messages=self.messages_in_use, unit=self.unit, epsilon=self.epsilon
+        )
         shared = ("encoder", "attention", "aggregation")
         return share_out(usual, {name: getattr(self, f"{name}_share") for name in shared})
 
@@ -338,7 +359,6 @@ class GAP(Method, HopSettings, StepSettings, Budget):
         parts have the noise multiplier ``scale``, but for an attention whose noise is given.
         """
         noises, hops = {}, self.hops_in_use
-        steps, rate = self.steps_and_rate(facts)
         if self.weighting == "attention" and self.attention_noise_in_use is not None:
             noises["attention"] = self.attention_noise_in_use
         for name, share in self._shares().items():
@@ -347,6 +367,7 @@ class GAP(Method, HopSettings, StepSettings, Budget):
             elif name == "aggregation":
                 noises[name] = min(scale * math.sqrt(hops / share), LOUDEST)
             else:
+                steps, rate = self.steps_and_rate(facts, name)
                 taken = steps * (hops if name == "attention" else 1)
                 influence = self.influence(facts, name)
                 noises[name] = noise_of_steps(share / scale**2, rate, taken, influence)
@@ -355,24 +376,23 @@ class GAP(Method, HopSettings, StepSettings, Budget):
     def _parts(self, facts: Facts, noises: Mapping[str, float]) -> tuple[Part, ...]:
         """What runs, in its order."""
 
-        count, rate = self.steps_and_rate(facts)
-
         def steps(kind: str, name: str) -> Steps:
             removed, altered = self.influence(facts, kind)
+            (count, rate), how = self.steps_and_rate(facts, kind), self.stepping(kind)
             return Steps(
                 name=name,
-                paid_for=_PAID_FOR[kind],
+                paid_for=PAID_FOR[kind],
                 count=count,
                 rate=rate,
                 noise_multiplier=noises[kind],
                 removed=removed,
                 altered=altered,
                 clipping=self.clipping,
-                max_grad_norm=self.max_grad_norm,
-                optimizer=self.optimizer,
-                momentum=self.momentum,
-                learning_rate=self.learning_rate,
-                averaged=self.averaged,
+                max_grad_norm=how.max_grad_norm,
+                optimizer=how.optimizer,
+                momentum=how.momentum,
+                learning_rate=how.learning_rate,
+                averaged=how.averaged,
             )
 
         parts: list[Part] = [steps("encoder", "encoder")] if "encoder" in noises else []
@@ -383,7 +403,7 @@ class GAP(Method, HopSettings, StepSettings, Budget):
             parts.append(
                 Release(
                     name=f"hop{hop}",
-                    paid_for=_PAID_FOR["aggregation"],
+                    paid_for=PAID_FOR["aggregation"],
                     mechanism=Gaussian(noise_multiplier=noises["aggregation"], sensitivity=bound),
                 )
             )
@@ -510,16 +530,17 @@ class GAP(Method, HopSettings, StepSettings, Budget):
             beliefs = encode(self, network, x, data, execution)
         with torch.no_grad():
             sending = prepare_to_send(self, network, x, data, beliefs)
-        cache = []
+        cache, sents = [], []
         for hop in range(self.hops_in_use):
             if self.weighting == "attention":
                 hops.train_attention(self, network, hop, sending, data, execution)
             with torch.no_grad():
                 sent = send(self, network, hop, sending)
                 cache.append(release_sums(execution, plan.part(f"hop{hop + 1}"), sent))
+                sents.append(sent)
                 sending = sending.onwards(cache[-1])
         # From here on nobody reads an edge.
-        self.cache_ = torch.stack(cache, 1)
+        self.cache_ = hops.lay_up(cache, sents)
         with torch.no_grad():
             inputs = hops.head_inputs(self, network, x, self.cache_, beliefs)
         hops.classify(self, network, inputs, data, execution)
@@ -527,8 +548,11 @@ class GAP(Method, HopSettings, StepSettings, Budget):
 
     def _features(self, columns: int) -> Features:
         """Public features stay whole unless a paper's are narrower: no noise is trained with."""
-        features, whole = Features.of(self), self.trains_openly and not self.paper
-        return replace(features, project_above=columns) if whole else features
+        features = Features.of(self)
+        if self.project_above is not None:
+            return features
+        whole = self.messages_in_use == "belief" or (self.trains_openly and not self.paper)
+        return replace(features, project_above=columns if whole else _NARROW)
 
     def prepare(self, data: Data) -> Tensor:
         """The rows that the network reads."""

@@ -28,9 +28,9 @@ from graphveil.methods.base import Method
 from graphveil.methods.budget import choose_delta, plan_steps
 from graphveil.methods.dpar import least_noise
 from graphveil.methods.graph_models import (
-    Choice,
     GraphSettings,
-    choose,
+    choose_length,
+    choose_rounds,
     count_examples,
     count_losses,
     describe_model,
@@ -38,7 +38,7 @@ from graphveil.methods.graph_models import (
     reads_counts,
 )
 from graphveil.methods.inference import OWN_GRAPH, Disjoint, Visible
-from graphveil.methods.parts import Part, Release
+from graphveil.methods.parts import Part, Release, Steps
 from graphveil.methods.plan import Facts, Plan
 from graphveil.methods.settings import (
     Budget,
@@ -126,7 +126,7 @@ _STEP = 0.02  # a learning rate that no rule decides
 
 
 @final
-@settings(max_grad_norm=1.0, averaged=0.5)
+@settings(averaged=0.5)
 class GraphDPSGD(Method, GraphSettings, StepSettings, PublishedSettings, Budget):
     """A private classifier of whole graphs: linear in what each graph is by itself.
 
@@ -151,7 +151,7 @@ class GraphDPSGD(Method, GraphSettings, StepSettings, PublishedSettings, Budget)
     scored_by: ClassVar[str] = "own graph"
 
     steps: int | None = setting(  # type: ignore[assignment]
-        "Private steps; by default 40 on counts and 80 with convolutions.", None, "[1, 1e9]"
+        "Private steps; by default 100 on counts and 80 with convolutions.", None, "[1, 1e9]"
     )
     sample_rate: float | None = setting(  # type: ignore[assignment]
         "The probability with which a step draws each graph; by default 1 on counts and 0.25 with "
@@ -165,10 +165,15 @@ class GraphDPSGD(Method, GraphSettings, StepSettings, PublishedSettings, Budget)
         None,
     )
     learning_rate: float | None = setting(  # type: ignore[assignment]
-        "The length of steps; by default 0.02, and of 'sgd' on counts what follows from graphs, "
-        "classes and noise.",
+        "The length of steps; by default 0.02, and of 'sgd' on counts what the noise in one output "
+        "allows.",
         None,
         "(0, inf)",
+    )
+    max_grad_norm: Any = setting(
+        "The bound on the gradient of one loss term; with clipping 'per_layer' perhaps one for "
+        "each layer, by name. By default 2 on counts and 1 with convolutions.",
+        None,
     )
     weights_share: float = setting(
         "The share of the budget that counting classes gets.", 0.05, "(0, 1)"
@@ -179,30 +184,34 @@ class GraphDPSGD(Method, GraphSettings, StepSettings, PublishedSettings, Budget)
 
     # --- what the settings come to ---------------------------------------------------------------
 
-    def _choice(self, facts: Facts) -> Choice:
-        """What public facts decide."""
-        delta = choose_delta(self.delta, self.num_units(facts))
-        return choose(facts, least_noise(self.epsilon, delta))
-
     def rounds_for(self, facts: Facts) -> int:
         """How often colours are refined."""
-        return self._choice(facts).rounds if self.rounds is None else self.rounds
+        if self.rounds is not None:
+            return self.rounds
+        delta = choose_delta(self.delta, self.num_units(facts))
+        return choose_rounds(facts, least_noise(self.epsilon, delta))
 
-    def _resolved(self, facts: Facts) -> GraphDPSGD:
-        """The same method, with a value for every setting of its steps."""
+    def _resolved(self) -> GraphDPSGD:
+        """The same method, with a value for every setting of its steps but a rate by rule."""
         counts = reads_counts(self)
-        optimizer = self.optimizer or ("sgd" if counts else "adam")
-        rate = self.learning_rate
-        if rate is None:
-            by_rule = counts and optimizer == "sgd"
-            rate = self._choice(facts).learning_rate if by_rule else _STEP
+        bound = self.max_grad_norm
         return replace(
             self,
-            steps=self.steps or (40 if counts else 80),
+            steps=self.steps or (100 if counts else 80),
             sample_rate=self.sample_rate or (1.0 if counts else 0.25),
-            optimizer=optimizer,
-            learning_rate=rate,
+            optimizer=self.optimizer or ("sgd" if counts else "adam"),
+            max_grad_norm=(2.0 if counts else 1.0) if bound is None else bound,
+            learning_rate=self.learning_rate or _STEP,
         )
+
+    def _stepping(self, plan: Plan) -> Plan:
+        """The plan with the learning rate that the noise of its steps allows."""
+        *before, steps = plan.parts
+        assert isinstance(steps, Steps)
+        if reads_counts(self) and self.learning_rate is None and steps.optimizer == "sgd":
+            steps = replace(steps, learning_rate=choose_length(plan.facts, steps))
+        details = {**plan.details, "learning_rate": steps.learning_rate}
+        return replace(plan, parts=(*before, steps), details=details)
 
     def influence(self, facts: Facts) -> tuple[int, int]:
         """A graph removes its own loss term."""
@@ -215,7 +224,7 @@ class GraphDPSGD(Method, GraphSettings, StepSettings, PublishedSettings, Budget)
         return isinstance(self.class_weights, str)
 
     def _plan(self, facts: Facts) -> Plan:
-        check_bound(self.max_grad_norm, self.clipping)
+        check_bound(self._resolved().max_grad_norm, self.clipping)
         self._check_weights(facts)
         self._check_published(facts)
         plan = self._plan_published(facts) if self.paper else self._plan_noise(facts)
@@ -236,7 +245,7 @@ class GraphDPSGD(Method, GraphSettings, StepSettings, PublishedSettings, Budget)
 
     def _plan_noise(self, facts: Facts) -> Plan:
         """The least noise that fits the budget."""
-        resolved = self._resolved(facts)
+        resolved = self._resolved()
         steps = min(resolved.steps or 0, self.max_steps or resolved.steps or 0)
         plan = plan_steps(
             replace(resolved, steps=steps),
@@ -246,9 +255,7 @@ class GraphDPSGD(Method, GraphSettings, StepSettings, PublishedSettings, Budget)
             unit="graph",
             before=lambda delta: [self._counts(delta)] if self._counts_classes else [],
         )
-        return replace(
-            plan, details={**plan.details, "learning_rate": plan.part("weights").learning_rate}
-        )
+        return self._stepping(plan)
 
     def _counts(self, delta: float) -> Part:
         """One graph is in one class: it moves one number by one."""
@@ -298,10 +305,11 @@ class GraphDPSGD(Method, GraphSettings, StepSettings, PublishedSettings, Budget)
         delta = choose_delta(self.delta, self.num_units(facts))
         noise, batch, graphs = float(self.noise_multiplier or 0), self.batch_size, facts.num_train
         steps = self._claimed_steps(graphs, delta)
-        bound = 1.0 if self.noise_times_bound else float(self.max_grad_norm)
+        resolved = self._resolved()
+        bound = 1.0 if self.noise_times_bound else float(resolved.max_grad_norm)
         plan = plan_steps(
             replace(
-                self._resolved(facts),
+                resolved,
                 steps=steps,
                 sample_rate=(batch or 0) / graphs,
                 averaged=0.0,
@@ -354,8 +362,8 @@ class GraphDPSGD(Method, GraphSettings, StepSettings, PublishedSettings, Budget)
         if reads_counts(self):
             for parameter in network.parameters():
                 torch.nn.init.zeros_(parameter)
-            examples = count_examples(self, data, dense=weights is not None)
-            execution.train(part, network, examples, count_losses(task, weights))
+            losses = count_losses(task, weights)
+            execution.train(part, network, count_examples(self, data), losses)
         else:
             execution.train(part, network, self.terms(data), graph_losses(task, weights))
         return network

@@ -1,18 +1,21 @@
 """Models of whole graphs: linear in counts of each graph's own patterns, or convolutions.
 
 A graph is a record, so that all it tells of itself is free (:mod:`graphveil.graph.counts`). The
-rule by which ``graph-dpsgd`` reads it is :func:`choose`, over public numbers alone.
+rules by which ``graph-dpsgd`` reads it and steps are :func:`choose_rounds` and
+:func:`choose_length`, over public numbers alone.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from graphveil._errors import InvalidInputError
-from graphveil.graph.counts import count_patterns, num_columns
+from graphveil.graph.counts import LENGTH, count_patterns, num_columns
 from graphveil.graph.transforms import GEOMETRIES
+from graphveil.methods.own_row import output_noise
+from graphveil.methods.parts import Steps
 from graphveil.methods.plan import Facts
 from graphveil.methods.settings import (
     Activation,
@@ -36,7 +39,8 @@ _CONVOLUTION = (
 )  # fmt: skip
 _SIGNALS = (350.0, 500.0)  # graphs for a unit of noise, from which on 2 rounds are heard, and 3
 ROUNDS = 3  # at most
-_STEP, _SHORTEST, _LONGEST = 1 / 320, 0.5, 12.0  # of a learning rate, for two classes
+_NOISE = 1.2  # in one output, at the end, for two classes
+_LONGEST = 5.0  # a learning rate beyond which steps overshoot
 _ROWS_AT_ONCE = 512  # that are made dense together
 
 
@@ -104,24 +108,22 @@ class GraphSettings:
     )
 
 
-@dataclass(frozen=True)
-class Choice:
-    """How private steps on counts go: rounds of refinement, and the length of steps."""
-
-    rounds: int
-    learning_rate: float
-
-
-def choose(facts: Facts, noise: float) -> Choice:
-    """The rule, by the graphs to train on for one unit of ``noise``, and by classes.
+def choose_rounds(facts: Facts, noise: float) -> int:
+    """How often colours are refined, by the graphs to train on for one unit of ``noise``.
 
     ``noise`` is the multiplier of one Gaussian that spends the whole budget. Where few graphs stand
-    against it the patterns of many nodes are too rare to be heard, and steps are short.
+    against it the patterns of many nodes are too rare to be heard.
     """
     signal = facts.num_train / noise
-    rounds = ROUNDS - sum(signal < enough for enough in _SIGNALS)
-    length = min(max(_STEP * signal, _SHORTEST), _LONGEST)
-    return Choice(rounds, length * math.sqrt(facts.num_classes / 2))
+    return ROUNDS - sum(signal < enough for enough in _SIGNALS)
+
+
+def choose_length(facts: Facts, steps: Steps) -> float:
+    """The learning rate that the noise in one output allows, more of it where classes are many."""
+    if steps.noise_multiplier == 0 or not isinstance(steps.max_grad_norm, int | float):
+        return _LONGEST
+    noise = output_noise(replace(steps, learning_rate=1.0), steps.rate * facts.num_train, LENGTH)
+    return min(_LONGEST, _NOISE * math.sqrt(facts.num_classes / 2) / noise)
 
 
 def reads_counts(method: Any) -> bool:
@@ -173,7 +175,7 @@ def count_rows(method: Any, data: Data) -> sparse.csr_array:
     return count_patterns(data, rounds=rounds, columns=method.hash_columns)
 
 
-def count_examples(method: Any, data: Data, *, dense: bool) -> Any:
+def count_examples(method: Any, data: Data) -> Any:
     """The loss terms of a linear model: the rows of the training graphs.
 
     *Guarantee conditions* (unit ``graph``): a term is a function of its own graph alone.
@@ -181,10 +183,7 @@ def count_examples(method: Any, data: Data, *, dense: bool) -> Any:
     from graphveil.grads.own_rows import RowExamples
 
     ids = data.train_mask.nonzero().flatten()
-    rows = count_rows(method, data)[ids.numpy()]
-    if dense:
-        return make_dense(rows), data.y[ids]
-    return RowExamples(rows, data.y[ids])
+    return RowExamples(count_rows(method, data)[ids.numpy()], data.y[ids])
 
 
 def count_losses(task: Classification, weights: Tensor | None) -> Any:

@@ -13,11 +13,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from graphveil.grads.own_rows import RowExamples
 from graphveil.graph.aggregation import Sent, unit_rows
 from graphveil.methods.open_training import OpenTraining, seeded_weights
 from graphveil.methods.sending import Sending, attention_terms, prepare_to_send, send
 from graphveil.methods.terms import node_losses
-from graphveil.nn.gap import AttentionTerms, GAPNetwork, SparseRows, SumHead
+from graphveil.nn.gap import AttentionTerms, GAPNetwork, LinearHead, SparseRows, SumHead
 from graphveil.rng import seeded
 
 if TYPE_CHECKING:
@@ -27,12 +28,15 @@ if TYPE_CHECKING:
     from graphveil.methods.gap import GAP
     from graphveil.methods.sending import Sender
 
+_FAINTEST = -10.0  # log-probabilities below this say no more
 _CLEARLY = 0.03  # by how much the loss of a less simple head must be smaller
 
 
 def read_rows(method: Sender, data: Data) -> Any:
     """The rows that the network reads; in the open those of mostly zeros are sparse."""
     x = method.prepare(data)
+    if method.messages_in_use == "belief":  # whatever they hold, which is private
+        return SparseRows(x)
     sparse = method.trains_openly and (x != 0).float().mean() < 0.2
     return SparseRows(x) if sparse else x
 
@@ -45,7 +49,10 @@ def encode_privately(
 ) -> Tensor:
     """Train the encoder by private steps; log-probabilities of every node."""
     train = data.train_mask
-    step(method, execution, "encoder", network.encoders[0], (x[train], data.y[train]))
+    terms: Any = x[train], data.y[train]
+    if isinstance(x, SparseRows):
+        terms = RowExamples(terms[0].rows, terms[1])
+    step(method, execution, "encoder", network.encoders[0], terms)
     with torch.no_grad():
         return network.log_probabilities(x)
 
@@ -125,7 +132,10 @@ def classify(
         classify_openly(method, network, inputs, data, execution)
         return
     train = data.train_mask
-    step(method, execution, "classifier", network.heads[0], (inputs[train], data.y[train]))
+    terms: Any = inputs[train], data.y[train]
+    if isinstance(network.heads[0], LinearHead):
+        terms = RowExamples(*terms)
+    step(method, execution, "classifier", network.heads[0], terms)
 
 
 def classify_openly(
@@ -158,11 +168,26 @@ def head_inputs(
     if method.messages_in_use == "encoding":
         own = unit_rows(network.encoders[0].encode(x))
         return torch.cat([own, F.normalize(cache.float(), dim=2).flatten(1)], 1)
+    if method.messages_in_use == "belief":
+        return _belief_inputs(method, network, x, cache, beliefs)
     scaled = (cache / method.cache_unit).flatten(1).float()
     if not method.encodes:
         return torch.cat([x, scaled], 1)
     own = network.log_probabilities(x) if beliefs is None else beliefs
     return torch.cat([own, scaled], 1)
+
+
+def _belief_inputs(
+    method: Sender, network: GAPNetwork, x: Any, cache: Tensor, beliefs: Tensor | None
+) -> Tensor:
+    """Own log-probabilities, own sums, sums of the own list: each of about one length."""
+    own = network.log_probabilities(x) if beliefs is None else beliefs
+    own = own.clamp_min(_FAINTEST)
+    own = own - own.mean(1, keepdim=True)
+    heard, read = (cache / method.cache_unit).float().chunk(2, 1)
+    # One's own sum is one noisy row; what a list says was averaged over many.
+    heard = heard / max(1.0, method.cache_unit)
+    return torch.cat([own, heard.flatten(1), read.flatten(1)], 1) / LinearHead.unit
 
 
 def outputs_from(method: Sender, data: Data, cache: Tensor) -> Tensor:
@@ -182,8 +207,23 @@ def sum_hops(
     method: Sender, network: GAPNetwork, sending: Sending, total: Callable[[Sent], Tensor]
 ) -> Tensor:
     """The sums of every hop: each sends on what the last one summed."""
-    cache = []
+    cache, sents = [], []
     for hop in range(method.hops_in_use):
-        cache.append(total(send(method, network, hop, sending)))
+        sents.append(send(method, network, hop, sending))
+        cache.append(total(sents[-1]))
         sending = sending.onwards(cache[-1])
-    return torch.stack(cache, 1)
+    return lay_up(cache, sents)
+
+
+def lay_up(cache: list[Tensor], sents: list[Sent]) -> Tensor:
+    """What is kept for every node: (nodes, rows, channels).
+
+    That is its sum of each hop; with beliefs measured in messages of weight 1, and then for each
+    hop what the sums of those in its own list say.
+    """
+    receivers = sents[0].receivers
+    if receivers is None:
+        return torch.stack(cache, 1)
+    rows = [sums / receivers.unsqueeze(1) for sums in cache]
+    rows += [sent.list_sums(sums) for sums, sent in zip(cache, sents, strict=True)]
+    return torch.stack([row.float() for row in rows], 1)

@@ -1,86 +1,36 @@
 """Train without edges; use the graph when predicting, or never.
 
-A loss term reads its own node and nothing else, the cheapest step there is (r = 1, a = 0). Only the
-weights are charged, so prediction may read the graph: what neighbours' rows say about a node
-reaches whoever sees the prediction (`visible`), goes through noise (`noisy`), or is another graph's
-(`disjoint`).
+Only the weights and two noisy sums are released, so prediction may read the graph: what neighbours'
+rows say about a node reaches whoever sees the prediction (`visible`), goes through noise (`noisy`),
+or is another graph's (`disjoint`). How training goes stands in :mod:`graphveil.methods.own_row`.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, final
+import math
+from typing import TYPE_CHECKING, ClassVar, Literal, final
 
+from graphveil.methods import own_row
 from graphveil.methods.base import Method
-from graphveil.methods.budget import plan_steps
-from graphveil.methods.features import Features
 from graphveil.methods.inference import OWN_ROW, Disjoint, Noisy, Visible, hear_neighbours
-from graphveil.methods.plan import Facts, Plan
-from graphveil.methods.settings import (
-    Budget,
-    FeatureSettings,
-    StepSettings,
-    check_bound,
-    setting,
-    settings,
-)
+from graphveil.methods.own_row import OwnRowSettings, describe_network
+from graphveil.methods.plan import Facts
+from graphveil.methods.settings import Budget, setting, settings
 from graphveil.nn.descriptions import NodeNetwork
 
 if TYPE_CHECKING:
-    from torch import Tensor, nn
+    from torch import Tensor
     from torch_geometric.data import Data
 
-    from graphveil.methods.execution import Execution
-
-_LAYERS = "Layers of the network."
-_INFLUENCE = (1, 0)  # a node removes its own loss term, and alters no other
-
-
-def describe_mlp(method: Any, facts: Facts, dropout: float = 0.0) -> NodeNetwork:
-    """A network of each node's own row."""
-    return NodeNetwork(
-        in_channels=Features.of(method).columns(facts.num_features),
-        hidden_channels=method.hidden_channels,
-        out_channels=method.task(facts).outputs,
-        num_layers=0,
-        encoder_layers=method.num_layers - 1,
-        decoder_layers=1,
-        activation=method.activation,
-        dropout=dropout,
-    )
-
-
-def _plan_mlp(method: Any, facts: Facts) -> Plan:
-    check_bound(method.max_grad_norm, method.clipping)
-    plan = plan_steps(method, facts, influence=_INFLUENCE, units=method.num_units(facts))
-    return replace(plan, inference=(method.inferences[0].says(method, "node"),))
-
-
-def _own_terms(method: Any, data: Data) -> Any:
-    from graphveil.methods.terms import own_row_terms
-
-    return own_row_terms(method.prepare(data), data)
-
-
-def _train_mlp(method: Any, execution: Execution, data: Data) -> nn.Module:
-    from graphveil.methods.terms import node_losses
-
-    facts = execution.plan.facts
-    network = method.build(facts)
-    losses = node_losses(method.task(facts))
-    execution.train(execution.plan.part("weights"), network, method.terms(data), losses)
-    return network
-
-
-def _prepare(method: Any, data: Data) -> Tensor:
-    """The rows that the network reads."""
-    return Features.of(method).prepare(data.x, keep_sparse=True)
+    from graphveil.graph.messages import Messages
 
 
 @final
 @settings()
-class DPMLP(Method, FeatureSettings, StepSettings, Budget):
-    """A private MLP on each node's own features: the baseline that never reads an edge.
+class DPMLP(Method, OwnRowSettings, Budget):
+    """A private model of each node's own features: the baseline that never reads an edge.
+
+    It is linear unless told otherwise; public facts decide the rest, and ``plan`` shows it.
 
     *Guarantee*: the weights are (epsilon, delta)-private for one node, withheld or removed.
     """
@@ -89,15 +39,14 @@ class DPMLP(Method, FeatureSettings, StepSettings, Budget):
     compared: ClassVar[bool] = True
     inferences = (Visible(OWN_ROW), Disjoint())
     scored_by: ClassVar[str] = "own row"
-
-    num_layers: int = setting(_LAYERS, 2, "[1, 10]")
+    reads_prior: ClassVar[bool] = False
 
     def network(self, facts: Facts) -> NodeNetwork:
-        return describe_mlp(self, facts)
+        return describe_network(self, facts)
 
     def influence(self, facts: Facts) -> tuple[int, int]:
         """A node removes its own loss term."""
-        return _INFLUENCE
+        return own_row.INFLUENCE
 
     def outputs(self, data: Data, mode: str) -> Tensor:
         """From each node's own row."""
@@ -105,56 +54,101 @@ class DPMLP(Method, FeatureSettings, StepSettings, Budget):
 
         return self.network_.on_graph(self.prepare(data), no_messages(len(data.x)))
 
-    _plan, _train, terms, prepare = _plan_mlp, _train_mlp, _own_terms, _prepare
+    _plan, _train = own_row.plan_own_rows, own_row.train_own_rows
+    terms, prepare = own_row.own_terms, own_row.prepare
 
 
 @final
 @settings()
-class LateGraph(Method, FeatureSettings, StepSettings, Budget):
-    """A private MLP whose predictions are smoothed over the graph.
+class LateGraph(Method, OwnRowSettings, Budget):
+    """A private model of each node's own features, whose beliefs are passed over the graph.
+
+    Training is that of :class:`DPMLP`. When predicting, a node hears what its neighbours believe,
+    beyond how common each class is, and they what theirs do: ``rounds`` times, so that a prediction
+    reads rows that many steps away. On a graph that was not trained on (``disjoint``) a student
+    then learns the beliefs from that graph's own rows.
 
     *Guarantee*: that of the weights, as for :class:`DPMLP`; prediction has its own line.
     """
 
     name: ClassVar[str] = "late-graph"
     compared: ClassVar[bool] = True
-    inferences = (Visible(), Noisy(), Disjoint())
+    inferences = (Visible(), Noisy(), Disjoint(student="student"))
     scored_by: ClassVar[str] = "own row"
+    reads_prior: ClassVar[bool] = True
 
-    num_layers: int = setting(_LAYERS, 2, "[1, 10]")
-    reading: Literal["smoothing", "inside"] = setting(
-        "Where the graph is read: 'smoothing' spreads log-probabilities over it, 'inside' the "
-        "hidden states of the network.",
-        "smoothing",
+    reading: Literal["beliefs", "smoothing", "inside"] = setting(
+        "Where the graph is read: 'beliefs' are passed on; 'smoothing' spreads log-probabilities, "
+        "'inside' the hidden states of the network.",
+        "beliefs",
         predicts=True,
     )
-    smoothing_steps: int = setting(
-        "How often means over neighbourhoods are taken.", 2, "[0, 1000]", predicts=True
+    rounds: int = setting(
+        "How often nodes hear their neighbours; how far a prediction reads.",
+        3,
+        "[0, 1000]",
+        predicts=True,
+    )
+    likeness: float = setting(
+        "Of 'beliefs': how often neighbours are taken to be of one class, beyond chance.",
+        0.85,
+        "[0, 1)",
+        predicts=True,
     )
     teleport: float = setting(
-        "The share of a node's own value in such a mean.", 0.3, "[0, 1]", predicts=True
+        "Of 'smoothing' and 'inside': the share of a node's own value in a mean.",
+        0.3,
+        "[0, 1]",
+        predicts=True,
+    )
+    student: bool = setting(
+        "Whether a student learns predictions on a disjoint graph.", True, predicts=True
     )
 
     def network(self, facts: Facts) -> NodeNetwork:
-        return describe_mlp(self, facts)
+        return describe_network(self, facts)
 
     def influence(self, facts: Facts) -> tuple[int, int]:
         """A node removes its own loss term."""
-        return _INFLUENCE
+        return own_row.INFLUENCE
 
     def outputs(self, data: Data, mode: str) -> Tensor:
-        """Personalised PageRank over what the network says, or over its hidden states."""
-        from graphveil.graph.propagation import spread_rows
-        from graphveil.methods.terms import every_message, no_messages
+        """What nodes believe after hearing their neighbours; a student's view of it if disjoint."""
+        from graphveil.methods.distillation import follow_beliefs
+        from graphveil.methods.terms import every_message
 
-        x, network = self.prepare(data), self.network_
         messages = every_message(data, self.seed)
-        if self.reading == "smoothing":
-            own = network.on_graph(x, no_messages(len(x))).log_softmax(1)
-            return spread_rows(own, messages, self.smoothing_steps, self.teleport)
-        hidden = network.after[0](network.encoder(x))
-        hidden = hidden.to_dense() if hidden.is_sparse_csr else hidden
-        return network.decoder(spread_rows(hidden, messages, self.smoothing_steps, self.teleport))
+        own, heard = self._own_beliefs(data), self._hear(data, messages)
+        if mode != "disjoint" or not self.student:
+            return heard
+        steps = self.plan_.part("weights")
+        noise = steps.noise_multiplier / (steps.rate * math.sqrt(steps.count))
+        return follow_beliefs(own, heard, self.prepare(data), messages, noise)
 
-    _plan, _train, terms, prepare = _plan_mlp, _train_mlp, _own_terms, _prepare
+    def _own_beliefs(self, data: Data) -> Tensor:
+        """Log-probabilities from each node's own row."""
+        from graphveil.methods.terms import no_messages
+
+        outputs = self.network_.on_graph(self.prepare(data), no_messages(len(data.x)))
+        return outputs.log_softmax(1)
+
+    def _hear(self, data: Data, messages: Messages) -> Tensor:
+        """Log-beliefs of nodes that read their neighbours."""
+        from graphveil.graph.beliefs import pass_beliefs
+        from graphveil.graph.propagation import spread_rows
+
+        network = self.network_
+        if self.reading == "inside":
+            hidden = network.after[0](network.encoder(self.prepare(data)))
+            hidden = hidden.to_dense() if hidden.is_sparse_csr else hidden
+            return network.decoder(spread_rows(hidden, messages, self.rounds, self.teleport))
+        own = self._own_beliefs(data)
+        if self.reading == "smoothing":
+            return spread_rows(own, messages, self.rounds, self.teleport)
+        prior = network.log_prior
+        doubted = (prior + own_row.trust(self) * (own - prior)).log_softmax(1)
+        return pass_beliefs(doubted, prior, messages.edge_index, self.rounds, self.likeness)
+
+    _plan, _train = own_row.plan_own_rows, own_row.train_own_rows
+    terms, prepare = own_row.own_terms, own_row.prepare
     noisy_outputs = hear_neighbours

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal, final
 
 from graphveil.methods.base import Method
 from graphveil.methods.features import Features
-from graphveil.methods.gap import HopSettings
+from graphveil.methods.hop_rules import HopSettings
 from graphveil.methods.inference import NOTHING_PROMISED, Disjoint, Visible
 from graphveil.methods.parts import Open
 from graphveil.methods.plan import Facts, Plan
@@ -47,6 +47,7 @@ class OpenGAP(Method, HopSettings):
     messages_in_use: ClassVar[str] = "encoding"
     capping_in_use: ClassVar[str] = "hard"
     message_cap: ClassVar[int | None] = None
+    receiver_weight: ClassVar[float | None] = None
     encodes: ClassVar[bool] = True
     trains_openly: ClassVar[bool] = True
     cache_unit: ClassVar[float] = 1.0

@@ -38,7 +38,7 @@ AGGREGATIONS = ("mean", "max")
 ATTENTIONS = ("additive", "dot")
 COMBINATIONS = ("concat", "attention")
 CONVS = ("gcn", "sage", "gin", "gat", "sum")
-MESSAGES = ("encoding", "label", "evidence")
+MESSAGES = ("encoding", "label", "belief", "evidence")
 NORMS = ("layer",)
 POOLS = ("mean", "max", "sum")
 
@@ -240,6 +240,7 @@ class NodeNetwork(ConvolutionSettings):
     activation: str = "tanh"
     dropout: float = 0.0
     norm: str | None = None
+    prior: bool = False
 
     def __post_init__(self) -> None:
         _validate.integer("hidden_channels", self.hidden_channels, "[1, inf)")
@@ -413,7 +414,8 @@ class HopNetwork:
 
     ``messages`` says what was summed. A head of encodings has a layer for each hop and puts them
     together as ``combine`` says. A head of labels or evidence corrects what the ``encoders``
-    believe; without encoders (0 of them) it is an MLP of the columns and the sums. Where features
+    believe; without encoders (0 of them) it is an MLP of the columns and the sums. With beliefs
+    encoder and head are linear, and the head reads two sums for each hop. Where features
     are public (``public_features``: the edge units) training is open: there is dropout, and a
     second head, with few numbers to learn, to choose from. ``attention`` weighs every message by
     its two ends' rows. With ``halved`` every layer of an encoder is half as wide as what it reads,
@@ -474,6 +476,10 @@ class HopNetwork:
     @property
     def num_parameters(self) -> int:
         """Of all parts, alternative heads included."""
+        if self.messages == "belief":
+            classes = self.out_channels
+            head = _linear((1 + 2 * self.hops) * classes, classes)
+            return self.encoders * _linear(self.in_channels, classes) + head
         inner, last = self._encoder_channels
         body = Perceptron(self.in_channels, inner, last, self.encoder_layers)
         encoder = body.num_parameters + _linear(last, self.out_channels)
@@ -500,6 +506,9 @@ class HopNetwork:
         from graphveil.nn.mlp import MLP
 
         hidden, classes, hops = self.hidden_channels, self.out_channels, self.hops
+        if self.messages == "belief":
+            rows = [gap.LinearRows(self.in_channels, classes) for _ in range(self.encoders)]
+            return gap.GAPNetwork(rows, [], [gap.LinearHead(classes, 2 * hops)])
         activation, dropout = self.activation, self.dropout if self.public_features else 0.0
         inner, last = self._encoder_channels
         ends = self.in_channels, inner, classes

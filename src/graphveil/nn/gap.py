@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Sequence
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 
 import scipy.sparse
 import torch
@@ -106,6 +106,45 @@ class Encoder(nn.Module):
     def forward(self, x: Rows) -> Tensor:
         """Logits from a node's own features."""
         return self.head(self.encode(x))
+
+
+class LinearRows(nn.Module):
+    """One linear layer on a node's own features, from zero: it has no weights to start from."""
+
+    def __init__(self, in_channels: int, out_channels: int) -> None:
+        super().__init__()
+        self.linear = nn.Linear(in_channels, out_channels)
+        nn.init.zeros_(self.linear.weight)
+        nn.init.zeros_(self.linear.bias)
+
+    def forward(self, x: Rows) -> Tensor:
+        """Logits from a node's own features."""
+        if isinstance(x, SparseRows):
+            return x.times(self.linear.weight.t()) + self.linear.bias
+        return self.linear(x)
+
+
+class LinearHead(nn.Module):
+    """One linear layer on own log-probabilities and ``sums`` sums, each of so many classes.
+
+    The input is (b, (1 + sums) classes). It starts as the log-probabilities and a little of every
+    sum: those who are alike are linked, unless training says otherwise.
+    """
+
+    unit: ClassVar[float] = 3.0  # what its input is measured in, so that gradients are short
+    _LITTLE: ClassVar[float] = 0.1
+
+    def __init__(self, num_classes: int, sums: int) -> None:
+        super().__init__()
+        self.linear = nn.Linear((1 + sums) * num_classes, num_classes)
+        same = torch.eye(num_classes)
+        start = torch.cat([self.unit * same, *[self._LITTLE * same] * sums], 1)
+        with torch.no_grad():
+            self.linear.weight.copy_(start)
+            self.linear.bias.zero_()
+
+    def forward(self, rows: Tensor) -> Tensor:
+        return self.linear(rows)
 
 
 class HopHead(nn.Module):
@@ -262,7 +301,7 @@ class GAPNetwork(nn.Module):
     chosen: Tensor
 
     def __init__(
-        self, encoders: list[Encoder], attention: list[PairAttention], heads: list[nn.Module]
+        self, encoders: Sequence[nn.Module], attention: list[PairAttention], heads: list[nn.Module]
     ) -> None:
         super().__init__()
         self.encoders = nn.ModuleList(encoders)

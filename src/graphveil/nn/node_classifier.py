@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -20,7 +21,8 @@ class NodeClassifier(nn.Module):
     It takes the fields of a :class:`~graphveil.nn.descriptions.NodeNetwork`, in their order.
     Norm, activation and dropout follow every layer but the last. Any of the three parts may have no
     layers: without convolutions it is an MLP on the root's own row, without a decoder the last
-    convolution gives the logits (the mean over its heads, for GAT).
+    convolution gives the logits (the mean over its heads, for GAT). With ``prior`` it keeps the
+    logarithms of the classes' shares, which are released and not learned.
 
     *Guarantee conditions*: a root's logits are a function of that root's neighbourhood alone.
     ``norm`` is a LayerNorm of one row at a time.
@@ -35,6 +37,8 @@ class NodeClassifier(nn.Module):
         self.after = nn.ModuleList(
             nn.Identity() if part is None else part.build() for part in description.after
         )
+        if description.prior:
+            self.register_buffer("log_prior", torch.zeros(description.out_channels))
 
     def forward(self, around: Rooted) -> Tensor:
         """Logits of the roots: (b, out)."""

@@ -1,0 +1,323 @@
+r"""One recipe for training without edges: a linear model of each node's own row.
+
+A loss term reads its own node and nothing else, the cheapest step there is (r = 1, a = 0). What is
+decided for whoever does not decide it, from public facts alone:
+
+=================  =================================================================================
+layers             one: a hidden layer won on no graph that was tried, from 2,000 to 127,000
+                   training nodes, at epsilon 1 nor at 8
+columns            all of them, sparse where they are wide; rows of one length
+the mean row       taken away where there are at most 1,024 columns. Few columns share most of
+                   what they say, which keeps steps short; wide ones do not
+steps              100 on all training nodes at once, or on about 50,000 of them
+learning rate      as long as the noise in one output, a standard deviation of 0.8, allows
+=================  =================================================================================
+
+Noisy sums are released before the steps, for a small share of the budget: the mean row, and how
+many training nodes each class has. Proofs: docs/guarantees/node.md.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from graphveil.mechanisms import Gaussian
+from graphveil.methods.budget import (
+    choose_delta,
+    noise_of_steps,
+    scale_within,
+    signal_to_noise,
+)
+from graphveil.methods.features import Features
+from graphveil.methods.parts import Part, Release, Steps
+from graphveil.methods.plan import Facts, Plan
+from graphveil.methods.settings import (
+    FeatureSettings,
+    Optimizer,
+    StepSettings,
+    check_bound,
+    setting,
+    settings,
+)
+from graphveil.nn.descriptions import NodeNetwork
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+    from torch_geometric.data import Data
+
+    from graphveil.methods.execution import Execution
+
+INFLUENCE = (1, 0)  # a node removes its own loss term, and alters no other
+
+_NOISE = 0.8  # in one output, at the end
+_LONGEST = 5.0  # a learning rate for rows of length 4, beyond which steps overshoot
+_DRAWN = 50_000  # training nodes that a step reads, about
+_FEW_COLUMNS = 1024
+_SHARES = {"mean": 0.05, "counts": 0.01}  # of a squared Gaussian mu; the steps get the rest
+
+
+@settings(
+    project_above=1_000_000_000, steps=100, max_grad_norm=2.0, averaged=0.5
+)  # fmt: skip
+class OwnRowSettings(FeatureSettings, StepSettings):
+    """Training on each node's own row."""
+
+    num_layers: int = setting("Layers of the network.", 1, "[1, 10]")
+    sample_rate: float | None = setting(  # type: ignore[assignment]
+        "The probability with which a step draws each loss term; by default 1, or less where there "
+        "are more than 50,000.",
+        None,
+        "(0, 1]",
+    )
+    optimizer: Optimizer | None = setting(  # type: ignore[assignment]
+        "What steps with the noisy gradients; by default 'sgd' for one layer, 'adam' for more.",
+        None,
+    )
+    learning_rate: float | None = setting(  # type: ignore[assignment]
+        "The length of steps; by default what the noise in one output allows, and 0.02 for 'adam'.",
+        None,
+        "(0, inf)",
+    )
+    centred: bool | None = setting(
+        "Whether a noisy mean row is released and taken away; by default with at most 1,024 "
+        "columns.",
+        None,
+    )
+
+
+# --- what the settings come to --------------------------------------------------------------------
+
+
+def is_centred(method: Any, facts: Facts) -> bool:
+    """Whether the mean row is released, and taken away from every row."""
+    if method.features == "raw":  # rows of any length have no bounded mean
+        return False
+    few = Features.of(method).columns(facts.num_features) <= _FEW_COLUMNS
+    return few if method.centred is None else bool(method.centred)
+
+
+def choose_rate(method: Any, facts: Facts) -> float:
+    """The probability with which a step draws each training node."""
+    given: float | None = method.sample_rate
+    return min(1.0, _DRAWN / facts.num_train) if given is None else given
+
+
+def choose_optimizer(method: Any) -> str:
+    """One layer is a convex problem, which plain steps solve; more are not."""
+    given: str | None = method.optimizer
+    return given or ("sgd" if method.num_layers == 1 else "adam")
+
+
+def output_noise(steps: Steps, drawn: float, length: float) -> float:
+    r"""The noise in one output of a linear model, on a row of such a length, after ``steps``.
+
+    The noise of step s is added to the weights again and again by the momentum m, by step t with
+    the weight (1 - m^{t-s+1}) / (1 - m), and the weights of the last steps are averaged. What the
+    gradients do about it is left out. ``drawn`` is how many terms a step draws on average.
+    """
+    count, m = steps.count, steps.momentum
+    first = count - max(1, round(steps.averaged * count))  # the first step whose weights count
+    total = 0.0
+    for step in range(count):
+        since = max(step, first)
+        # The sum over t = since, ..., count - 1 of 1 - m^{t-step+1}.
+        powers = m ** (since - step + 1) * (1 - m ** (count - since)) / (1 - m)
+        total += ((count - since - powers) / (1 - m) / (count - first)) ** 2
+    bound = float(steps.max_grad_norm) * steps.noise_multiplier / drawn
+    return steps.learning_rate * bound * length * math.sqrt(total)
+
+
+def _step_size(method: Any, facts: Facts, steps: Steps) -> float:
+    if method.learning_rate is not None:
+        return float(method.learning_rate)
+    if steps.optimizer == "adam":
+        return 0.02
+    length = _row_length(method)
+    longest = _LONGEST * (4.0 / length) ** 2
+    if steps.noise_multiplier == 0 or not isinstance(steps.max_grad_norm, int | float):
+        return longest
+    of_one = output_noise(steps, steps.rate * facts.num_train, length)  # with steps of length 1
+    return min(longest, _NOISE / of_one)
+
+
+def _row_length(method: Any) -> float:
+    return 1.0 if method.features == "raw" else float(method.feature_scale)
+
+
+def trust(method: Any) -> float:
+    """How far outputs of a fitted method are believed: noise makes them look surer than they are.
+
+    Over noise of a known size, a logistic output has the mean of one that is that much smaller.
+    """
+    steps, facts = method.plan_.part("weights"), method.plan_.facts
+    if method.num_layers > 1 or steps.optimizer != "sgd" or steps.clipping != "flat":
+        return 1.0
+    noise = output_noise(steps, steps.rate * facts.num_train, _row_length(method))
+    return 1 / math.sqrt(1 + math.pi / 8 * noise**2)
+
+
+# --- plan -----------------------------------------------------------------------------------------
+
+
+def describe_network(method: Any, facts: Facts, dropout: float = 0.0) -> NodeNetwork:
+    """A network of each node's own row."""
+    return NodeNetwork(
+        in_channels=Features.of(method).columns(facts.num_features),
+        hidden_channels=method.hidden_channels,
+        out_channels=method.task(facts).outputs,
+        num_layers=0,
+        encoder_layers=method.num_layers - 1,
+        decoder_layers=1,
+        activation=method.activation,
+        dropout=dropout,
+        prior=method.reads_prior,
+    )
+
+
+def plan_own_rows(method: Any, facts: Facts) -> Plan:
+    """Noisy sums, and private steps, with the least noise that fits the budget."""
+    check_bound(method.max_grad_norm, method.clipping)
+    parameters = method.network(facts).num_parameters  # refuses what makes no network
+    delta = choose_delta(method.delta, method.num_units(facts))
+    scale = scale_within(
+        lambda scale: _parts(method, facts, scale), epsilon=method.epsilon, delta=delta
+    )
+    parts = _parts(method, facts, scale)
+    steps = parts[-1]
+    assert isinstance(steps, Steps)
+    drawn = steps.rate * facts.num_train
+    return Plan(
+        method=method.name,
+        facts=facts,
+        unit="node",
+        delta=delta,
+        parts=parts,
+        inference=(method.inferences[0].says(method, "node"),),
+        details={
+            "noise_multiplier": steps.noise_multiplier,
+            "sample_rate": steps.rate,
+            "steps": steps.count,
+            "learning_rate": steps.learning_rate,
+            "layers": method.num_layers,
+            "columns": Features.of(method).columns(facts.num_features),
+            "centred": float(is_centred(method, facts)),
+            "removed": steps.removed,
+            "altered": steps.altered,
+            "parameters": parameters,
+            "signal_to_noise": signal_to_noise(drawn, steps.noise_multiplier, parameters),
+        },
+    )
+
+
+def _parts(method: Any, facts: Facts, scale: float) -> tuple[Part, ...]:
+    """What is released, when a Gaussian with the whole budget has the noise ``scale``."""
+    released = ["mean"] * is_centred(method, facts) + ["counts"] * method.reads_prior
+    left = 1.0 - sum(_SHARES[name] for name in released)
+    rate, (removed, altered) = choose_rate(method, facts), INFLUENCE
+    strength = left / scale**2
+    steps = Steps(
+        name="weights",
+        count=method.steps,
+        rate=rate,
+        noise_multiplier=noise_of_steps(strength, rate, method.steps, INFLUENCE),
+        removed=removed,
+        altered=altered,
+        population=facts.num_train,
+        clipping=method.clipping,
+        max_grad_norm=method.max_grad_norm,
+        optimizer=choose_optimizer(method),
+        momentum=method.momentum,
+        learning_rate=1.0,
+        averaged=method.averaged,
+    )
+    sized = replace(steps, learning_rate=_step_size(method, facts, steps))
+    return *(_release(name, scale) for name in released), sized
+
+
+_PAID_FOR = {
+    "mean": "a noisy sum of the training nodes' rows",
+    "counts": "noisy numbers of training nodes in each class",
+}
+
+
+def _release(name: str, scale: float) -> Release:
+    """Rows are scaled to length 1, and a node is in one class: a node moves a sum by one."""
+    noise = scale / math.sqrt(_SHARES[name])
+    return Release(
+        name=name,
+        paid_for=_PAID_FOR[name],
+        mechanism=Gaussian(noise_multiplier=noise, sensitivity=1.0),
+    )
+
+
+# --- training -------------------------------------------------------------------------------------
+
+
+def prepare(method: Any, data: Data) -> Tensor:
+    """The rows that the network reads."""
+    return Features.of(method).prepare(data.x, keep_sparse=True)
+
+
+def own_terms(method: Any, data: Data, centre: Tensor | None = None) -> Any:
+    """One loss term for each training node, less the ``centre`` if there is one."""
+    from graphveil.methods.terms import own_row_terms
+
+    rows = prepare(method, data)
+    return own_row_terms(rows if centre is None else rows.to_dense() - centre, data)
+
+
+def train_own_rows(method: Any, execution: Execution, data: Data) -> nn.Module:
+    """Release the sums, take the steps, and have the network read rows as they are."""
+    import torch
+
+    from graphveil.methods.terms import node_losses
+
+    plan = execution.plan
+    facts, network = plan.facts, method.build(plan.facts)
+    if method.num_layers == 1:  # zero is where noise has told nothing yet
+        torch.nn.init.zeros_(network.decoder.linears[0].weight)
+        torch.nn.init.zeros_(network.decoder.linears[0].bias)
+    centre = _release_mean(method, execution, data) if is_centred(method, facts) else None
+    if method.reads_prior:
+        network.log_prior.copy_(_release_prior(execution, data))
+    losses = node_losses(method.task(facts))
+    execution.train(plan.part("weights"), network, own_terms(method, data, centre), losses)
+    if centre is not None:
+        first = network.encoder.linears[0] if method.num_layers > 1 else network.decoder.linears[0]
+        with torch.no_grad():
+            first.bias -= first.weight @ centre
+    return network
+
+
+def _release_mean(method: Any, execution: Execution, data: Data) -> Tensor:
+    """The mean of the training nodes' rows, through noise; a row that is not finite is nothing."""
+    import torch
+
+    from graphveil.graph.sparse_rows import take_rows
+
+    train = data.train_mask.nonzero().flatten()
+    length = _row_length(method)
+    rows = take_rows(prepare(method, data), train).to_dense().double() / length
+    lengths = torch.linalg.vector_norm(rows, dim=1, keepdim=True)
+    rows = torch.where(lengths.isfinite(), rows / lengths.clamp_min(1.0), 0.0)
+    noisy = execution.release(
+        execution.plan.part("mean"),
+        lambda mechanism, rng: {"mean": mechanism.release(rows.sum(0), rng)},
+    )["mean"]
+    return (length * noisy / len(train)).float()
+
+
+def _release_prior(execution: Execution, data: Data) -> Tensor:
+    """The logarithms of the classes' shares, through noise, and no smaller than the noise."""
+    import torch
+
+    part = execution.plan.part("counts")
+    classes = execution.plan.facts.num_classes
+    counts = torch.bincount(data.y[data.train_mask], minlength=classes).double()
+    noisy = execution.release(
+        part, lambda mechanism, rng: {"counts": mechanism.release(counts, rng)}
+    )["counts"]
+    least = max(1.0, part.mechanism.noise_multiplier)
+    return noisy.clamp_min(least).float().log().log_softmax(0)
