@@ -278,11 +278,12 @@ def _draw_waves(width: int) -> tuple[Floats, Floats]:
     from scipy.special import ndtri
 
     seeds = np.arange((width + 2) * 2 * WAVES, dtype=np.uint64) + np.uint64(3 << 32)
-    uniform = ((_mix(seeds) >> np.uint64(11)) + 0.5) / 2.0**53
+    uniform = ((_mix(seeds) >> np.uint64(11)).astype(np.float64) + 0.5) / 2.0**53
     *rows, frequency, phases = uniform.reshape(width + 2, 2 * WAVES)
     longer = np.log(_LONGEST / _SHORTEST)
     directions: Floats = ndtri(np.stack(rows)) * (_SHORTEST * np.exp(longer * frequency))
-    return directions, 2 * np.pi * phases
+    turns: Floats = 2 * np.pi * phases
+    return directions, turns
 
 
 def _mix(values: Hashes) -> Hashes:
