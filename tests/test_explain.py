@@ -22,8 +22,10 @@ from graphveil.explain import (
     with_edges,
 )
 from graphveil.graph.collate import collate as collated
+from graphveil.graph.splits import split
 from graphveil.methods import Facts
-from graphveil.methods.baselines import GraphBaseline, MLPBaseline
+from graphveil.methods.baselines import MLPBaseline
+from graphveil.methods.graph_baseline import GraphBaseline
 
 every_explainer = pytest.mark.parametrize("explainer", EXPLAINERS)
 CONVS = {
@@ -309,3 +311,12 @@ def test_explaining_leaves_pygs_own_layers_as_they_were():
     explain(fitted(), [graph], [0], epochs=1)
     assert pyg.MessagePassing.propagate is before
     assert pyg.GraphConv(2, 3)(graph.x, graph.edge_index).shape == (len(graph.x), 3)
+
+
+def test_a_model_of_counts_is_refused_with_a_way_out():
+    edge = torch.tensor([[0, 1], [1, 0]])
+    listed = [Data(x=torch.ones(3, 1), edge_index=edge, y=torch.tensor([n % 2])) for n in range(12)]
+    data = split(collated(listed, num_classes=2), (0.5, 0.25, 0.25), seed=0)
+    method = GraphBaseline(steps=2).fit(data)
+    with pytest.raises(InvalidInputError, match="conv='sum'"):
+        explain(method, data, [0])

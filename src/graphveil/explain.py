@@ -33,6 +33,7 @@ from graphveil._errors import InvalidInputError
 from graphveil._progress import Progress
 from graphveil.graph.subsets import select_graphs
 from graphveil.methods import Method
+from graphveil.methods.graph_models import reads_counts
 from graphveil.methods.open_training import seeded_weights
 
 EXPLAINERS = ("gnn", "saliency", "integrated")
@@ -116,6 +117,12 @@ def explain(
     inside: Any = method
     some = select_graphs(inside.take(data), numbers)
     probabilities, classes = inside.predict_proba(some).max(1)  # refused if it is not fitted
+    if reads_counts(inside):
+        raise InvalidInputError(
+            "The 'method' parameter must have convolutions, whose messages can be turned down edge "
+            f"by edge. Got a '{inside.name}' that is linear in counts of patterns instead; train "
+            "it with conv='sum', or another convolution."
+        )
     network = copy.deepcopy(inside.network_).eval().requires_grad_(False)
     terms = inside.graphs(some)
     labels = [-1] * len(numbers) if some.y is None else some.y.tolist()

@@ -280,8 +280,8 @@ def test_kept_edges_are_compared_graph_by_graph():
 
 def test_explanations_of_graphs_are_outcomes(described_as, monkeypatch):
     text = 'title = "t"\ndata = ["synthetic-er:10"]\nseeds = 1\nshape = "explanations"\n'
-    runs = '[[run]]\nname = "open"\nmethod = "graph-gnn"\nsettings = { steps = 2 }\n'
-    runs += '[[run]]\nname = "wide"\nmethod = "graph-gnn"\nsettings = { steps = 3 }\n'
+    runs = '[[run]]\nname = "open"\nmethod = "graph-gnn"\nsettings = { conv = "sum", steps = 2 }\n'
+    runs += '[[run]]\nname = "wide"\nmethod = "graph-gnn"\nsettings = { conv = "sum", steps = 3 }\n'
     monkeypatch.setattr("graphveil.bench.measuring.GRAPHS", 2)
     monkeypatch.setitem(__import__("graphveil.explain").explain.ROUNDS, "gnn", 3)
     first, second = run(read(described_as(text + 'reference = "open"\n' + runs)))

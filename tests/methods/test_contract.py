@@ -220,9 +220,12 @@ BAD = {
     "noise_ratio": [0, -1, math.nan, 2.0],
     "cycles": [-1, 0.5],
     "keep": ["x"],
+    "hash_columns": [0, 2.5],
+    "rounds": [-1, 2.5],
 }
 # What is bad for others, and here stands for a choice.
 FINE = {
+    ("graph-dpsgd", "max_grad_norm"): [None],
     ("gap", "max_grad_norm"): [None],  # then a rule decides
     ("gap", "encoder_share"): [0.5],  # beliefs come from an encoder
     ("gap", "sender_cap"): [None],

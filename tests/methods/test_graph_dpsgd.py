@@ -17,6 +17,7 @@ from graphveil.graph.collate import collate, uncollate
 from graphveil.graph.splits import split
 from graphveil.methods import METHODS, Facts, GraphBaseline, GraphDPSGD, terms
 from graphveil.methods.checkpoint import INDEX
+from graphveil.methods.graph_models import count_examples
 from graphveil.methods.recipes import recipes
 from graphveil.methods.settings import setting_types
 from graphveil.methods.terms import Graphs
@@ -27,7 +28,7 @@ from graphveil.privacy.events import SampledGaussianDpEvent, repeated
 from graphveil.rng import secret, seeded
 
 QUICK = {"steps": 4, "hidden_channels": 4}
-CONVS = get_args(setting_types(GraphDPSGD)["conv"])
+CONVS = get_args(get_args(setting_types(GraphDPSGD)["conv"])[0])
 
 
 def private(**settings):
@@ -147,6 +148,78 @@ def test_batch_normalisation_is_refused_by_name(monkeypatch):
         private(**QUICK).fit(DATA)
 
 
+# --- counts of each graph's own patterns ----------------------------------------------------------
+
+
+def test_withholding_one_graph_leaves_the_rows_of_all_others():
+    method = private()
+    method.plan_ = method.plan(FACTS)
+    whole = count_examples(method, DATA)
+    ids = DATA.train_mask.nonzero().flatten().tolist()
+    for graph in ids:
+        parts = uncollate(DATA)
+        parts[graph] = Data(x=torch.zeros(0, 3), edge_index=torch.zeros(2, 0, dtype=torch.long))
+        left = collate(parts, num_classes=2)
+        left.train_mask = DATA.train_mask.clone()
+        left.train_mask[graph] = False
+        after = count_examples(method, left)
+        kept = [place for place, other in enumerate(ids) if other != graph]
+        assert (after.rows != whole.rows[kept]).nnz == 0
+
+
+@pytest.mark.parametrize(
+    "settings", [{}, {"class_weights": [1.0, 2.0]}, {"class_weights": "noisy"}]
+)
+def test_counts_learn_what_sizes_tell(settings):
+    """Paths against circles; the same is learnt with and without weights of classes."""
+    listed = []
+    for number in range(120):
+        size = 4 + number % 5
+        ring = torch.arange(size)
+        pairs = torch.stack([ring, (ring + 1) % size])[:, : size - number % 2]
+        edges = torch.cat([pairs, pairs.flip(0)], 1)
+        listed.append(Data(x=torch.ones(size, 1), edge_index=edges, y=torch.tensor([number % 2])))
+    data = split(collate(listed, num_classes=2), (0.7, 0.1, 0.2), seed=0)
+    method = private(**settings).fit(data, rng=secret())
+    assert method.score(data) >= 0.9
+    assert GraphBaseline(steps=60).fit(data).score(data) == 1.0
+
+
+def test_the_rule_follows_public_facts_and_settings_win():
+    facts = [Facts(num_nodes=n, num_features=3, num_classes=2, num_train=n, record="graph")
+             for n in (200, 1500, 20_000)]  # fmt: skip
+    plans = [private(epsilon=1.0).plan(one) for one in facts]
+    rounds = [plan.details["rounds"] for plan in plans]
+    rates = [plan.part("weights").learning_rate for plan in plans]
+    assert rounds == [1, 2, 3]
+    assert rates == sorted(rates)
+    assert rates[-1] > rates[0]
+    assert all(plan.part("weights").optimizer == "sgd" for plan in plans)
+    told = private(rounds=0, steps=7, sample_rate=0.5, learning_rate=3.0, optimizer="adam")
+    part = told.plan(facts[1]).part("weights")
+    assert (part.count, part.rate, part.learning_rate, part.optimizer) == (7, 0.5, 3.0, "adam")
+    assert told.plan(facts[1]).details["rounds"] == 0
+
+
+def test_a_setting_of_convolutions_means_convolutions():
+    for settings in ({"conv": "gcn"}, {"pool": "max"}, {"num_layers": 1}, {"geometry": "edges"}):
+        method = private(**settings)
+        plan = method.plan(FACTS)
+        assert isinstance(method.network(FACTS), GraphNetwork)
+        assert "rounds" not in plan.details
+        part = plan.part("weights")
+        assert (part.count, part.rate, part.optimizer) == (80, 0.25, "adam")
+    assert method.network(FACTS).conv == "sum"
+
+
+def test_what_counts_cost_is_what_the_same_steps_cost_with_convolutions():
+    steps = {"steps": 12, "sample_rate": 0.5}
+    events = [
+        private(**steps, **more).plan(FACTS).parts[-1].event for more in ({}, {"conv": "sum"})
+    ]
+    assert events[0] == events[1]
+
+
 # --- what runs is what is charged -----------------------------------------------------------------
 
 
@@ -165,7 +238,7 @@ def test_the_certificate_is_what_was_released(monkeypatch, settings):
     assert noise == {round(method.plan_.details["noise_multiplier"], 9)}
     assert len(method.charges_) == 1 + counts
     step = SampledGaussianDpEvent(
-        rate=method.sample_rate, noise_multiplier=noise.pop(), removed=1, altered=0
+        rate=method.plan_.details["sample_rate"], noise_multiplier=noise.pop(), removed=1, altered=0
     )
     steps = repeated(step, method.steps)
     if not counts:

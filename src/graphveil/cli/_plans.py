@@ -92,6 +92,8 @@ def _add_steps(result: Result, planned: Plan) -> None:
     details = planned.details
     terms = f"{details['removed']:g} loss term{'' if details['removed'] == 1 else 's'}"
     influence = f"{ONE[planned.unit]} removes {terms} and alters {details['altered']:g} more"
+    if "hash_columns" in details:
+        result.row("model", _describe_counts(details))
     result.row("noise multiplier", f"{details['noise_multiplier']:.6g}")
     result.row("influence", influence)
     result.row("steps", f"{details['steps']:g}, each drawing {_draw(details)}")
@@ -100,6 +102,15 @@ def _add_steps(result: Result, planned: Plan) -> None:
     result.row("parameters", f"{details['parameters']:,}")
     ratio = details["signal_to_noise"]
     result.row("signal to noise", f"at most {ratio:.3g} in a step; far below 1 little is learned")
+
+
+def _describe_counts(details: Mapping[str, Any]) -> str:
+    """What a linear model of whole graphs reads, and how long its steps are."""
+    return (
+        "linear, on counts of each graph's own patterns; "
+        f"{plural(int(details['rounds']), 'round')} of refinement, {details['hash_columns']:,g} "
+        f"columns each, steps of {details['learning_rate']:.3g}"
+    )
 
 
 def _add_epochs(result: Result, details: Mapping[str, Any]) -> None:

@@ -5,10 +5,11 @@ first runs.
 """
 
 from graphveil.methods.base import Method
-from graphveil.methods.baselines import GNNBaseline, GraphBaseline, MLPBaseline
+from graphveil.methods.baselines import GNNBaseline, MLPBaseline
 from graphveil.methods.dp_gnn import DPGNN
 from graphveil.methods.dpar import DPAR
 from graphveil.methods.gap import GAP
+from graphveil.methods.graph_baseline import GraphBaseline
 from graphveil.methods.graph_dpsgd import GraphDPSGD
 from graphveil.methods.graph_split import GraphSplit
 from graphveil.methods.late_graph import DPMLP, LateGraph

@@ -1,4 +1,4 @@
-"""What would be possible without privacy: an MLP, a GNN and a graph classifier in the open.
+"""What would be possible without privacy: an MLP and a GNN in the open.
 
 No guarantee: their certificates say so. They are here because a private figure means little without
 the honest ones beside it.
@@ -12,13 +12,12 @@ from graphveil import _validate
 from graphveil._errors import InvalidInputError
 from graphveil.methods.base import Method
 from graphveil.methods.features import Features
-from graphveil.methods.graph_dpsgd import GraphSettings, check_class_weights, describe_classifier
 from graphveil.methods.inference import NOTHING_PROMISED, Disjoint, Visible
 from graphveil.methods.own_row import describe_network
 from graphveil.methods.parts import Open
 from graphveil.methods.plan import Facts, Plan
 from graphveil.methods.settings import FeatureSettings, Normalisation, Optimizer, setting, settings
-from graphveil.nn.descriptions import GraphNetwork, NodeNetwork
+from graphveil.nn.descriptions import NodeNetwork
 from graphveil.privacy.guarantee import default_delta
 
 if TYPE_CHECKING:
@@ -278,85 +277,3 @@ class GNNBaseline(Method, FeatureSettings, OpenSettings):
         return network
 
     _plan, outputs, prepare = plan_openly, _outputs, _prepare
-
-
-@final
-@settings(steps=400, dropout=0.0, weight_decay=0.0)
-class GraphBaseline(Method, GraphSettings, OpenSettings):
-    """A classifier of whole graphs trained without privacy."""
-
-    name: ClassVar[str] = "graph-gnn"
-    record: ClassVar[str] = "graph"
-    private: ClassVar[bool] = False
-    compared: ClassVar[bool] = True
-    units: ClassVar[tuple[str, ...]] = ("graph",)
-    inferences = (Visible(NOTHING_PROMISED), Disjoint())
-    scored_by: ClassVar[str] = "own graph"
-
-    batch_size: int = setting("Graphs that a step reads.", 64, "[1, 1e9]")
-    keep: Literal["best", "last"] = setting(
-        "Which weights are kept: the best on the validation graphs, or the last.", "best"
-    )
-    cycles: int = setting(
-        "How often the learning rate goes up and down, between a tenth of it and all of it.",
-        0,
-        "[0, 1e6]",
-    )
-
-    def network(self, facts: Facts) -> GraphNetwork:
-        check_class_weights(self.class_weights, facts)
-        return describe_classifier(self, facts, self.dropout)
-
-    def _train(self, execution: Execution, data: Data) -> nn.Module:
-        """Batches of graphs; the last weights, or those that do best on the validation graphs."""
-        from graphveil.methods.graph_dpsgd import class_weights
-        from graphveil.methods.open_training import OpenTraining, make_optimizer
-
-        facts = execution.plan.facts
-        network, graphs, task = self.build(facts), self.graphs(data), self.task(facts)
-        weights = class_weights(self.class_weights)
-        optimizer = make_optimizer(
-            self.optimizer,
-            network.parameters(),
-            self.learning_rate,
-            self.weight_decay,
-            self.momentum,
-        )
-        training = OpenTraining(
-            steps=self.steps,
-            seed=self.seed,
-            batch_size=self.batch_size,
-            every=5 if self.keep == "best" else self.steps + 1,  # never compared
-            rate=self.rate,
-            loss=lambda logits, y: task.losses(logits, y, weights).mean(),
-            decide=lambda logits: task.decide(task.probabilities(logits)),
-            on_loss=execution.on_loss,
-            on_step=execution.on_step,
-            progress=execution.progress,
-        )
-        execution.train_openly(
-            execution.plan.part("weights"),
-            lambda: training(network, optimizer, lambda ids: graphs.logits(network, ids), data),
-        )
-        return network
-
-    def rate(self, done: float) -> float:
-        """The share of the learning rate when a share of the steps is done."""
-        if not self.cycles:
-            return 1.0
-        place = done * self.cycles % 1
-        return 0.1 + 0.9 * (1 - abs(2 * place - 1))
-
-    def graphs(self, data: Data) -> Any:
-        """The graphs as the network reads them."""
-        from graphveil.methods.terms import Graphs
-
-        return Graphs.of(data, degree=self.degree, geometry=self.geometry)
-
-    def outputs(self, data: Data, mode: str) -> Tensor:
-        """From each graph alone."""
-        from graphveil.methods.graph_dpsgd import outputs_of_graphs
-
-        return outputs_of_graphs(self, data)
-
-    _plan = plan_openly

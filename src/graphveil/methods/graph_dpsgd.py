@@ -4,6 +4,10 @@ Every graph (a patient, a molecule, a fingerprint) is one loss term that reads n
 so that withholding a graph removes one term and alters none: r = 1, a = 0. Many graphs are one PyG
 ``Data`` with a ``batch``; see docs/data.md. Proofs: docs/guarantees/graph.md.
 
+By default the model is linear in counts of each graph's own patterns, and public facts decide how
+it is trained; a convolution, or any setting of one, trains convolutions instead
+(:mod:`graphveil.methods.graph_models`).
+
 ``paper=True`` trains as they do: with a noise that is given, until the epsilon they claim is spent;
 the certificate has what is proven beside it.
 """
@@ -13,29 +17,38 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, final
+from typing import TYPE_CHECKING, Any, ClassVar, final
 
 import numpy as np
 
 from graphveil import _validate
 from graphveil._errors import BudgetError, InvalidInputError, UnprovenError
-from graphveil.graph.transforms import GEOMETRIES
 from graphveil.mechanisms import Gaussian
 from graphveil.methods.base import Method
 from graphveil.methods.budget import choose_delta, plan_steps
+from graphveil.methods.dpar import least_noise
+from graphveil.methods.graph_models import (
+    GraphSettings,
+    choose_length,
+    choose_rounds,
+    count_examples,
+    count_losses,
+    describe_model,
+    outputs_of_graphs,
+    reads_counts,
+)
 from graphveil.methods.inference import OWN_GRAPH, Disjoint, Visible
-from graphveil.methods.parts import Part, Release
+from graphveil.methods.parts import Part, Release, Steps
 from graphveil.methods.plan import Facts, Plan
 from graphveil.methods.settings import (
-    Activation,
     Budget,
-    Normalisation,
+    Optimizer,
     StepSettings,
     check_bound,
     setting,
     settings,
 )
-from graphveil.nn.descriptions import GraphNetwork
+from graphveil.nn.descriptions import GraphNetwork, Perceptron
 from graphveil.privacy.accounting import calibrate
 from graphveil.privacy.claims import CLAIMS
 from graphveil.privacy.formulas import OPACUS_ORDERS, sampled_rdp
@@ -45,84 +58,6 @@ if TYPE_CHECKING:
     from torch_geometric.data import Data
 
     from graphveil.methods.execution import Execution
-
-
-@settings()
-class GraphSettings:
-    """The network of whole graphs, and the columns that are added to every node.
-
-    Added columns are inside the graph, and free. Without layers the classifier is linear in the
-    pooled columns.
-    """
-
-    conv: Literal["sum", "gcn", "sage", "gat", "gin"] = setting("The convolution.", "sum")
-    num_layers: int | None = setting("Convolutions; by default 2.", None, "[0, 20]")
-    hidden_channels: Any = setting("The width of all layers, or a list with one for each.", 32)
-    pool: Literal["mean", "max", "sum"] = setting(
-        "How the nodes of a graph become one row.", "mean"
-    )
-    norm: str | None = setting(
-        "'instance': after each convolution, columns are normalised over the graph's nodes.", None
-    )
-    norm_first: bool = setting("Normalise so the columns before the first convolution.", False)
-    head_layers: int | None = setting(
-        "Layers after the pool; by default 1, or one more than 'head_channels' has widths.",
-        None,
-        "[1, inf)",
-    )
-    head_channels: Any = setting(
-        "The width of hidden layers after the pool, or a list with one for each.", None
-    )
-    activation: Activation = setting("What follows hidden layers.", "tanh")
-    normalisation: Normalisation | None = setting(
-        "The weights of messages; by default 'none' for the convolution 'sum', else 'symmetric'.",
-        None,
-    )
-    heads: int = setting("Heads of the convolution 'gat'.", 1, "[1, inf)")
-    scale: float = setting(
-        "What sums of the convolution 'sum' and of the pool 'sum' are multiplied by.",
-        0.2,
-        "(0, inf)",
-    )
-    degree: bool = setting("Add the logarithm of every node's degree.", True)
-    geometry: Literal["edges", "moments"] | None = setting(
-        "Add which way edges point ('edges'), and where in the graph they do so ('moments'), "
-        "where the data has places.",
-        None,
-    )
-    loss: Literal["softmax", "binary"] = setting(
-        "'binary' has one logit for two classes.", "softmax"
-    )
-    class_weights: Any = setting(
-        "Public numbers that the losses of classes are multiplied by.", None
-    )
-
-
-def describe_classifier(method: Any, facts: Facts, dropout: float = 0.0) -> GraphNetwork:
-    """Convolutions, a pool, a head."""
-    if method.loss == "binary" and facts.num_classes != 2:
-        raise InvalidInputError(
-            "The loss 'binary' must have two classes. Got data with "
-            f"{facts.num_classes} instead; use the loss 'softmax'."
-        )
-    added = int(method.degree) + (0 if method.geometry is None else GEOMETRIES[method.geometry])
-    return GraphNetwork(
-        in_channels=facts.num_features + added,
-        hidden_channels=method.hidden_channels,
-        out_channels=method.task(facts).outputs,
-        conv=method.conv,
-        num_layers=method.num_layers,
-        pool=method.pool,
-        norm=method.norm,
-        norm_first=method.norm_first,
-        head_layers=method.head_layers,
-        activation=method.activation,
-        dropout=dropout,
-        head_channels=method.head_channels,
-        normalisation=method.normalisation,
-        heads=method.heads,
-        scale=method.scale,
-    )
 
 
 def check_class_weights(class_weights: Any, facts: Facts) -> None:
@@ -144,16 +79,6 @@ def class_weights(listed: Any) -> Tensor | None:
     import torch
 
     return None if listed is None else torch.tensor(listed, dtype=torch.float32) / max(listed)
-
-
-def outputs_of_graphs(method: Any, data: Data) -> Tensor:
-    """What the network says of every graph, from that graph alone."""
-    import torch
-
-    graphs = method.graphs(data)
-    if not len(graphs):
-        return torch.empty(0, method.task(method.plan_.facts).outputs)
-    return graphs.logits(method.network_, torch.arange(len(graphs)))
 
 
 @settings()
@@ -197,10 +122,17 @@ _TIGHTER = (
 )
 
 
+_STEP = 0.02  # a learning rate that no rule decides
+
+
 @final
-@settings(steps=80, sample_rate=0.25, max_grad_norm=1.0, averaged=0.5)
+@settings(averaged=0.5)
 class GraphDPSGD(Method, GraphSettings, StepSettings, PublishedSettings, Budget):
-    """A private classifier of whole graphs: convolutions, a pool, a head.
+    """A private classifier of whole graphs: linear in what each graph is by itself.
+
+    A graph's row has its sizes, degrees, moments of columns and of edges, and hashed
+    Weisfeiler-Lehman counts; all of it is the graph's own, and free. Steps on rows read all graphs.
+    With a convolution, or any setting of one, the model is convolutions, a pool, a head.
 
     ``class_weights="noisy"`` counts the graphs of each class with noise, for ``weights_share`` of
     the budget, and weighs rare classes more. Counts read in the open would be a release that
@@ -218,12 +150,68 @@ class GraphDPSGD(Method, GraphSettings, StepSettings, PublishedSettings, Budget)
     inferences = (Visible(OWN_GRAPH), Disjoint())
     scored_by: ClassVar[str] = "own graph"
 
+    steps: int | None = setting(  # type: ignore[assignment]
+        "Private steps; by default 100 on counts and 80 with convolutions.", None, "[1, 1e9]"
+    )
+    sample_rate: float | None = setting(  # type: ignore[assignment]
+        "The probability with which a step draws each graph; by default 1 on counts and 0.25 with "
+        "convolutions.",
+        None,
+        "(0, 1]",
+    )
+    optimizer: Optimizer | None = setting(  # type: ignore[assignment]
+        "What steps with the noisy gradients; by default 'sgd' on counts and 'adam' with "
+        "convolutions.",
+        None,
+    )
+    learning_rate: float | None = setting(  # type: ignore[assignment]
+        "The length of steps; by default 0.02, and of 'sgd' on counts what the noise in one output "
+        "allows.",
+        None,
+        "(0, inf)",
+    )
+    max_grad_norm: Any = setting(
+        "The bound on the gradient of one loss term; with clipping 'per_layer' perhaps one for "
+        "each layer, by name. By default 2 on counts and 1 with convolutions.",
+        None,
+    )
     weights_share: float = setting(
         "The share of the budget that counting classes gets.", 0.05, "(0, 1)"
     )
 
-    def network(self, facts: Facts) -> GraphNetwork:
-        return describe_classifier(self, facts)
+    def network(self, facts: Facts) -> GraphNetwork | Perceptron:
+        return describe_model(self, facts)
+
+    # --- what the settings come to ---------------------------------------------------------------
+
+    def rounds_for(self, facts: Facts) -> int:
+        """How often colours are refined."""
+        if self.rounds is not None:
+            return self.rounds
+        delta = choose_delta(self.delta, self.num_units(facts))
+        return choose_rounds(facts, least_noise(self.epsilon, delta))
+
+    def _resolved(self) -> GraphDPSGD:
+        """The same method, with a value for every setting of its steps but a rate by rule."""
+        counts = reads_counts(self)
+        bound = self.max_grad_norm
+        return replace(
+            self,
+            steps=self.steps or (100 if counts else 80),
+            sample_rate=self.sample_rate or (1.0 if counts else 0.25),
+            optimizer=self.optimizer or ("sgd" if counts else "adam"),
+            max_grad_norm=(2.0 if counts else 1.0) if bound is None else bound,
+            learning_rate=self.learning_rate or _STEP,
+        )
+
+    def _stepping(self, plan: Plan) -> Plan:
+        """The plan with the learning rate that the noise of its steps allows."""
+        *before, steps = plan.parts
+        assert isinstance(steps, Steps)
+        if reads_counts(self) and self.learning_rate is None and steps.optimizer == "sgd":
+            steps = replace(steps, learning_rate=choose_length(plan.facts, steps))
+        details = {**plan.details, "learning_rate": steps.learning_rate}
+        return replace(plan, parts=(*before, steps), details=details)
 
     def influence(self, facts: Facts) -> tuple[int, int]:
         """A graph removes its own loss term."""
@@ -236,11 +224,14 @@ class GraphDPSGD(Method, GraphSettings, StepSettings, PublishedSettings, Budget)
         return isinstance(self.class_weights, str)
 
     def _plan(self, facts: Facts) -> Plan:
-        check_bound(self.max_grad_norm, self.clipping)
+        check_bound(self._resolved().max_grad_norm, self.clipping)
         self._check_weights(facts)
         self._check_published(facts)
         plan = self._plan_published(facts) if self.paper else self._plan_noise(facts)
-        return replace(plan, inference=(self.inferences[0].says(self, "graph"),))
+        details = dict(plan.details)
+        if reads_counts(self):
+            details |= {"rounds": self.rounds_for(facts), "hash_columns": self.hash_columns}
+        return replace(plan, details=details, inference=(self.inferences[0].says(self, "graph"),))
 
     def _check_weights(self, facts: Facts) -> None:
         if self._counts_classes and self.class_weights != "noisy":
@@ -254,15 +245,17 @@ class GraphDPSGD(Method, GraphSettings, StepSettings, PublishedSettings, Budget)
 
     def _plan_noise(self, facts: Facts) -> Plan:
         """The least noise that fits the budget."""
-        steps = self.steps if self.max_steps is None else min(self.steps, self.max_steps)
-        return plan_steps(
-            replace(self, steps=steps),
+        resolved = self._resolved()
+        steps = min(resolved.steps or 0, self.max_steps or resolved.steps or 0)
+        plan = plan_steps(
+            replace(resolved, steps=steps),
             facts,
             influence=self.influence(facts),
             units=self.num_units(facts),
             unit="graph",
             before=lambda delta: [self._counts(delta)] if self._counts_classes else [],
         )
+        return self._stepping(plan)
 
     def _counts(self, delta: float) -> Part:
         """One graph is in one class: it moves one number by one."""
@@ -312,9 +305,15 @@ class GraphDPSGD(Method, GraphSettings, StepSettings, PublishedSettings, Budget)
         delta = choose_delta(self.delta, self.num_units(facts))
         noise, batch, graphs = float(self.noise_multiplier or 0), self.batch_size, facts.num_train
         steps = self._claimed_steps(graphs, delta)
-        bound = 1.0 if self.noise_times_bound else float(self.max_grad_norm)
+        resolved = self._resolved()
+        bound = 1.0 if self.noise_times_bound else float(resolved.max_grad_norm)
         plan = plan_steps(
-            replace(self, steps=steps, sample_rate=(batch or 0) / graphs, averaged=0.0),
+            replace(
+                resolved,
+                steps=steps,
+                sample_rate=(batch or 0) / graphs,
+                averaged=0.0,
+            ),
             facts,
             influence=self.influence(facts),
             units=self.num_units(facts),
@@ -353,13 +352,20 @@ class GraphDPSGD(Method, GraphSettings, StepSettings, PublishedSettings, Budget)
     # --- training --------------------------------------------------------------------------------
 
     def _train(self, execution: Execution, data: Data) -> nn.Module:
+        import torch
+
         from graphveil.methods.terms import graph_losses
 
         facts = execution.plan.facts
-        network = self.build(facts)
-        weights = self._weigh_classes(execution, data)
-        losses = graph_losses(self.task(facts), weights)
-        execution.train(execution.plan.part("weights"), network, self.terms(data), losses)
+        network, part = self.build(facts), execution.plan.part("weights")
+        weights, task = self._weigh_classes(execution, data), self.task(facts)
+        if reads_counts(self):
+            for parameter in network.parameters():
+                torch.nn.init.zeros_(parameter)
+            losses = count_losses(task, weights)
+            execution.train(part, network, count_examples(self, data), losses)
+        else:
+            execution.train(part, network, self.terms(data), graph_losses(task, weights))
         return network
 
     def _weigh_classes(self, execution: Execution, data: Data) -> Tensor | None:
@@ -378,13 +384,13 @@ class GraphDPSGD(Method, GraphSettings, StepSettings, PublishedSettings, Budget)
         return (share.min() / share).float()
 
     def terms(self, data: Data) -> Any:
-        """The loss terms to draw from: the training graphs."""
+        """The loss terms of convolutions to draw from: the training graphs."""
         graphs = self.graphs(data)
         graphs.ids = data.train_mask.nonzero().flatten()
         return graphs
 
     def graphs(self, data: Data) -> Any:
-        """The graphs as the network reads them."""
+        """The graphs as convolutions read them."""
         from graphveil.methods.terms import Graphs
 
         return Graphs.of(data, degree=self.degree, geometry=self.geometry)
