@@ -70,8 +70,8 @@ def _train_first(method: GAP, linear: nn.Linear, data: Data, execution: Executio
         own_row.read_uncentred(linear, centre)
     trust = own_row.trust_in(part, part.rate * facts.num_train, own_row.row_length(recipe))
     with torch.no_grad():
-        linear.weight *= trust
-        linear.bias *= trust
+        linear.weight.mul_(trust)
+        linear.bias.mul_(trust)
 
 
 def encode_openly(

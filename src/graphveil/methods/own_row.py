@@ -306,7 +306,7 @@ def read_uncentred(first: nn.Linear, centre: Tensor) -> None:
     import torch
 
     with torch.no_grad():
-        first.bias -= first.weight @ centre
+        first.bias.sub_(first.weight @ centre)
 
 
 def release_mean(method: Any, execution: Execution, data: Data) -> Tensor:
