@@ -343,13 +343,7 @@ class GAP(Method, HopSettings, RuledSteps, Budget):
             names += ["classifier", *(["encoder"] if self.encodes else [])]
         if self.weighting == "attention" and self.attention_noise_in_use is None:
             names.append("attention")
-        usual = usual_shares(
-            names,
-            messages=self.messages_in_use,
-            unit=self.unit,
-            epsilon=self.epsilon,
-            per_class=facts.num_train / facts.num_classes,
-        )
+        usual = usual_shares(self, facts, names)
         shared = ("encoder", "attention", "aggregation")
         return share_out(usual, {name: getattr(self, f"{name}_share") for name in shared})
 

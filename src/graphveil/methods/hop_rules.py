@@ -39,23 +39,19 @@ _SHARES = {"encoder": 1.0, "attention": 1.0, "aggregation": 4.0, "classifier": 3
 _SHARES_OF_BELIEFS = {"encoder": 4.5, "aggregation": 4.5, "classifier": 1.0}
 # Sums say little where there is little to spend, and own rows need what there is.
 _SHARES_OF_FEW = {"encoder": 8.0, "aggregation": 1.2, "classifier": 0.8}
-_FEW = 500  # training nodes of a class, times epsilon
+_FEW = 500  # training nodes of a class on average, times epsilon
 
 
-def usual_shares(
-    names: list[str], *, messages: str, unit: str, epsilon: float, per_class: float
-) -> dict[str, float]:
-    """How the budget is split: shares of a squared Gaussian mu, up to a factor.
-
-    ``per_class`` is how many training nodes a class has on average.
-    """
-    if messages == "belief":
-        shares = _SHARES_OF_FEW if epsilon * per_class < _FEW else _SHARES_OF_BELIEFS
+def usual_shares(method: Any, facts: Facts, names: list[str]) -> dict[str, float]:
+    """How the budget is split among parts: shares of a squared Gaussian mu, up to a factor."""
+    if method.messages_in_use == "belief":
+        few = method.epsilon * facts.num_train / facts.num_classes < _FEW
+        shares = _SHARES_OF_FEW if few else _SHARES_OF_BELIEFS
         return {name: shares[name] for name in names}
     usual = {name: _SHARES[name] for name in names}
-    if unit == "node":
+    if method.unit == "node":
         # The more there is to spend, the more of it pays where the noise is largest.
-        usual["aggregation"] = 3.0 * epsilon**2 / 20
+        usual["aggregation"] = 3.0 * method.epsilon**2 / 20
     return usual
 
 
