@@ -88,7 +88,7 @@ _KEYS: Schema = {
     **dict.fromkeys(("title", "paper", "shows", "section", "source", "shape", "split"), str),
     **dict.fromkeys(("across", "thinned", "finding", "reference"), str),
     **dict.fromkeys(("data", "run", "metrics", "deviations", "fractions"), list),
-    **dict.fromkeys(("seeds", "min_class"), int),
+    **dict.fromkeys(("seeds", "first_seed", "min_class"), int),
     **dict.fromkeys(("stand_in", "quick"), dict),
     "delta": float,
 }
@@ -168,6 +168,7 @@ class Description:
     metrics: tuple[str, ...] = ("accuracy",)
     across: str | None = None
     seeds: int = 3
+    first_seed: int = 0
     finding: str = ""
     deviations: tuple[str, ...] = ()
     reference: str | None = None
@@ -288,6 +289,7 @@ def parse(
         stand_in=content.get("stand_in", {}),
         fractions=_fractions(content.get("fractions"), place),
         seeds=_validate.integer("seeds", content.get("seeds", 3), "[1, 1000]"),
+        first_seed=_validate.integer("first_seed", content.get("first_seed", 0), "[0, 1e9]"),
         deviations=tuple(content.get("deviations", ())),
         lines=tuple(lines),
         quick=quick,

@@ -171,7 +171,7 @@ def _published(value: float | None, deviation: float | None) -> str:
 @click.option("--out", help="A folder for results; what is in it is not run again.")
 @click.option("--quick", is_flag=True, help="The small version, of a minute at most.")
 @click.option("--seeds", type=int, help="Runs of each, instead of what the description says.")
-@click.option("--seed", type=int, default=0, help="The first of them.")
+@click.option("--seed", type=int, help="The first of them, instead of the description's.")
 @click.option("--shard", metavar="I/N", help="Every N-th run, from the I-th on.")
 @click.option("--data", multiple=True, help="Only these graphs; repeat.")
 @click.option("--only", multiple=True, help="Only runs whose name contains this; repeat.")
@@ -272,7 +272,7 @@ def _run_one(
             measured = benches.run(
                 described,
                 root=how["root"],
-                seed=how["seed"],
+                seed=described.first_seed if how["seed"] is None else how["seed"],
                 shard=shard,
                 progress=bar(described.name),
                 memory=notes,
