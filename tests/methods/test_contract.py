@@ -139,7 +139,7 @@ BAD = {
     "feature_scale": [0, -1],
     "projection": [0],
     "project_above": [0],
-    "trained_weight": [0, -1, 1.5, "x", math.nan],
+    "centred": [1, "x"],
     "hidden_channels": [0, 2.5],
     "activation": ["nope"],
     "learning_rate": [0, -1],

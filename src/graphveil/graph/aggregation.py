@@ -64,14 +64,11 @@ def incoming(
     seed: int,
     sender_cap: int | None = None,
     cap: str = "",
-    receivers: Tensor | None = None,
 ) -> Messages:
     """The messages of a graph, repeated ones merged, sorted by receiver, with their weights.
 
     Without a ``sender_cap`` every message weighs 1. A sender's cap is a function of its own list
-    alone, so that withholding another node changes nothing about it. ``receivers`` are public
-    numbers of at most 1, one for each node, that multiply what reaches it; a soft cap shares out
-    the sender's weight in their ratio.
+    alone, so that withholding another node changes nothing about it.
     """
     if sender_cap is not None and _validate.choice("cap", cap, CAPS) == "hard":
         edge_index = cap_senders(edge_index, num_nodes, sender_cap, seed=seed)
@@ -79,16 +76,7 @@ def incoming(
     weight = torch.ones(1, dtype=torch.float64).expand(edges.shape[1])
     if sender_cap is not None and cap == "soft":
         lists = torch.bincount(edges[0], minlength=num_nodes).clamp_min(1)
-        if receivers is None:
-            weight = (sender_cap / lists.double()).sqrt().clamp_max(1.0)[edges[0]]
-        else:
-            squares = receivers.double().square()[edges[1]]
-            lists = torch.zeros(num_nodes, dtype=torch.float64).index_add_(0, edges[0], squares)
-            # A hair too much: squares that add up to the cap must not exceed it by rounding.
-            scale = (sender_cap / (lists * (1 + 1e-9)).clamp_min(1e-12)).sqrt()
-            weight = (receivers.double()[edges[1]] * scale[edges[0]]).clamp_max(1.0)
-    elif receivers is not None:
-        weight = receivers.double()[edges[1]]
+        weight = (sender_cap / lists.double()).sqrt().clamp_max(1.0)[edges[0]]
     return Messages(edges, weight, torch.zeros(1).expand(num_nodes))
 
 
@@ -127,15 +115,13 @@ class Sent:
 
     ``rows`` come from :func:`unit_rows` or :func:`bounded_rows`. ``weight`` stands in the order of
     the messages' senders and is rounded here. With ``beliefs`` q, each receiver looks at what
-    arrives, A_i, through q_i * (A_i - <q_i, A_i>), row by row. ``receivers`` are the public weights
-    that :func:`incoming` was given.
+    arrives, A_i, through q_i * (A_i - <q_i, A_i>), row by row.
     """
 
     messages: Messages
     rows: Tensor
     weight: Tensor | None = None
     beliefs: Tensor | None = None
-    receivers: Tensor | None = None
 
     def __post_init__(self) -> None:
         weight = self.messages.weights if self.weight is None else self.weight
@@ -166,23 +152,20 @@ class Sent:
     def list_sums(self, sums: Tensor) -> Tensor:
         r"""Of every node the sums of those it sends to, without what it sent: what its list says.
 
-        Node i gets \sum_j r_j (S_j - c_ij h_i) / sqrt(\sum_j r_j^2) over its own list, with
-        ``sums`` S and what the receivers' weights r are: the noise stays as large as in one S_j. It
-        reads node i's own row and list, and released sums; nothing is released here.
+        Node i gets \sum_j (S_j - c_ij h_i) / sqrt(n) over the n of its own list, with ``sums`` S:
+        the noise stays as large as in one S_j. It reads node i's own row and list, and released
+        sums; nothing is released here.
         """
         order = torch.argsort(self.messages.senders, stable=True)
         read = self.messages.receivers[order]
         counts = torch.bincount(self.messages.senders, minlength=len(sums))
         bounds = F.pad(counts.cumsum(0), (1, 0))
-        share = torch.ones(len(sums)) if self.receivers is None else self.receivers
-        share = share.double()
-        weight = self.messages.weights if self.weight is None else self.weight
-        sent = weight[order].double().unsqueeze(1)
-        table = torch.cat([sums.double(), share.unsqueeze(1)], 1)
-        heard = _weighted_sums(read, table, bounds, share[read])
-        own = _weighted_sums(torch.arange(len(read)), sent, bounds, share[read])
-        length = heard[:, -1:].sqrt().clamp_min(1e-6)
-        return (heard[:, :-1] - own * self.rows.double()) / length
+        weight = torch.ones(len(read)) if self.weight is None else self.weight[order]
+        ones = torch.ones(len(read), dtype=torch.float64)
+        heard = _weighted_sums(read, sums.double(), bounds, ones)
+        sent = weight.double().unsqueeze(1)
+        own = _weighted_sums(torch.arange(len(read)), sent, bounds, ones) * self.rows.double()
+        return (heard - own) / counts.clamp_min(1).double().sqrt().unsqueeze(1)
 
     def noisy_sums(self, mechanism: Gaussian, rng: SecretStream) -> Tensor:
         """Sums with noise on every row, in float32: one release of ``mechanism``."""

@@ -23,6 +23,7 @@ from graphveil._errors import InvalidInputError, UnprovenError
 from graphveil.graph.choices import SIMILARITIES
 from graphveil.graph.influence import sensitivity
 from graphveil.mechanisms import Gaussian
+from graphveil.methods import own_row
 from graphveil.methods.base import Method
 from graphveil.methods.budget import (
     LOUDEST,
@@ -35,11 +36,10 @@ from graphveil.methods.budget import (
 from graphveil.methods.features import Features
 from graphveil.methods.hop_rules import (
     PAID_FOR,
-    TRAINED_WEIGHT,
+    FirstClassifier,
     HopSettings,
     RuledSteps,
     Stepping,
-    stepping,
     usual_shares,
 )
 from graphveil.methods.inference import Cached, Disjoint, Noisy, Visible
@@ -109,11 +109,10 @@ class GAP(Method, HopSettings, RuledSteps, Budget):
     sender_cap: int | None = setting(
         "Messages that a node may send; by default 1 if soft, 50 if hard.", None, "[1, 1e9]"
     )
-    trained_weight: float | None = setting(
-        "Of beliefs: the weight of messages to training nodes, where messages to others weigh 1; "
-        "by default 0.6.",
+    centred: bool | None = setting(
+        "Of beliefs: whether a noisy mean row is released and taken away; by default with at most "
+        "1,024 columns.",
         None,
-        "(0, 1]",
     )
     public_edges: int | None = setting(
         "A public bound on the number of edges, for the default delta.", None, "[1, 1e18]"
@@ -211,21 +210,19 @@ class GAP(Method, HopSettings, RuledSteps, Budget):
         return noise if self.trains_openly else 2 * noise * max(1.0, noise)
 
     @property
-    def receiver_weight(self) -> float | None:
-        """The weight of messages to training nodes, others' being 1; None where all are alike."""
-        if self.messages_in_use != "belief":
-            return None
-        return TRAINED_WEIGHT if self.trained_weight is None else self.trained_weight
+    def reads_lists(self) -> bool:
+        """Whether a node reads the sums of those in its own list, too."""
+        return self.messages_in_use == "belief"
 
-    def stepping(self, part: str) -> Stepping:
-        """How the private steps of a part are taken: as the settings say, else by rule."""
-        rule = stepping(part, messages=self.messages_in_use, epsilon=self.epsilon)
-        return rule.given(self)
+    @property
+    def own_rows(self) -> FirstClassifier:
+        """With beliefs: how the first classifier is trained."""
+        return FirstClassifier.of(self)
 
     def steps_and_rate(self, facts: Facts, part: str = "classifier") -> tuple[int, float]:
         """How many private steps a part takes, and how often they draw a training node."""
-        train, batch, how = facts.num_train, self.batch_size, self.stepping(part)
-        rate = how.sample_rate if batch is None else min(1.0, batch / train)
+        train, batch, how = facts.num_train, self.batch_size, Stepping.of(self, part)
+        rate = how.rate(facts) if batch is None else min(1.0, batch / train)
         if self.epochs is None:
             return how.steps, rate
         drawn = self.epochs / rate if batch is None else self.epochs * train // min(batch, train)
@@ -283,10 +280,10 @@ class GAP(Method, HopSettings, RuledSteps, Budget):
                     "With messages 'belief' others read a node's sum, which must not depend on its "
                     f"row. Got weighting={self.weighting!r} instead; send 'label'."
                 )
-        elif self.trained_weight is not None:
+        elif self.centred is not None:
             raise InvalidInputError(
-                "The 'trained_weight' must be left out unless messages are 'belief'. Got "
-                f"{self.trained_weight:g} with messages={self.messages_in_use!r} instead."
+                "The 'centred' parameter must be left out unless messages are 'belief'. Got "
+                f"{self.centred} with messages={self.messages_in_use!r} instead."
             )
 
     def _check_paper(self) -> None:
@@ -339,18 +336,20 @@ class GAP(Method, HopSettings, RuledSteps, Budget):
             return 1, self.sender_cap_in_use
         return 0, 1 if unit == "edge-directed" else 2
 
-    def _shares(self) -> dict[str, float]:
+    def _shares(self, facts: Facts) -> dict[str, float]:
         """What costs something, with its share of the budget; the shares add up to 1."""
         names = ["aggregation"]
         if self.unit == "node":
             names += ["classifier", *(["encoder"] if self.encodes else [])]
         if self.weighting == "attention" and self.attention_noise_in_use is None:
             names.append("attention")
-        usual = usual_shares(
-            names, messages=self.messages_in_use, unit=self.unit, epsilon=self.epsilon
-        )
+        usual = usual_shares(self, facts, names)
         shared = ("encoder", "attention", "aggregation")
         return share_out(usual, {name: getattr(self, f"{name}_share") for name in shared})
+
+    def _centres(self, facts: Facts) -> bool:
+        """Whether a noisy mean row is released before the first classifier is trained."""
+        return self.messages_in_use == "belief" and own_row.is_centred(self.own_rows, facts)
 
     def _noises(self, facts: Facts, scale: float) -> dict[str, float]:
         """Noise multipliers, when a Gaussian with the whole budget has ``scale``.
@@ -361,7 +360,7 @@ class GAP(Method, HopSettings, RuledSteps, Budget):
         noises, hops = {}, self.hops_in_use
         if self.weighting == "attention" and self.attention_noise_in_use is not None:
             noises["attention"] = self.attention_noise_in_use
-        for name, share in self._shares().items():
+        for name, share in self._shares(facts).items():
             if self.paper:
                 noises[name] = scale
             elif name == "aggregation":
@@ -369,8 +368,11 @@ class GAP(Method, HopSettings, RuledSteps, Budget):
             else:
                 steps, rate = self.steps_and_rate(facts, name)
                 taken = steps * (hops if name == "attention" else 1)
-                influence = self.influence(facts, name)
-                noises[name] = noise_of_steps(share / scale**2, rate, taken, influence)
+                influence, strength = self.influence(facts, name), share / scale**2
+                if name == "encoder" and self._centres(facts):
+                    noises["mean"] = scale / math.sqrt(share * own_row.SHARES["mean"])
+                    strength *= 1 - own_row.SHARES["mean"]
+                noises[name] = noise_of_steps(strength, rate, taken, influence)
         return noises
 
     def _parts(self, facts: Facts, noises: Mapping[str, float]) -> tuple[Part, ...]:
@@ -378,8 +380,8 @@ class GAP(Method, HopSettings, RuledSteps, Budget):
 
         def steps(kind: str, name: str) -> Steps:
             removed, altered = self.influence(facts, kind)
-            (count, rate), how = self.steps_and_rate(facts, kind), self.stepping(kind)
-            return Steps(
+            (count, rate), how = self.steps_and_rate(facts, kind), Stepping.of(self, kind)
+            unsized = Steps(
                 name=name,
                 paid_for=PAID_FOR[kind],
                 count=count,
@@ -391,11 +393,16 @@ class GAP(Method, HopSettings, RuledSteps, Budget):
                 max_grad_norm=how.max_grad_norm,
                 optimizer=how.optimizer,
                 momentum=how.momentum,
-                learning_rate=how.learning_rate,
+                learning_rate=1.0,
                 averaged=how.averaged,
             )
+            return replace(unsized, learning_rate=how.size(unsized, rate * facts.num_train))
 
-        parts: list[Part] = [steps("encoder", "encoder")] if "encoder" in noises else []
+        parts: list[Part] = []
+        if "mean" in noises:
+            parts.append(own_row.plan_sum("mean", noises["mean"]))
+        if "encoder" in noises:
+            parts.append(steps("encoder", "encoder"))
         bound = self._bound(self.unit_for(facts))
         for hop in range(1, self.hops_in_use + 1):
             if "attention" in noises:
@@ -418,7 +425,7 @@ class GAP(Method, HopSettings, RuledSteps, Budget):
         noises = self._noises_in_use(facts, delta)
         node, stepped = unit == "node", len(noises) > 1
         steps = dict(zip(("steps", "sample_rate"), self.steps_and_rate(facts), strict=True))
-        shares = {} if self.paper else self._shares()
+        shares = {} if self.paper else self._shares(facts)
         others = {f"{name}_noise": z for name, z in noises.items() if name != "aggregation"}
         return Plan(
             method=self.name,
@@ -540,7 +547,7 @@ class GAP(Method, HopSettings, RuledSteps, Budget):
                 sents.append(sent)
                 sending = sending.onwards(cache[-1])
         # From here on nobody reads an edge.
-        self.cache_ = hops.lay_up(cache, sents)
+        self.cache_ = hops.lay_up(self, cache, sents)
         with torch.no_grad():
             inputs = hops.head_inputs(self, network, x, self.cache_, beliefs)
         hops.classify(self, network, inputs, data, execution)
@@ -555,7 +562,9 @@ class GAP(Method, HopSettings, RuledSteps, Budget):
         return replace(features, project_above=columns if whole else _NARROW)
 
     def prepare(self, data: Data) -> Tensor:
-        """The rows that the network reads."""
+        """The rows that the network reads; with beliefs sparse ones stay sparse."""
+        if self.messages_in_use == "belief":
+            return own_row.prepare(self.own_rows, data)
         return self._features(data.x.shape[1]).prepare(data.x)
 
     # --- prediction ------------------------------------------------------------------------------

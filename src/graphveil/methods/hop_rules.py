@@ -1,88 +1,146 @@
-r"""What GAP does where nobody says otherwise: shares of the budget, private steps, weights.
+r"""What GAP does where nobody says otherwise: shares of the budget, private steps.
 
-Every choice is by public facts alone: the unit, what is sent, epsilon.
+Every choice is by public facts alone: the unit, what is sent, epsilon, how many nodes and classes.
 
 **Beliefs** (``messages="belief"``, the default of the unit ``node``). A linear classifier of all
-columns says what a node is by its own row; sums come second; a small head reads both last. The
-classifier needs no projection of wide features. The head has few numbers to learn: a tenth of the
-budget is enough for it.
+columns says what a node is by its own row, trained as :mod:`graphveil.methods.own_row` has it; sums
+come second; a small head reads both last. The head starts as the classifier and a little of the
+sums, and has few numbers to learn: a tenth of the budget is enough for it.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
-from typing import Any, Literal
+import math
+from dataclasses import dataclass, fields
+from typing import Any, Literal, Self
 
+from graphveil.methods import own_row
+from graphveil.methods.own_row import OwnRowSettings
+from graphveil.methods.parts import Steps
+from graphveil.methods.plan import Facts
 from graphveil.methods.settings import (
     Activation,
     FeatureSettings,
     Optimizer,
     StepSettings,
     setting,
+    setting_fields,
     settings,
 )
 
 PAID_FOR = {
+    "mean": own_row.PAID_FOR["mean"],
     "encoder": "training of the encoder",
     "attention": "training of the attention",
     "aggregation": "noisy sums over the neighbours (the cache)",
     "classifier": "training of the classifier",
 }
-TRAINED_WEIGHT = 0.6  # of messages to training nodes, with beliefs
 _SHARES = {"encoder": 1.0, "attention": 1.0, "aggregation": 4.0, "classifier": 3.0}
 _SHARES_OF_BELIEFS = {"encoder": 4.5, "aggregation": 4.5, "classifier": 1.0}
+# Sums say little where there is little to spend, and own rows need what there is.
+_SHARES_OF_FEW = {"encoder": 8.0, "aggregation": 1.2, "classifier": 0.8}
+_FEW = 500  # training nodes of a class on average, times epsilon
 
 
-def usual_shares(names: list[str], *, messages: str, unit: str, epsilon: float) -> dict[str, float]:
-    """How the budget is split: shares of a squared Gaussian mu, up to a factor."""
-    if messages == "belief":
-        return {name: _SHARES_OF_BELIEFS[name] for name in names}
+def usual_shares(method: Any, facts: Facts, names: list[str]) -> dict[str, float]:
+    """How the budget is split among parts: shares of a squared Gaussian mu, up to a factor."""
+    if method.messages_in_use == "belief":
+        few = method.epsilon * facts.num_train / facts.num_classes < _FEW
+        shares = _SHARES_OF_FEW if few else _SHARES_OF_BELIEFS
+        return {name: shares[name] for name in names}
     usual = {name: _SHARES[name] for name in names}
-    if unit == "node":
+    if method.unit == "node":
         # The more there is to spend, the more of it pays where the noise is largest.
-        usual["aggregation"] = 3.0 * epsilon**2 / 20
+        usual["aggregation"] = 3.0 * method.epsilon**2 / 20
     return usual
+
+
+@settings()
+class FirstClassifier(OwnRowSettings):
+    """The first classifier of beliefs: the recipe of own rows, or what a method has instead."""
+
+    seed: int = setting("What a projection is drawn by.", 0)
+
+    @classmethod
+    def of(cls, method: Any) -> Self:
+        """That of a method."""
+        names = setting_fields(cls).keys() & setting_fields(type(method)).keys()
+        given = {name: getattr(method, name) for name in names}
+        return cls(**{name: value for name, value in given.items() if value is not None})
 
 
 @dataclass(frozen=True, kw_only=True)
 class Stepping:
-    """How private steps are taken. What a user sets takes the place of what the rule says."""
+    """How the private steps of a part are taken, unless a user's settings say otherwise.
+
+    Without a ``sample_rate`` steps draw as many terms as those on own rows do. Without a
+    ``learning_rate`` steps on rows that are about ``length`` long have the size that the ``noise``
+    in one output allows, and at most the ``longest``.
+    """
 
     steps: int = 150
-    sample_rate: float = 0.5
+    sample_rate: float | None = 0.5
     max_grad_norm: Any = 0.5
     optimizer: str = "adam"
     momentum: float = 0.9
-    learning_rate: float = 0.02
+    learning_rate: float | None = 0.02
     averaged: float = 0.5
+    length: float = 4.0
+    noise: float = 0.8
+    longest: float = math.inf
 
-    def given(self, method: Any) -> Stepping:
-        """These, with what the settings of ``method`` say otherwise."""
-        values = {field.name: getattr(method, field.name) for field in fields(self)}
-        return replace(self, **{name: value for name, value in values.items() if value is not None})
+    @classmethod
+    def of(cls, method: Any, part: str) -> Self:
+        """Those of a method's part: by the settings, else by a rule."""
+        rule: dict[str, Any] = {}
+        if method.messages_in_use == "belief":
+            rule = _HEAD if part == "classifier" else _as_first(method.own_rows)
+        names = setting_fields(RuledSteps).keys() & {field.name for field in fields(cls)}
+        values = {name: getattr(method, name) for name in names}
+        given = {name: value for name, value in values.items() if value is not None}
+        return cls(**{**rule, **given})
+
+    def rate(self, facts: Facts) -> float:
+        """The probability with which a step draws each training node."""
+        return own_row.choose_rate(self, facts)
+
+    def size(self, steps: Steps, drawn: float) -> float:
+        """How long ``steps`` are that draw so many terms on average."""
+        if self.learning_rate is not None:
+            return self.learning_rate
+        return own_row.step_size(steps, drawn, self.length, noise=self.noise, longest=self.longest)
 
 
-def stepping(part: str, *, messages: str, epsilon: float) -> Stepping:
-    """The rule for the private steps of a part.
+def _as_first(first: FirstClassifier) -> dict[str, Any]:
+    """The steps of the first classifier: those of all who train on own rows."""
+    return {
+        "steps": first.steps,
+        "sample_rate": first.sample_rate,
+        "max_grad_norm": first.max_grad_norm,
+        "optimizer": own_row.choose_optimizer(first),
+        "momentum": first.momentum,
+        "learning_rate": first.learning_rate,
+        "averaged": first.averaged,
+        "length": own_row.row_length(first),
+    }
 
-    All nodes take part in every step where rows stand by themselves: a full batch has the most
-    signal for its price. Noise that is large asks for shorter steps.
-    """
-    if messages != "belief":
-        return Stepping()
-    if part == "encoder":
-        rate = 2.0 if epsilon >= 4 else 1.0
-        return Stepping(
-            steps=40, sample_rate=1.0, max_grad_norm=4.0, optimizer="sgd", learning_rate=rate
-        )
-    return Stepping(
-        steps=30, sample_rate=1.0, max_grad_norm=1.0, optimizer="sgd", learning_rate=2.0
-    )
+
+# The head starts where it is nearly right: less noise, shorter steps.
+_HEAD: dict[str, Any] = {
+    "steps": 100,
+    "sample_rate": None,
+    "max_grad_norm": 1.0,
+    "optimizer": "sgd",
+    "learning_rate": None,
+    "length": 1.5,
+    "noise": 0.4,
+    "longest": 0.5,
+}
 
 
 @settings()
 class RuledSteps(StepSettings):
-    """Private steps, by a rule where nothing is said; see :func:`stepping`."""
+    """Private steps, by a rule where nothing is said; see :class:`Stepping`."""
 
     steps: int | None = setting("Private steps of each part.", None, "[1, 1e9]")  # type: ignore[assignment]
     sample_rate: float | None = setting(  # type: ignore[assignment]

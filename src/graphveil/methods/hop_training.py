@@ -15,6 +15,7 @@ from torch.nn import functional as F
 
 from graphveil.grads.own_rows import RowExamples
 from graphveil.graph.aggregation import Sent, unit_rows
+from graphveil.methods import own_row
 from graphveil.methods.open_training import OpenTraining, seeded_weights
 from graphveil.methods.sending import Sending, attention_terms, prepare_to_send, send
 from graphveil.methods.terms import node_losses
@@ -48,13 +49,29 @@ def encode_privately(
     method: GAP, network: GAPNetwork, x: Any, data: Data, execution: Execution
 ) -> Tensor:
     """Train the encoder by private steps; log-probabilities of every node."""
-    train = data.train_mask
-    terms: Any = x[train], data.y[train]
-    if isinstance(x, SparseRows):
-        terms = RowExamples(terms[0].rows, terms[1])
-    step(method, execution, "encoder", network.encoders[0], terms)
+    encoder, train = network.encoders[0], data.train_mask
+    if method.messages_in_use == "belief":
+        _train_first(method, encoder.linear, data, execution)
+    else:
+        step(method, execution, "encoder", encoder, (x[train], data.y[train]))
     with torch.no_grad():
         return network.log_probabilities(x)
+
+
+def _train_first(method: GAP, linear: nn.Linear, data: Data, execution: Execution) -> None:
+    """Train a linear classifier of own rows, and have it say no more than its noise allows."""
+    recipe, facts = method.own_rows, execution.plan.facts
+    part: Any = execution.plan.part("encoder")
+    centre = None
+    if own_row.is_centred(recipe, facts):
+        centre = own_row.release_mean(recipe, execution, data)
+    step(method, execution, "encoder", linear, own_row.own_terms(recipe, data, centre))
+    if centre is not None:
+        own_row.read_uncentred(linear, centre)
+    trust = own_row.trust_in(part, part.rate * facts.num_train, own_row.row_length(recipe))
+    with torch.no_grad():
+        linear.weight.mul_(trust)
+        linear.bias.mul_(trust)
 
 
 def encode_openly(
@@ -212,18 +229,16 @@ def sum_hops(
         sents.append(send(method, network, hop, sending))
         cache.append(total(sents[-1]))
         sending = sending.onwards(cache[-1])
-    return lay_up(cache, sents)
+    return lay_up(method, cache, sents)
 
 
-def lay_up(cache: list[Tensor], sents: list[Sent]) -> Tensor:
+def lay_up(method: Sender, cache: list[Tensor], sents: list[Sent]) -> Tensor:
     """What is kept for every node: (nodes, rows, channels).
 
-    That is its sum of each hop; with beliefs measured in messages of weight 1, and then for each
-    hop what the sums of those in its own list say.
+    That is its sum of each hop; with beliefs then for each hop what the sums of those in its own
+    list say.
     """
-    receivers = sents[0].receivers
-    if receivers is None:
+    if not method.reads_lists:
         return torch.stack(cache, 1)
-    rows = [sums / receivers.unsqueeze(1) for sums in cache]
-    rows += [sent.list_sums(sums) for sums, sent in zip(cache, sents, strict=True)]
-    return torch.stack([row.float() for row in rows], 1)
+    lists = [sent.list_sums(sums) for sums, sent in zip(cache, sents, strict=True)]
+    return torch.stack([row.float() for row in (*cache, *lists)], 1)

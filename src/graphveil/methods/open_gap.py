@@ -47,7 +47,7 @@ class OpenGAP(Method, HopSettings):
     messages_in_use: ClassVar[str] = "encoding"
     capping_in_use: ClassVar[str] = "hard"
     message_cap: ClassVar[int | None] = None
-    receiver_weight: ClassVar[float | None] = None
+    reads_lists: ClassVar[bool] = False
     encodes: ClassVar[bool] = True
     trains_openly: ClassVar[bool] = True
     cache_unit: ClassVar[float] = 1.0

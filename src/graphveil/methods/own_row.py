@@ -55,7 +55,7 @@ _NOISE = 0.8  # in one output, at the end
 _LONGEST = 5.0  # a learning rate for rows of length 4, beyond which steps overshoot
 _DRAWN = 50_000  # training nodes that a step reads, about
 _FEW_COLUMNS = 1024
-_SHARES = {"mean": 0.05, "counts": 0.01}  # of a squared Gaussian mu; the steps get the rest
+SHARES = {"mean": 0.05, "counts": 0.01}  # of a squared Gaussian mu; the steps get the rest
 
 
 @settings(
@@ -129,33 +129,42 @@ def output_noise(steps: Steps, drawn: float, length: float) -> float:
     return steps.learning_rate * bound * length * math.sqrt(total)
 
 
-def _step_size(method: Any, facts: Facts, steps: Steps) -> float:
-    if method.learning_rate is not None:
-        return float(method.learning_rate)
+def step_size(
+    steps: Steps, drawn: float, length: float, *, noise: float = _NOISE, longest: float = math.inf
+) -> float:
+    """How long steps on rows of such a length are: as long as the ``noise`` in one output allows.
+
+    ``steps`` have length 1 here. ``drawn`` is how many terms a step draws on average.
+    """
     if steps.optimizer == "adam":
         return 0.02
-    length = _row_length(method)
-    longest = _LONGEST * (4.0 / length) ** 2
+    longest = min(longest, _LONGEST * (4.0 / length) ** 2)
     if steps.noise_multiplier == 0 or not isinstance(steps.max_grad_norm, int | float):
         return longest
-    of_one = output_noise(steps, steps.rate * facts.num_train, length)  # with steps of length 1
-    return min(longest, _NOISE / of_one)
+    return min(longest, noise / output_noise(steps, drawn, length))
 
 
-def _row_length(method: Any) -> float:
+def row_length(method: Any) -> float:
+    """How long the rows are that the network reads."""
     return 1.0 if method.features == "raw" else float(method.feature_scale)
 
 
 def trust(method: Any) -> float:
-    """How far outputs of a fitted method are believed: noise makes them look surer than they are.
+    """How far outputs of a fitted method are believed: noise makes them look too sure."""
+    steps, facts = method.plan_.part("weights"), method.plan_.facts
+    if method.num_layers > 1:
+        return 1.0
+    return trust_in(steps, steps.rate * facts.num_train, row_length(method))
+
+
+def trust_in(steps: Steps, drawn: float, length: float) -> float:
+    """How far outputs of a linear model are believed after ``steps`` on rows of such a length.
 
     Over noise of a known size, a logistic output has the mean of one that is that much smaller.
     """
-    steps, facts = method.plan_.part("weights"), method.plan_.facts
-    if method.num_layers > 1 or steps.optimizer != "sgd" or steps.clipping != "flat":
+    if steps.optimizer != "sgd" or steps.clipping != "flat":
         return 1.0
-    noise = output_noise(steps, steps.rate * facts.num_train, _row_length(method))
-    return 1 / math.sqrt(1 + math.pi / 8 * noise**2)
+    return 1 / math.sqrt(1 + math.pi / 8 * output_noise(steps, drawn, length) ** 2)
 
 
 # --- plan -----------------------------------------------------------------------------------------
@@ -214,7 +223,7 @@ def plan_own_rows(method: Any, facts: Facts) -> Plan:
 def _parts(method: Any, facts: Facts, scale: float) -> tuple[Part, ...]:
     """What is released, when a Gaussian with the whole budget has the noise ``scale``."""
     released = ["mean"] * is_centred(method, facts) + ["counts"] * method.reads_prior
-    left = 1.0 - sum(_SHARES[name] for name in released)
+    left = 1.0 - sum(SHARES[name] for name in released)
     rate, (removed, altered) = choose_rate(method, facts), INFLUENCE
     strength = left / scale**2
     steps = Steps(
@@ -232,22 +241,24 @@ def _parts(method: Any, facts: Facts, scale: float) -> tuple[Part, ...]:
         learning_rate=1.0,
         averaged=method.averaged,
     )
-    sized = replace(steps, learning_rate=_step_size(method, facts, steps))
-    return *(_release(name, scale) for name in released), sized
+    size = method.learning_rate
+    if size is None:
+        size = step_size(steps, rate * facts.num_train, row_length(method))
+    sums = (plan_sum(name, scale / math.sqrt(SHARES[name])) for name in released)
+    return *sums, replace(steps, learning_rate=size)
 
 
-_PAID_FOR = {
+PAID_FOR = {
     "mean": "a noisy sum of the training nodes' rows",
     "counts": "noisy numbers of training nodes in each class",
 }
 
 
-def _release(name: str, scale: float) -> Release:
+def plan_sum(name: str, noise: float) -> Release:
     """Rows are scaled to length 1, and a node is in one class: a node moves a sum by one."""
-    noise = scale / math.sqrt(_SHARES[name])
     return Release(
         name=name,
-        paid_for=_PAID_FOR[name],
+        paid_for=PAID_FOR[name],
         mechanism=Gaussian(noise_multiplier=noise, sensitivity=1.0),
     )
 
@@ -279,26 +290,33 @@ def train_own_rows(method: Any, execution: Execution, data: Data) -> nn.Module:
     if method.num_layers == 1:  # zero is where noise has told nothing yet
         torch.nn.init.zeros_(network.decoder.linears[0].weight)
         torch.nn.init.zeros_(network.decoder.linears[0].bias)
-    centre = _release_mean(method, execution, data) if is_centred(method, facts) else None
+    centre = release_mean(method, execution, data) if is_centred(method, facts) else None
     if method.reads_prior:
         network.log_prior.copy_(_release_prior(execution, data))
     losses = node_losses(method.task(facts))
     execution.train(plan.part("weights"), network, own_terms(method, data, centre), losses)
     if centre is not None:
         first = network.encoder.linears[0] if method.num_layers > 1 else network.decoder.linears[0]
-        with torch.no_grad():
-            first.bias -= first.weight @ centre
+        read_uncentred(first, centre)
     return network
 
 
-def _release_mean(method: Any, execution: Execution, data: Data) -> Tensor:
+def read_uncentred(first: nn.Linear, centre: Tensor) -> None:
+    """Have a layer that was trained on rows less the ``centre`` read rows as they are."""
+    import torch
+
+    with torch.no_grad():
+        first.bias.sub_(first.weight @ centre)
+
+
+def release_mean(method: Any, execution: Execution, data: Data) -> Tensor:
     """The mean of the training nodes' rows, through noise; a row that is not finite is nothing."""
     import torch
 
     from graphveil.graph.sparse_rows import take_rows
 
     train = data.train_mask.nonzero().flatten()
-    length = _row_length(method)
+    length = row_length(method)
     rows = take_rows(prepare(method, data), train).to_dense().double() / length
     lengths = torch.linalg.vector_norm(rows, dim=1, keepdim=True)
     rows = torch.where(lengths.isfinite(), rows / lengths.clamp_min(1.0), 0.0)
@@ -306,7 +324,7 @@ def _release_mean(method: Any, execution: Execution, data: Data) -> Tensor:
         execution.plan.part("mean"),
         lambda mechanism, rng: {"mean": mechanism.release(rows.sum(0), rng)},
     )["mean"]
-    return (length * noisy / len(train)).float()
+    return (length * noisy / execution.plan.facts.num_train).float()
 
 
 def _release_prior(execution: Execution, data: Data) -> Tensor:

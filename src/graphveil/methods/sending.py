@@ -36,8 +36,7 @@ class Sender(Protocol):
 
     ``message_cap`` is how many messages a node may send, None if all. ``trains_openly`` says that
     encoders and heads are trained without noise. ``cache_unit`` is what sums of labels are measured
-    in. ``receiver_weight`` is the weight of messages to training nodes where it is another than
-    that of messages to others; then a node reads the sums of those in its own list, too.
+    in. ``reads_lists`` says that a node reads the sums of those in its own list, too.
     """
 
     seed: int
@@ -62,7 +61,7 @@ class Sender(Protocol):
     @property
     def message_cap(self) -> int | None: ...
     @property
-    def receiver_weight(self) -> float | None: ...
+    def reads_lists(self) -> bool: ...
     @property
     def encodes(self) -> bool: ...
     @property
@@ -80,7 +79,6 @@ class Sending:
     rows: Any
     ends: Any
     beliefs: Tensor | None = None
-    receivers: Tensor | None = None
 
     def onwards(self, sums: Tensor) -> Sending:
         """What is sent next: what the last hop summed, each row of length 1."""
@@ -92,14 +90,12 @@ def prepare_to_send(
 ) -> Sending:
     """What every node sends first, along which messages."""
     kind = method.messages_in_use
-    receivers = _receiver_weights(method, data, len(x))
     messages = incoming(
         data.edge_index,
         len(x),
         seed=method.seed,
         sender_cap=method.message_cap,
         cap=method.capping_in_use,
-        receivers=receivers,
     )
     ends = None
     if kind == "encoding" or method.weighting == "similarity":
@@ -112,17 +108,7 @@ def prepare_to_send(
         return Sending(messages, bounded_rows(labels), ends, beliefs.exp())
     classes = labels.shape[1]
     centred = (labels - labels.sum(1, keepdim=True) / classes) / math.sqrt(1 - 1 / classes)
-    return Sending(messages, bounded_rows(centred), ends, receivers=receivers)
-
-
-def _receiver_weights(method: Sender, data: Data, nodes: int) -> Tensor | None:
-    """Less for training nodes: who they are is public, and they have a label already."""
-    if method.receiver_weight is None:
-        return None
-    weights = torch.ones(nodes, dtype=torch.float64)
-    if "train_mask" in data:
-        weights[data.train_mask] = method.receiver_weight
-    return weights
+    return Sending(messages, bounded_rows(centred), ends)
 
 
 def _label_rows(
@@ -157,8 +143,7 @@ def send(method: Sender, network: GAPNetwork, hop: int, sending: Sending) -> Sen
     """The messages of one hop with their weights."""
     messages, rows, beliefs = sending.messages, sending.rows, sending.beliefs
     soft = method.message_cap is not None and method.capping_in_use == "soft"
-    weighed = soft or sending.receivers is not None
-    weights: list[Tensor] = [messages.weights] if weighed else []
+    weights: list[Tensor] = [messages.weights] if soft else []
     if method.weighting == "similarity":
         weights.append(aggregation.similarity_weights(messages, sending.ends, method.similarity))
     elif method.weighting == "attention":
@@ -171,7 +156,7 @@ def send(method: Sender, network: GAPNetwork, hop: int, sending: Sending) -> Sen
             share = -(beliefs * beliefs.clamp_min(1e-30).log()).sum(1) + 1e-3
         weights.append(aggregation.evidence_weights(messages, rows, beliefs, share))
     product = functools.reduce(torch.mul, weights) if weights else None
-    return Sent(messages, rows, product, beliefs, sending.receivers)
+    return Sent(messages, rows, product, beliefs)
 
 
 def attention_terms(sending: Sending, data: Data, seed: int, *, whole: bool = False) -> RootedTerms:

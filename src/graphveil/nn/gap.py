@@ -17,6 +17,7 @@ from torch.nn import functional as F
 
 from graphveil import _validate
 from graphveil.graph.neighbourhoods import Rooted
+from graphveil.graph.sparse_rows import as_csr
 from graphveil.nn.descriptions import COMBINATIONS
 from graphveil.nn.mlp import MLP, Activated
 from graphveil.nn.smooth import sigmoid
@@ -30,7 +31,7 @@ class SparseRows:
     """
 
     def __init__(self, rows: Tensor | scipy.sparse.csr_array) -> None:
-        self.rows = scipy.sparse.csr_array(rows.numpy()) if isinstance(rows, Tensor) else rows
+        self.rows = as_csr(rows)
 
     def __len__(self) -> int:
         return self.rows.shape[0]
