@@ -118,11 +118,12 @@ class LateGraph(Method, OwnRowSettings, Budget):
         from graphveil.methods.terms import every_message
 
         messages = every_message(data, self.seed)
-        own, heard = self._own_beliefs(data), self._hear(data, messages)
+        heard = self._hear(data, messages)
         if mode != "disjoint" or not self.student:
             return heard
         steps = self.plan_.part("weights")
         noise = steps.noise_multiplier / (steps.rate * math.sqrt(steps.count))
+        own = self._own_beliefs(data)
         return follow_beliefs(own, heard, self.prepare(data), messages, noise)
 
     def _own_beliefs(self, data: Data) -> Tensor:
