@@ -30,9 +30,9 @@ def made(name, **settings):
     return METHODS[name](**({"epsilon": 8.0, "steps": 4} | settings))
 
 
-def planned(name="late-graph", nodes=20_000, features=500, classes=5, train=None, **settings):
+def planned(name="late-graph", nodes=20_000, columns=500, classes=5, train=None, **settings):
     train = 3 * nodes // 4 if train is None else train
-    facts = Facts(num_nodes=nodes, num_features=features, num_classes=classes, num_train=train)
+    facts = Facts(num_nodes=nodes, num_features=columns, num_classes=classes, num_train=train)
     return METHODS[name](**({"epsilon": 8.0} | settings)).plan(facts)
 
 
@@ -228,7 +228,7 @@ def test_the_network_reads_rows_as_they_are(name, layers, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("features", "settings", "centred"),
+    ("columns", "settings", "centred"),
     [
         (1024, {}, True),
         (1025, {}, False),
@@ -240,14 +240,14 @@ def test_the_network_reads_rows_as_they_are(name, layers, monkeypatch):
     ],
     ids=str,
 )
-def test_who_is_centred(features, settings, centred):
-    plan = planned("dp-mlp", features=features, **settings)
+def test_who_is_centred(columns, settings, centred):
+    plan = planned("dp-mlp", columns=columns, **settings)
     assert ("mean" in {part.name for part in plan.parts}) == centred
     assert plan.details["centred"] == float(centred)
 
 
 def test_raw_rows_are_never_centred():
-    with pytest.raises(InvalidInputError, match="one length.*leave out 'centred'"):
+    with pytest.raises(InvalidInputError, match=r"one length.*leave out 'centred'"):
         made("dp-mlp", features="raw", centred=True).plan(FACTS)
 
 

@@ -127,7 +127,7 @@ def test_progress_is_shown_only_where_the_number_is_no_secret(tuning, data, fact
 
 def test_the_better_setting_wins(tuning, data, facts):
     """A learning rate of 1e-9 learns nothing: of six trials the other one wins."""
-    vary, settings = {"learning_rate": [1e-9, 0.05]}, {"steps": 30}
+    vary, settings = {"learning_rate": [1e-9, 0.05]}, {"steps": 30, "num_layers": 2}
     planned = tuning(vary=vary, settings=settings, epsilon=60.0, trials=6, fixed=True).plan(facts)
     for seed in range(2):
         winner = search(planned, data, rng=secret(fixed_seed=seed))
