@@ -30,7 +30,9 @@ def made(name, **settings):
 def prior_of(counts, epsilon=8.0):
     y = torch.cat([torch.full((count,), c) for c, count in enumerate(counts)])
     nodes = len(y)
-    data = changed(graph(nodes=nodes), y=y, train_mask=torch.ones(nodes, dtype=torch.bool))
+    everybody = torch.ones(nodes, dtype=torch.bool)
+    masks = {"train_mask": everybody, "val_mask": ~everybody, "test_mask": ~everybody}
+    data = changed(graph(nodes=nodes), y=y, **masks)
     method = made("late-graph", epsilon=epsilon)
     plan = method.plan(Facts.of(data))
     return own_row._release_prior(Execution(plan), data), plan.part("counts").mechanism
@@ -70,10 +72,10 @@ def test_dp_mlp_keeps_no_prior():
 
 
 def test_a_run_that_is_read_back_predicts_as_before(tmp_path):
-    source = runs.Source(data="made up")
+    source = runs.Source(data="memory", split="given")
+    arranged = runs.Arranged(training=DATA, testing=DATA, mode=None, split="given")
     for name in ("dp-mlp", "late-graph"):
         method = made(name)
-        arranged = runs.Arranged(DATA, "given")
         runs.Run(tmp_path / name).train(method, source, arranged=arranged)
         again = runs.Run(tmp_path / name).read()
         for mode in ("visible", "disjoint"):
