@@ -215,6 +215,7 @@ def test_nothing_of_losers_or_their_number_is_written(tuning, data, facts, tmp_p
         settings = {key: plan["settings"].pop(key) for key in ("learning_rate", "max_grad_norm")}
         (part,) = plan["parts"]
         assert settings == {key: part.pop(key) for key in settings}
+        assert settings["learning_rate"] == plan["details"].pop("learning_rate")
     assert plans[0] == plans[1]
     assert names == {path.name for path in (tmp_path / "one").rglob("*")}
 
