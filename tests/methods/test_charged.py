@@ -30,13 +30,17 @@ from graphveil.rng import secret, seeded
 DATA = graph()
 FACTS = Facts.of(DATA)
 VARIANTS = {
-    "dp-gnn": {},
+    "dp-gnn": {"delivery": 1.0},
     "dp-gnn, two layers": {"num_layers": 2, "sender_cap": 2},
     "dp-gnn, edges": {"unit": "edge"},
     "dp-gnn, removal": {"relation": "remove", "public_degree": 20},
     "late-graph": {},
+    "late-graph, sampled": {"num_layers": 2, "sample_rate": 0.5},
     "dp-mlp": {"optimizer": "sgd", "sample_rate": 1.0},
 }
+SUMS = {"late-graph": ["mean", "counts"], "dp-mlp": ["mean"]}  # released before the steps
+# Steps of two layers, and nothing else that is released.
+STEPS_ALONE = {"centred": False, "num_layers": 2}
 
 
 def variant(key, **settings):
@@ -50,10 +54,16 @@ def variant(key, **settings):
 def test_the_events_seen_are_the_events_charged(key, monkeypatch):
     seen = recorded(monkeypatch)
     method = variant(key).fit(DATA)
-    assert len(seen.releases) == len(seen.coins) == method.steps
+    *sums, _ = method.plan_.parts
+    assert [part.name for part in sums] == SUMS.get(method.name, [])
+    for part, (mechanism, _, rng) in zip(sums, seen.releases, strict=False):
+        assert rng.void_reason is None
+        assert mechanism == part.mechanism
+    steps = seen.releases[len(sums) :]
+    assert len(steps) == len(seen.coins) == method.steps
     removed, altered = method.influence(FACTS)
     events = []
-    for (mechanism, value, rng), (rate, coins) in zip(seen.releases, seen.coins, strict=True):
+    for (mechanism, value, rng), (rate, coins) in zip(steps, seen.coins, strict=True):
         assert rng.void_reason is None
         assert mechanism.sensitivity == 1.0  # in units of the clipping bound
         assert len(value) == weights(method).numel()  # noise on every coordinate, in one release
@@ -68,8 +78,10 @@ def test_the_events_seen_are_the_events_charged(key, monkeypatch):
         )
     assert len(set(events)) == 1
     certificate = method.certificate_
-    assert certificate.event == repeated(events[0], len(events))
-    spent = epsilon_of(composed(*events), certificate.guarantee.delta)
+    released = [dpa.GaussianDpEvent(part.mechanism.noise_multiplier) for part in sums]
+    charged = [charge.event for charge in certificate.charges]
+    assert charged == [*released, repeated(events[0], len(events))]
+    spent = epsilon_of(composed(*released, *events), certificate.guarantee.delta)
     assert certificate.guarantee.epsilon == pytest.approx(spent, rel=1e-9)
 
 
@@ -82,14 +94,16 @@ def test_only_the_drawn_terms_are_read(monkeypatch):
         return batches(self, drawn)
 
     monkeypatch.setattr(RootedTerms, "batches", note)
-    made("dp-gnn").fit(DATA)
+    made("dp-gnn", delivery=1.0).fit(DATA)
     assert read == [coins.nonzero()[0].tolist() for _, coins in seen.coins]
 
 
 @pytest.mark.parametrize("name", PRIVATE)
 def test_batches_are_poisson_with_the_planned_rate(name, monkeypatch):
     seen = recorded(monkeypatch)
-    made(name, steps=100, sample_rate=0.3).fit(DATA)
+    # Coins of terms alone, and of groups where there are some.
+    alone = {"dp-gnn": {"delivery": 1.0}, "graph-split": {"clip_by": "group"}}.get(name, {})
+    made(name, steps=100, sample_rate=0.3, **alone).fit(DATA)
     assert {rate for rate, _ in seen.coins} == {0.3}
     coins = np.stack([drawn for _, drawn in seen.coins])
     deviation = (0.3 * 0.7 / coins.size) ** 0.5
@@ -112,7 +126,7 @@ def test_an_empty_batch_releases_noise_like_any_other(monkeypatch):
 
 
 def test_fewer_steps_taken_are_fewer_steps_charged():
-    method = made("dp-mlp").fit(DATA, progress=lambda steps: list(steps)[:2])
+    method = made("dp-mlp", centred=False).fit(DATA, progress=lambda steps: list(steps)[:2])
     assert method.certificate_.event.count == 2
     assert method.certificate_.guarantee.epsilon < method.plan_.epsilon
 
@@ -146,6 +160,7 @@ def test_the_noise_in_the_weights_is_the_noise_of_the_plan(name, clipping, scale
         optimizer="sgd",
         learning_rate=0.5,
         hidden_channels=64,
+        **(STEPS_ALONE if name == "dp-mlp" else {}),
     ).fit(data)
     plan = method.plan_.details
     expected_batch = plan["sample_rate"] * method.plan_.facts.num_train
@@ -161,7 +176,7 @@ def test_what_one_node_adds_to_the_sum_is_within_the_bound(clipping, monkeypatch
     """The sum handed to the mechanism, over all terms and without one of them."""
     monkeypatch.setattr(PrivateStep, "_draw", lambda self: torch.arange(len(self.examples)))
     seen = recorded(monkeypatch)
-    method = made("dp-mlp", clipping=clipping, max_grad_norm=0.01, steps=1)
+    method = made("dp-mlp", clipping=clipping, max_grad_norm=0.01, steps=1, **STEPS_ALONE)
     method.fit(DATA)
     for place in range(5):
         train_mask = DATA.train_mask.clone()
@@ -174,13 +189,14 @@ def test_what_one_node_adds_to_the_sum_is_within_the_bound(clipping, monkeypatch
 
 
 def test_per_layer_thresholds_may_differ():
-    network = made("dp-mlp").build(FACTS)
+    network = made("dp-mlp", **STEPS_ALONE).build(FACTS)
     names = sorted({name.rpartition(".")[0] for name, _ in network.named_parameters()})
     bounds = {name: 0.1 * (place + 1) for place, name in enumerate(names)}
-    method = made("dp-mlp", clipping="per_layer", max_grad_norm=bounds).fit(DATA)
+    by_layer = {"clipping": "per_layer"} | STEPS_ALONE
+    method = made("dp-mlp", max_grad_norm=bounds, **by_layer).fit(DATA)
     assert method.certificate_.guarantee.epsilon <= 8
     with pytest.raises(GraphveilError, match=r"max_grad_norm"):
-        made("dp-mlp", clipping="per_layer", max_grad_norm={names[0]: 1.0}).fit(DATA)
+        made("dp-mlp", max_grad_norm={names[0]: 1.0}, **by_layer).fit(DATA)
 
 
 def test_averaging_costs_nothing_and_is_over_the_last_steps(monkeypatch):
@@ -195,7 +211,7 @@ def test_averaging_costs_nothing_and_is_over_the_last_steps(monkeypatch):
     monkeypatch.setattr(PrivateStep, "__call__", note)
     for share, last in ((0.0, 1), (0.5, 2), (1.0, 4)):
         after.clear()
-        method = made("dp-mlp", averaged=share, steps=4).fit(DATA)
+        method = made("dp-mlp", averaged=share, steps=4, centred=False).fit(DATA)
         assert len(after) == 4
         torch.testing.assert_close(weights(method), torch.stack(after[-last:]).mean(0))
         assert share == 0 or not torch.allclose(weights(method), after[-1])
@@ -236,7 +252,8 @@ def test_every_noisy_prediction_is_one_more_release_and_one_more_charge(key, mon
     assert first == second
     assert epsilon_of(one, method.plan_.delta) <= 2.0
     certificate = method.certificate_
-    assert [charge.event for charge in certificate.charges] == [trained.event, one, one]
+    assert certificate.charges[:-2] == trained.charges
+    assert [charge.event for charge in certificate.charges[-2:]] == [one, one]
     spent = epsilon_of(composed(trained.event, one, one), method.plan_.delta)
     assert certificate.guarantee.epsilon == pytest.approx(spent, rel=1e-9)
     assert certificate.guarantee.epsilon > trained.guarantee.epsilon
@@ -274,9 +291,11 @@ def test_a_noisy_prediction_is_charged_even_if_it_fails_after_the_release(monkey
         raise MemoryError
 
     monkeypatch.setattr(Gaussian, "release", failing)
+    trained = method.certificate_.charges
     with pytest.raises(MemoryError):
         method.predict(DATA, mode="noisy", epsilon=1.0)
-    assert len(method.certificate_.charges) == 2
+    assert len(method.certificate_.charges) == len(trained) + 1
+    assert method.certificate_.charges[:-1] == trained
 
 
 def test_a_noisy_prediction_of_a_void_run_stays_void():
@@ -363,9 +382,10 @@ def test_steps_begun_are_not_forgotten_where_the_checkpoint_is_lost(tmp_path):
 
 def test_a_noisy_prediction_on_a_graph_too_large_for_delta_is_refused_and_not_charged():
     method = made("late-graph").fit(DATA)
+    trained = list(method.charges_)
     with pytest.raises(UnprovenError, match="delta"):
         method.predict(graph(nodes=2000), mode="noisy", epsilon=1.0)
-    assert len(method.charges_) == 1
+    assert method.charges_ == trained
 
 
 def test_a_row_that_overflows_in_the_network_stops_no_noisy_prediction():
@@ -401,10 +421,10 @@ def interrupted(method, directory, after):
 
 
 def test_other_settings_on_resuming_get_what_the_budget_has_left(tmp_path, monkeypatch):
-    interrupted(made("dp-mlp", steps=25), tmp_path, 13)
-    first = made("dp-mlp", steps=25).plan(FACTS).charges[0].event
+    interrupted(made("dp-mlp", steps=25, centred=False), tmp_path, 13)
+    first = made("dp-mlp", steps=25, centred=False).plan(FACTS).charges[0].event
     seen = recorded(monkeypatch)
-    method = made("dp-mlp", steps=10).fit(DATA, directory=tmp_path)
+    method = made("dp-mlp", steps=10, centred=False).fit(DATA, directory=tmp_path)
     second = method.plan_.charges[0].event
     taken = len(seen.releases)
     assert 0 < taken < 10
@@ -421,9 +441,9 @@ def test_a_fixed_stream_does_not_go_on(tmp_path):
 
 
 def test_another_network_cannot_go_on_from_a_checkpoint(tmp_path):
-    interrupted(made("dp-mlp", steps=25), tmp_path, 3)
+    interrupted(made("dp-mlp", steps=25, **STEPS_ALONE), tmp_path, 3)
     with pytest.raises(GraphveilError, match="checkpoint"):
-        made("dp-mlp", steps=25, hidden_channels=9).fit(DATA, directory=tmp_path)
+        made("dp-mlp", steps=25, hidden_channels=9, **STEPS_ALONE).fit(DATA, directory=tmp_path)
 
 
 def test_a_finished_run_is_read_back_from_its_directory(tmp_path):

@@ -147,12 +147,16 @@ BAD = {
     "num_layers": [-1, 21, 1.0],
     "reading": ["x"],
     "smoothing_steps": [-1],
+    "rounds": [-1, 1.5],
+    "likeness": [-0.1, 1, math.nan],
+    "centred": [1, "x"],
     "teleport": [2],
     "conv": ["transformer"],
     "heads": [0],
     "attention": ["x"],
     "sender_cap": [0, None, 1.0],
     "receiver_cap": [0, 2.5],
+    "delivery": [0, 1.5, math.nan],
     "unit": ["graph"],
     "relation": ["x", "remove"],
     "public_degree": [3],
@@ -197,6 +201,7 @@ BAD = {
     "student": [],
     "splits": [0, NODES + 1, 2.5],
     "clip_by": ["x"],
+    "members": [0, 2.5],
     "fresh_groups": [0, 2.5],
     "claimed_noise": [],  # see test_graph_split.py
     "decay": [0, 1.5],
@@ -609,7 +614,7 @@ def test_self_loops_and_repeated_edges_change_nothing(name):
 
 def test_wide_features_are_projected_without_looking_at_them():
     data = graph(features=1100)
-    method = made("dp-mlp", projection=16).fit(data)
+    method = made("dp-mlp", project_above=1024, projection=16).fit(data)
     assert next(method.network_.parameters()).shape[1] == 16
     shuffled = changed(data, x=data.x.flip(0))
     torch.testing.assert_close(

@@ -419,10 +419,10 @@ def test_a_run_killed_before_its_first_step_was_noted_goes_on(write, tmp_path, m
     with monkeypatch.context() as patch:
         patch.setattr(module, stop)
         with pytest.raises(Stop):
-            made("dp-mlp").fit(DATA, directory=tmp_path)
+            made("dp-mlp", centred=False).fit(DATA, directory=tmp_path)
     assert not Checkpoint(tmp_path).begun
     seen = recorded(monkeypatch)
-    method = made("dp-mlp").fit(DATA, directory=tmp_path)
+    method = made("dp-mlp", centred=False).fit(DATA, directory=tmp_path)
     assert len(seen.releases) == method.steps
     assert method.certificate_ == method.plan_.certificate()
 

@@ -15,7 +15,7 @@ NAMES = ["cats", "dogs", "elks"]
 # Every term in every step: a plain Gaussian, which is priced at once.
 QUICK = {"steps": 3, "sample_rate": 1.0}
 METHODS = {
-    "one": lambda: DPMLP(epsilon=1.0, **QUICK),
+    "one": lambda: DPMLP(epsilon=1.0, centred=False, **QUICK),
     "eight": lambda: DPGNN(epsilon=8.0, **QUICK),
     "parts": lambda: GAP(epsilon=3.0, **QUICK),
     "edge": lambda: GAP(epsilon=2.0, unit="edge", open_steps=5),

@@ -190,7 +190,8 @@ def test_a_score_that_reads_neighbours_in_the_open_would_have_no_bound():
     """Why the private score of late-graph reads own rows: the visible one moves by many."""
     data, largest = hubs(0), 0
     data.x[:2] *= 20
-    method = fitted("late-graph", data, teleport=0.0, smoothing_steps=1, features="raw")
+    visible = {"reading": "smoothing", "rounds": 1, "teleport": 0.0}
+    method = fitted("late-graph", data, features="raw", **visible)
     for other in range(10):
         found = redrawn(method, other).predict(data)
         for hub in (0, 1):
@@ -203,14 +204,14 @@ def test_settings_that_a_score_from_own_rows_does_not_see():
     """They say how neighbours are read, which it leaves out: a choice by it would be by chance."""
     seen = {name: scores.unseen(name) for name in METHODS if scores.unseen(name)}
     assert seen == {
-        "late-graph": ("reading", "smoothing_steps", "teleport"),
+        "late-graph": ("reading", "rounds", "likeness", "teleport", "student"),
         "dpar": ("smoothing_steps", "teleport", "student"),
     }
     data = hubs(5)
-    method = fitted("late-graph", data, teleport=0.1)
+    method = fitted("late-graph", data, likeness=0.1)
     answers = scores.private_answers(method, data)
     visible = method.predict_proba(data)
-    method.teleport = 0.9
+    method.likeness = 0.9
     assert torch.equal(scores.private_answers(method, data), answers)
     assert not torch.equal(method.predict_proba(data), visible)
 

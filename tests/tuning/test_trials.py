@@ -127,7 +127,7 @@ def test_progress_is_shown_only_where_the_number_is_no_secret(tuning, data, fact
 
 def test_the_better_setting_wins(tuning, data, facts):
     """A learning rate of 1e-9 learns nothing: of six trials the other one wins."""
-    vary, settings = {"learning_rate": [1e-9, 0.05]}, {"steps": 30}
+    vary, settings = {"learning_rate": [1e-9, 0.05]}, {"steps": 30, "num_layers": 2}
     planned = tuning(vary=vary, settings=settings, epsilon=60.0, trials=6, fixed=True).plan(facts)
     for seed in range(2):
         winner = search(planned, data, rng=secret(fixed_seed=seed))
@@ -215,6 +215,7 @@ def test_nothing_of_losers_or_their_number_is_written(tuning, data, facts, tmp_p
         settings = {key: plan["settings"].pop(key) for key in ("learning_rate", "max_grad_norm")}
         (part,) = plan["parts"]
         assert settings == {key: part.pop(key) for key in settings}
+        assert settings["learning_rate"] == plan["details"].pop("learning_rate")
     assert plans[0] == plans[1]
     assert names == {path.name for path in (tmp_path / "one").rglob("*")}
 

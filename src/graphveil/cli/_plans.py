@@ -99,6 +99,8 @@ def _add_steps(result: Result, planned: Plan) -> None:
     result.row("steps", f"{details['steps']:g}, each drawing {_draw(details)}")
     if "right_choice" in details:
         _add_structure(result, details)
+    if "centred" in details:
+        _add_recipe(result, details)
     result.row("parameters", f"{details['parameters']:,}")
     ratio = details["signal_to_noise"]
     result.row("signal to noise", f"at most {ratio:.3g} in a step; far below 1 little is learned")
@@ -122,6 +124,14 @@ def _add_epochs(result: Result, details: Mapping[str, Any]) -> None:
     result.row("parameters", f"{details['parameters']:,}")
 
 
+def _add_recipe(result: Result, details: Mapping[str, Any]) -> None:
+    """What was decided for training on own rows."""
+    layers, columns = plural(int(details["layers"]), "layer"), f"{details['columns']:,} columns"
+    centred = ", less a noisy mean row" if details["centred"] else ""
+    result.row("network", f"{layers} on {columns}{centred}")
+    result.row("learning rate", f"{details['learning_rate']:.4g}")
+
+
 def _add_structure(result: Result, details: Mapping[str, Any]) -> None:
     """What the choice of neighbours gets, and what can come of it."""
     share, chance = details["structure_share"], f"{details['right_choice']:.3g}"
@@ -131,7 +141,8 @@ def _add_structure(result: Result, details: Mapping[str, Any]) -> None:
         f"with probability {chance}"
         if share
         else "no budget: with all of it the one node that matters to a row would be its first "
-        f"choice with probability {chance}. It is read in prediction",
+        f"choice with probability {chance}. It is read in prediction; without a budget for it "
+        "this is late-graph's case: take late-graph, which is made for it",
     )
     result.row("rows", f"{details['rows']:,} training nodes")
     if details["graph_rate"] < 1:

@@ -32,6 +32,6 @@ def pass_beliefs(
     beliefs = own
     for _ in range(rounds):
         beyond = (beliefs.log_softmax(1) - log_prior).exp()
-        evidence = torch.log1p(likeness * (beyond - 1))
+        evidence = torch.log1p(likeness * (beyond - 1)).nan_to_num(0.0)  # overflown: nothing said
         beliefs = own + messages.total(evidence) / heard.sqrt().unsqueeze(1)
     return beliefs

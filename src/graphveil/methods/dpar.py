@@ -9,7 +9,8 @@ Structure and features are paid for separately::
 A node may change every row in any way, so the choice needs noise for all rows together: at no
 sensible epsilon does it find a neighbour. By default, therefore, the structure gets no budget and
 is used in prediction alone (the variant ``features``); the plan says how likely a right choice
-would be. Proofs: docs/guarantees/dpar.md.
+would be. That is the case of ``late-graph``, which trains and predicts better: take it, unless the
+paper's system is what you want. Proofs: docs/guarantees/dpar.md.
 """
 
 from __future__ import annotations
@@ -85,6 +86,10 @@ class DPAR(Method, RowSettings, FeatureSettings, StepSettings, Budget):
     thousands of columns a random projection costs more than the noise it saves. Prediction smooths
     log-probabilities over the graph. On a graph that was not trained on (``disjoint``) a student
     then learns them from that graph's own rows.
+
+    Where the structure gets no budget (the variant ``features``, the default at every usual
+    epsilon) this is late-graph's case: no edge is read in training. Take
+    :class:`~graphveil.methods.late_graph.LateGraph` there, which has the better recipe.
 
     ``paper=True`` takes the noise for which Zhang et al. claim ``epsilon``, and their sampling rate
     of 0.09 and 70 rows unless told otherwise; the recipes ``zhang-...`` have the rest of theirs.

@@ -23,6 +23,7 @@ import math
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from graphveil._errors import InvalidInputError
 from graphveil.mechanisms import Gaussian
 from graphveil.methods.budget import (
     choose_delta,
@@ -93,6 +94,11 @@ class OwnRowSettings(FeatureSettings, StepSettings):
 def is_centred(method: Any, facts: Facts) -> bool:
     """Whether the mean row is released, and taken away from every row."""
     if method.features == "raw":  # rows of any length have no bounded mean
+        if method.centred:
+            raise InvalidInputError(
+                "Rows must have one length for their mean to be released. Got centred=True with "
+                "features='raw' instead; scale them ('power' or 'row'), or leave out 'centred'."
+            )
         return False
     few = Features.of(method).columns(facts.num_features) <= _FEW_COLUMNS
     return few if method.centred is None else bool(method.centred)
@@ -114,8 +120,9 @@ def output_noise(steps: Steps, drawn: float, length: float) -> float:
     r"""The noise in one output of a linear model, on a row of such a length, after ``steps``.
 
     The noise of step s is added to the weights again and again by the momentum m, by step t with
-    the weight (1 - m^{t-s+1}) / (1 - m), and the weights of the last steps are averaged. What the
-    gradients do about it is left out. ``drawn`` is how many terms a step draws on average.
+    the weight (1 - m^{t-s+1}) / (1 - m), and the weights of the last steps are averaged. Left out
+    is what the gradients do about it, and the bias: it makes sqrt(length^2 + 1) of the length.
+    ``drawn`` is how many terms a step draws on average.
     """
     count, m = steps.count, steps.momentum
     first = count - max(1, round(steps.averaged * count))  # the first step whose weights count
@@ -313,16 +320,17 @@ def release_mean(method: Any, execution: Execution, data: Data) -> Tensor:
     """The mean of the training nodes' rows, through noise; a row that is not finite is nothing."""
     import torch
 
+    from graphveil.graph.aggregation import bounded_rows
     from graphveil.graph.sparse_rows import take_rows
 
     train = data.train_mask.nonzero().flatten()
     length = row_length(method)
-    rows = take_rows(prepare(method, data), train).to_dense().double() / length
-    lengths = torch.linalg.vector_norm(rows, dim=1, keepdim=True)
-    rows = torch.where(lengths.isfinite(), rows / lengths.clamp_min(1.0), 0.0)
+    # On a grid, so that float64 adds them exactly: a row moves the sum by itself alone.
+    rows = bounded_rows(take_rows(prepare(method, data), train).to_dense() / length)
+    total = rows.sum(0, dtype=torch.float64)
     noisy = execution.release(
         execution.plan.part("mean"),
-        lambda mechanism, rng: {"mean": mechanism.release(rows.sum(0), rng)},
+        lambda mechanism, rng: {"mean": mechanism.release(total, rng)},
     )["mean"]
     return (length * noisy / execution.plan.facts.num_train).float()
 
@@ -333,7 +341,8 @@ def _release_prior(execution: Execution, data: Data) -> Tensor:
 
     part = execution.plan.part("counts")
     classes = execution.plan.facts.num_classes
-    counts = torch.bincount(data.y[data.train_mask], minlength=classes).double()
+    labels = data.y[data.train_mask]  # who is withheld has a negative one, and is in no class
+    counts = torch.bincount(labels[labels >= 0], minlength=classes).double()
     noisy = execution.release(
         part, lambda mechanism, rng: {"counts": mechanism.release(counts, rng)}
     )["counts"]
