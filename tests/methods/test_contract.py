@@ -149,7 +149,6 @@ BAD = {
     "smoothing_steps": [-1],
     "rounds": [-1, 1.5],
     "likeness": [-0.1, 1, math.nan],
-    "centred": [1, "x"],
     "teleport": [2],
     "conv": ["transformer"],
     "heads": [0],
@@ -226,7 +225,6 @@ BAD = {
     "cycles": [-1, 0.5],
     "keep": ["x"],
     "hash_columns": [0, 2.5],
-    "rounds": [-1, 2.5],
 }
 # What is bad for others, and here stands for a choice.
 FINE = {
