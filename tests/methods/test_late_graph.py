@@ -2,6 +2,7 @@
 
 import copy
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -9,6 +10,7 @@ import torch
 from methods_cases import FEATURES, NODES, changed, graph, weights
 
 from graphveil import runs
+from graphveil.cli.plan import plan_rows
 from graphveil.graph.beliefs import pass_beliefs
 from graphveil.methods import METHODS, Facts, own_row
 from graphveil.methods.distillation import follow_beliefs
@@ -144,9 +146,10 @@ def test_every_way_to_read_the_graph(reading, sparse, layers):
     for mode in ("visible", "disjoint"):
         chances = method.predict_proba(data, mode=mode)
         assert torch.isfinite(chances).all()
-        torch.testing.assert_close(
-            chances, method.predict_proba(DATA, mode=mode), atol=1e-4, rtol=0
-        )
+        dense = method.predict_proba(DATA, mode=mode)
+        # A student is fitted in float32, whose rounding differs between the two (1e-12 in float64).
+        near = 1e-5 if mode == "visible" else 2e-3
+        torch.testing.assert_close(chances, dense, atol=near, rtol=0)
     method.rounds = 0
     if reading != "beliefs":  # which doubt even a node's own row
         torch.testing.assert_close(
@@ -208,3 +211,26 @@ def test_wide_rows_are_not_made_dense(monkeypatch):
     method.fit(thin)
     method.predict_proba(thin)
     method.predict_proba(thin, mode="disjoint")
+
+
+# --- what the plan says ---------------------------------------------------------------------------
+
+
+def test_the_plan_says_what_was_decided():
+    facts = Facts(num_nodes=20_000, num_features=500, num_classes=5, num_train=15_000)
+    plan = METHODS["late-graph"](epsilon=8.0).plan(facts)
+    rows = dict(plan_rows(plan, plan.certificate()))
+    assert rows["network"] == "1 layer on 500 columns, less a noisy mean row"
+    assert rows["learning rate"] == f"{plan.part('weights').learning_rate:.4g}"
+    wide = METHODS["dp-mlp"](epsilon=8.0).plan(replace(facts, num_features=12_000))
+    rows = dict(plan_rows(wide, wide.certificate()))
+    assert rows["network"] == "1 layer on 12,000 columns"
+
+
+@pytest.mark.parametrize("settings", [{}, {"variant": "em0"}], ids=str)
+def test_dpar_names_late_graph_where_its_structure_gets_nothing(settings):
+    plan = METHODS["dpar"](epsilon=8.0, **settings).plan(FACTS)
+    rows = dict(plan_rows(plan, plan.certificate()))
+    spends_nothing = plan.details["structure_share"] == 0
+    assert spends_nothing == (not settings)
+    assert ("take late-graph" in rows["structure"]) == spends_nothing

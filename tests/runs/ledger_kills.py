@@ -41,7 +41,7 @@ class Given(Source):
 
 
 def train(directory, ledger, account, how):
-    method = DPMLP(epsilon=4.0, steps=STEPS, sample_rate=1.0, hidden_channels=4)
+    method = DPMLP(epsilon=4.0, steps=STEPS, sample_rate=1.0, centred=False)
     source = Given(data="memory")
     Run(directory).train(method, source, ledger=ledger, account=account, **how)
 
