@@ -49,10 +49,14 @@ def test_another_runs_plan_is_not_gone_on_with(charged, source, ledger, tmp_path
     assert not seen
 
 
+def first_release(plan):
+    return next(part for part in plan["parts"] if part["kind"] == "release")
+
+
 @pytest.mark.parametrize(
     "edit",
     [
-        lambda plan: plan["parts"][0]["mechanism"].update(sensitivity=0.1),
+        lambda plan: first_release(plan)["mechanism"].update(sensitivity=0.1),
         lambda plan: plan.update(unit="edge-undirected"),
         lambda plan: plan.update(delta=0.1),
         lambda plan: plan.update(sampled_at=0.1),
@@ -161,12 +165,13 @@ def test_no_two_parts_have_one_name(planned):
 
 def test_fewer_steps_leave_no_finished_weights_behind(arranged, tmp_path, monkeypatch):
     """Weights of steps that were finished under other settings are not those of more steps."""
-    first = DPMLP(epsilon=8.0, steps=2, sample_rate=1.0).fit(arranged.training, directory=tmp_path)
+    alone = {"steps": 2, "sample_rate": 1.0, "centred": False}  # steps are all that is released
+    first = DPMLP(epsilon=8.0, **alone).fit(arranged.training, directory=tmp_path)
     assert (tmp_path / "weights" / "finished.safetensors").exists()
     with monkeypatch.context() as patch:
         patch.setattr("graphveil.methods.execution._finish", crash)
         with pytest.raises(Crash):
-            DPMLP(epsilon=20.0, steps=2, sample_rate=1.0).fit(arranged.training, directory=tmp_path)
+            DPMLP(epsilon=20.0, **alone).fit(arranged.training, directory=tmp_path)
     assert not (tmp_path / "weights" / "finished.safetensors").exists()
     assert first.certificate_.guarantee.epsilon <= 8.0
 

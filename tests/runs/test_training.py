@@ -22,7 +22,8 @@ WRITES_OF_PARTS = WRITES + 8  # five for the other steps, two for noisy sums, on
 
 
 def quick():
-    return DPMLP(epsilon=8.0, steps=3, sample_rate=1.0)
+    """Steps are all that it releases."""
+    return DPMLP(epsilon=8.0, steps=3, sample_rate=1.0, centred=False)
 
 
 def train(directory, arranged, method=None, **how):
@@ -85,7 +86,9 @@ def test_what_was_killed_before_its_settings_were_there_may_also_be_anew(
         writing(patched, crash_there)
         with pytest.raises(Crash):
             train(tmp_path / "run", arranged)
-    method = train(tmp_path / "run", arranged, DPMLP(epsilon=2.0, steps=4, sample_rate=1.0))
+    method = train(
+        tmp_path / "run", arranged, DPMLP(epsilon=2.0, steps=4, sample_rate=1.0, centred=False)
+    )
     assert Run(tmp_path / "run").record().plan == method.plan_
     assert method.charges_[0].event.count == 4
 
@@ -205,7 +208,11 @@ def test_a_run_goes_on_with_the_plan_it_has_and_no_other(arranged, tmp_path, mon
     written = json.loads((tmp_path / "run" / "plan.json").read_text())["plan"]["parts"][0]
     with monkeypatch.context() as patched:
         plan = DPMLP.plan
-        patched.setattr(DPMLP, "plan", lambda self, facts: plan(DPMLP(epsilon=1.0, steps=3), facts))
+        patched.setattr(
+            DPMLP,
+            "plan",
+            lambda self, facts: plan(DPMLP(epsilon=1.0, steps=3, centred=False), facts),
+        )
         method = train(tmp_path / "run", arranged, resume=True)
     assert method.charges_[0].event.event.noise_multiplier == written["noise_multiplier"]
     (tmp_path / "gone").mkdir()
@@ -221,8 +228,8 @@ def test_a_run_goes_on_with_the_plan_it_has_and_no_other(arranged, tmp_path, mon
 @pytest.mark.parametrize(
     ("method", "name"),
     [
-        (DPMLP(epsilon=7.0, steps=3, sample_rate=1.0), "epsilon"),
-        (DPMLP(epsilon=8.0, steps=4, sample_rate=1.0), "steps"),
+        (DPMLP(epsilon=7.0, steps=3, sample_rate=1.0, centred=False), "epsilon"),
+        (DPMLP(epsilon=8.0, steps=4, sample_rate=1.0, centred=False), "steps"),
         (MLPBaseline(steps=3), "activation|delta|method"),
     ],
     ids=str,
@@ -331,7 +338,7 @@ def test_what_fails_after_a_step_says_what_stays_and_how_it_goes_on(
 
 
 def test_weights_that_left_the_numbers_are_measured_and_the_run_is_finished(arranged, tmp_path):
-    far = {"optimizer": "sgd", "learning_rate": 1e38, "activation": "relu"}
+    far = {"optimizer": "sgd", "learning_rate": 1e38, "activation": "relu", "num_layers": 2}
     method = DPMLP(epsilon=8.0, steps=3, sample_rate=1.0, **far)
     metrics = Run(tmp_path / "run").train(method, SOURCE, arranged=arranged)
     assert metrics["test_roc_auc"] is None

@@ -155,10 +155,7 @@ class DPGNN(Method, FeatureSettings, StepSettings, Budget):
 
     def influence(self, facts: Facts) -> tuple[int, int]:
         """How many loss terms one unit removes, and how many others it alters."""
-        if self.delivery_in_use < 1 and self.sender_cap is not None:
-            # The own term is drawn at another rate than those that are altered: each counts apart.
-            return 1, min(self.sender_cap, facts.num_train)
-        return influence(
+        counted = influence(  # refuses what has no bound, delivered by coins or not
             unit=self.unit_for(facts),
             num_layers=self.num_layers,
             sender_cap=self.sender_cap_in_use,
@@ -167,6 +164,10 @@ class DPGNN(Method, FeatureSettings, StepSettings, Budget):
             relation=self.relation,
             public_degree=self.public_degree,
         )
+        if self.delivery_in_use < 1 and self.sender_cap is not None:
+            # The own term is drawn at another rate than those that are altered: each counts apart.
+            return 1, min(self.sender_cap, facts.num_train)
+        return counted
 
     def read_in_training(self, data: Data) -> Messages:
         """The messages that loss terms read.
