@@ -54,7 +54,7 @@ def released(monkeypatch, method, data):
         seen = recorded(patch)
         execution = Execution(plan)
         if own_row.is_centred(method, FACTS):
-            own_row._release_mean(method, execution, data)
+            own_row.release_mean(method, execution, data)
         if method.reads_prior:
             own_row._release_prior(execution, data)
     named = [part.name for part in plan.parts if isinstance(part, Release)]
@@ -118,7 +118,7 @@ def test_rows_of_the_mean_have_the_length_that_features_have(name, monkeypatch):
     far = released(monkeypatch, made(name, feature_scale=50.0), DATA)["mean"]
     torch.testing.assert_close(near, far, rtol=1e-3, atol=1e-3)
     method = made(name, epsilon=1e6, feature_scale=50.0)
-    centre = own_row._release_mean(method, Execution(method.plan(FACTS)), DATA)
+    centre = own_row.release_mean(method, Execution(method.plan(FACTS)), DATA)
     mean = method.prepare(DATA)[DATA.train_mask].mean(0)
     torch.testing.assert_close(centre, mean, rtol=1e-2, atol=1e-1)
 
