@@ -4,6 +4,7 @@ import hashlib
 
 import numpy as np
 import pytest
+import scipy.sparse
 import torch
 from methods_cases import changed, data_for, graph, made
 from torch import Tensor
@@ -12,6 +13,8 @@ from torch.nn import functional as F
 from graphveil import secret
 from graphveil._errors import InvalidInputError
 from graphveil.data.files import read
+from graphveil.grads.clipping import Flat
+from graphveil.grads.own_rows import RowExamples, RowSum
 from graphveil.graph.checks import check
 from graphveil.graph.messages import weigh_messages
 from graphveil.graph.sparse_rows import MOST_DENSE, as_csr, is_sparse
@@ -19,6 +22,8 @@ from graphveil.graph.splits import leave_out_small_classes, separate, thin
 from graphveil.methods import METHODS, Facts
 from graphveil.methods.distillation import teach_student
 from graphveil.methods.features import Features
+from graphveil.methods.task import Classification
+from graphveil.methods.terms import node_losses
 from graphveil.runs.fingerprints import fingerprint_of
 
 NODE_METHODS = [name for name, method in METHODS.items() if method.record == "node"]
@@ -162,3 +167,45 @@ def test_a_file_whose_sparse_features_lie_outside_is_refused(tmp_path):
     torch.save(changed(data, x=x), tmp_path / "graph.pt")
     with pytest.raises(InvalidInputError, match=r"graph\.pt"):
         read(tmp_path / "graph.pt")
+
+
+# --- sparse tensors that torch did not look at ----------------------------------------------------
+
+
+def repeated(times):
+    """One row that names a column so many times, and one that does not."""
+    starts, columns = torch.tensor([0, times, times + 1]), torch.tensor([1] * times + [0])
+    return torch.sparse_csr_tensor(starts, columns, torch.ones(times + 1), size=(2, 3))
+
+
+@pytest.mark.parametrize("flagged", [False, True])
+def test_a_column_that_stands_twice_in_a_row_is_added_up_before_rows_are_measured(flagged):
+    rows = repeated(400)
+    matrix = scipy.sparse.csr_array(
+        (rows.values().numpy(), rows.col_indices().numpy(), rows.crow_indices().numpy()),
+        shape=rows.shape,
+    )
+    if flagged:  # what is noted of a matrix is not believed
+        matrix.has_canonical_format = True
+    labels = torch.tensor([0, 1])
+    for given in (rows, matrix):
+        examples = RowExamples(given, labels)
+        assert examples.squares.tolist() == [400.0**2, 1.0]
+        layer, bound = torch.nn.Linear(3, 2), 0.5
+        clipped = RowSum(layer, node_losses(Classification(num_classes=2)), Flat(bound))
+        total = clipped(examples.batches(torch.tensor([0])))
+        assert sum(part.square().sum() for part in total.values()).sqrt() <= bound
+    prepared = Features(how="power", scale=4.0, projection=8, project_above=9, seed=0)
+    assert torch.allclose(
+        prepared.prepare(rows, keep_sparse=True).to_dense(), prepared.prepare(rows.to_dense())
+    )
+
+
+@pytest.mark.parametrize("column", [-1, 3])
+def test_an_entry_outside_the_matrix_is_refused(column):
+    data = graph(nodes=12)
+    x = torch.sparse_csr_tensor(
+        torch.arange(13), torch.tensor([0] * 11 + [column]), torch.ones(12), size=(12, 3)
+    )
+    with pytest.raises(InvalidInputError, match="inside it"):
+        check(changed(data, x=x))

@@ -25,7 +25,7 @@ from graphveil import _validate
 from graphveil._errors import InvalidInputError
 from graphveil.graph.public_lines import DECLARED_PUBLIC, NUMBER_READ_OFF, ClassSource, class_source
 from graphveil.graph.shares import MASKS
-from graphveil.graph.sparse_rows import LAYOUTS, as_csr, is_sparse, values_of
+from graphveil.graph.sparse_rows import LAYOUTS, as_csr, is_sound, is_sparse, values_of
 
 # What is said of all records together, not of one: a part of the data keeps it.
 LINES = ("public", "unprotected", "void_because")
@@ -240,6 +240,9 @@ def _features(data: Data) -> int:
     if 0 in x.shape:
         way_out = "an empty graph cannot be trained on, nor can nodes without any feature"
         raise refusal("x", "of at least one node and one feature", _shape(x), way_out)
+    if is_sparse(x) and not is_sound(x):
+        way_out = "make it with check_invariants=True, which says where it is wrong"
+        raise refusal("x", "a sparse tensor whose entries lie inside it", "one outside", way_out)
     # A sum is finite only if all its terms are, up to overflow: the slow search runs only then.
     # Methods read float32, where what is finite in float64 need not be.
     if not torch.isfinite(values_of(x).sum(dtype=torch.float32)):

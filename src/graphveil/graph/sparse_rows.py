@@ -33,9 +33,14 @@ def values_of(rows: Tensor) -> Tensor:
 
 
 def as_csr(rows: Any) -> sparse.csr_array:
-    """A tensor of any layout, or a matrix of scipy, as a sparse one; values may be shared."""
+    """A tensor of any layout, or a matrix of scipy, as a sparse one; values may be shared.
+
+    Every column stands in a row once: products add up what stands there twice, and lengths that
+    are read off single entries would miss it.
+    """
     if not isinstance(rows, Tensor):
-        return sparse.csr_array(rows)
+        made = sparse.csr_array(rows)
+        return _once((made.data, made.indices, made.indptr), made.shape)
     if not is_sparse(rows):
         pieces = [sparse.csr_array(piece.numpy()) for piece in rows.split(_ROWS_AT_ONCE)]
         return pieces[0] if len(pieces) == 1 else sparse.csr_array(sparse.vstack(pieces, "csr"))
@@ -44,7 +49,28 @@ def as_csr(rows: Any) -> sparse.csr_array:
             warnings.simplefilter("ignore", UserWarning)  # torch calls the layout new
             rows = rows.to_sparse_csr()
     parts = rows.values(), rows.col_indices(), rows.crow_indices()
-    return sparse.csr_array(tuple(part.numpy() for part in parts), shape=tuple(rows.shape))
+    return _once(tuple(part.numpy() for part in parts), tuple(rows.shape))
+
+
+def _once(parts: tuple[Any, ...], shape: tuple[int, ...]) -> sparse.csr_array:
+    """A matrix of these parts that names no column twice in a row, whatever was noted of it."""
+    made = sparse.csr_array(parts, shape=shape)
+    if not made.has_canonical_format:
+        made = made.copy()
+        made.sum_duplicates()
+    return made
+
+
+def is_sound(rows: Tensor) -> bool:
+    """Whether what a sparse tensor holds stands inside it; torch itself does not look."""
+    if rows.layout == torch.sparse_coo:
+        places, sizes = rows._indices(), torch.tensor(rows.shape).unsqueeze(1)
+        return bool(((places >= 0) & (places < sizes)).all())
+    starts, columns = rows.crow_indices(), rows.col_indices()
+    ends = len(starts) == rows.shape[0] + 1 and int(starts[0]) == 0
+    ends = ends and int(starts[-1]) == len(columns) == len(rows.values())
+    inside = bool(((columns >= 0) & (columns < rows.shape[1])).all())
+    return ends and inside and bool((starts.diff() >= 0).all())
 
 
 def as_tensor(rows: sparse.csr_array) -> Tensor:

@@ -75,7 +75,7 @@ class DPGNN(Method, FeatureSettings, StepSettings, Budget):
     baseline: ClassVar[str | None] = "dp-mlp"
     compared: ClassVar[bool] = True
     units: ClassVar[tuple[str, ...]] = ("node", "edge")
-    inferences = (Visible(), Noisy(), Disjoint())
+    inferences = (Visible(reach="num_layers"), Noisy(), Disjoint())
     scored_by: ClassVar[str] = "neighbourhood"
 
     conv: Literal["gcn", "gin", "gat", "sage"] = setting("The convolution.", "gcn")

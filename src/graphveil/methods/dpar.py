@@ -101,7 +101,7 @@ class DPAR(Method, RowSettings, FeatureSettings, StepSettings, Budget):
     name: ClassVar[str] = "dpar"
     baseline: ClassVar[str | None] = "dp-mlp"
     compared: ClassVar[bool] = True
-    inferences = (Visible(), Noisy(), Disjoint(student="student"))
+    inferences = (Visible(reach="smoothing_steps"), Noisy(), Disjoint(student="student"))
     scored_by: ClassVar[str] = "own row"
 
     learning_rate: float | None = setting(  # type: ignore[assignment]

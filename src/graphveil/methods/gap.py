@@ -84,7 +84,7 @@ class GAP(Method, HopSettings, RuledSteps, Budget):
     baseline: ClassVar[str | None] = "dp-mlp"
     compared: ClassVar[bool] = True
     units: ClassVar[tuple[str, ...]] = ("node", "edge", "edge-directed", "edge-undirected")
-    inferences = (Cached(), Noisy(sums="hops_in_use"), Visible(), Disjoint())
+    inferences = (Cached(), Noisy(sums="hops_in_use"), Visible(reach="reach"), Disjoint())
     scored_by: ClassVar[str] = "cache"
 
     unit: Literal["node", "edge", "edge-directed", "edge-undirected"] = setting(
@@ -167,6 +167,11 @@ class GAP(Method, HopSettings, RuledSteps, Budget):
     def hops_in_use(self) -> int:
         """How often rows are sent on."""
         return (2 if self.paper else 1) if self.hops is None else self.hops
+
+    @property
+    def reach(self) -> int:
+        """How many steps away a prediction reads; with beliefs also the sums of its own list."""
+        return self.hops_in_use * (2 if self.messages_in_use == "belief" else 1)
 
     @property
     def capping_in_use(self) -> str:

@@ -84,7 +84,7 @@ class GraphSplit(Method, FeatureSettings, StepSettings, Budget):
     name: ClassVar[str] = "graph-split"
     baseline: ClassVar[str | None] = "dp-mlp"
     units: ClassVar[tuple[str, ...]] = ("node", "edge")
-    inferences = (Visible(), Noisy(), Disjoint())
+    inferences = (Visible(reach="num_layers"), Noisy(), Disjoint())
     scored_by: ClassVar[str] = "own row"
 
     conv: Literal["gcn", "gin", "gat", "sage"] = setting("The convolution.", "gcn")

@@ -63,15 +63,18 @@ class Inference(Protocol):
 
 @dataclass(frozen=True)
 class Visible:
-    """In the open; ``sentence`` says what is read."""
+    """In the open; ``sentence`` says what is read, and the attribute ``reach`` how far away."""
 
     mode: ClassVar[str] = "visible"
 
     sentence: str = NEIGHBOURS
+    reach: str | None = None
 
     def says(self, method: Any, unit: str) -> str:
         """What a prediction reads."""
-        return self.sentence
+        steps = 1 if self.reach is None else int(getattr(method, self.reach))
+        far = f"; it reads rows up to {steps} steps away" if steps > 1 else ""
+        return self.sentence + far
 
     def predict(self, method: Any, data: Data, epsilon: float | None) -> Tensor:
         """From the records of ``data`` as they are."""

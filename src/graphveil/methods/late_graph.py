@@ -73,7 +73,7 @@ class LateGraph(Method, OwnRowSettings, Budget):
 
     name: ClassVar[str] = "late-graph"
     compared: ClassVar[bool] = True
-    inferences = (Visible(), Noisy(), Disjoint(student="student"))
+    inferences = (Visible(reach="rounds"), Noisy(), Disjoint(student="student"))
     scored_by: ClassVar[str] = "own row"
     reads_prior: ClassVar[bool] = True
 
