@@ -28,7 +28,7 @@ $(STAMP): pyproject.toml constraints.txt
 run = @printf '\n$$ graphveil %s\n' '$(1)'; $(BIN)/graphveil $(1)
 
 demo: $(STAMP)  ## Train privately on a synthetic social network, show the certificate, compare methods
-	$(call run,train dp-gnn --data social --epsilon 8 --out runs/demo --force)
+	$(call run,train late-graph --data social --epsilon 8 --out runs/demo --force)
 	@printf '\n$$ cat runs/demo/certificate.txt\n'; cat runs/demo/certificate.txt
 	$(call run,compare --data social --epsilon 8 --seeds 2)
 

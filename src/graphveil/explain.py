@@ -121,7 +121,7 @@ def explain(
         raise InvalidInputError(
             "The 'method' parameter must have convolutions, whose messages can be turned down edge "
             f"by edge. Got a '{inside.name}' that is linear in counts of patterns instead; train "
-            "it with conv='sum', or another convolution."
+            "it with conv='sum' (--set conv=sum), or another convolution."
         )
     network = copy.deepcopy(inside.network_).eval().requires_grad_(False)
     terms = inside.graphs(some)

@@ -96,6 +96,9 @@ def _add_steps(result: Result, planned: Plan) -> None:
         result.row("model", _describe_counts(details))
     result.row("noise multiplier", f"{details['noise_multiplier']:.6g}")
     result.row("influence", influence)
+    if "delivery" in details:
+        coin = f"each reaches its loss term with probability {details['delivery']:g}, by a secret"
+        result.row("messages", f"{coin} coin at every step; the noise counts on it")
     result.row("steps", f"{details['steps']:g}, each drawing {_draw(details)}")
     if "right_choice" in details:
         _add_structure(result, details)

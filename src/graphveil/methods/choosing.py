@@ -197,7 +197,10 @@ def _for_edges(shown_to: str) -> _Answer:
         if shown_to == "other-graph"
         else "Predictions read these noisy sums, at no further cost, and may be shown to anybody.",
     )
-    rows = "it pays for rows and labels, which are public under this unit"
+    rows = (
+        "it pays for rows and labels, which are public under this unit; where its predictions may "
+        "read edges in the open it may still score higher, and protects more"
+    )
     reasons = {
         "dp-gnn": "it reads edges in every step and pays for each; the sums are read once",
         "graph-split": "it cuts the edges between its groups, and its predictions read the others "
@@ -232,7 +235,8 @@ def _for_readers(shown_to: str) -> _Answer:
         "dp-gnn": _MORE_NOISE,
         "dpar": "without a budget for structure, its default, it is a linear model that reads the "
         "graph in prediction, as late-graph is",
-        "graph-split": "it is for documents, and late-graph with groups: " + _MORE_NOISE,
+        "graph-split": "by default it trains on single documents, without edges, as late-graph "
+        "does; in larger groups one node alters the loss terms of others",
         "dp-mlp": "it trains as late-graph does, and never reads an edge",
     }
     mode = "disjoint" if shown_to == "other-graph" else "visible"
