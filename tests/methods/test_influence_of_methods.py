@@ -491,12 +491,12 @@ def test_delta_is_counted_in_pairs_under_the_unit_edge():
 # --- a fraction of a message ----------------------------------------------------------------------
 
 
-def test_by_default_one_layer_delivers_a_fifth_of_its_messages_and_is_charged_for_it():
+def test_by_default_one_layer_delivers_half_of_its_messages_and_is_charged_for_it():
     method = made("dp-gnn", sample_rate=0.5)
     facts = Facts.of(data_for("dp-gnn"))
     steps = method.plan(facts).part("weights")
-    assert (steps.delivery, steps.removed, steps.altered) == (0.2, 1, 1)
-    assert steps.event.event.altered_rate == pytest.approx(0.5 * 0.2 / (0.5 + 0.5 * 0.2))
+    assert (steps.delivery, steps.removed, steps.altered) == (0.5, 1, 1)
+    assert steps.event.event.altered_rate == pytest.approx(0.5 * 0.5 / (0.5 + 0.5 * 0.5))
     whole = made("dp-gnn", sample_rate=0.5, delivery=1.0).plan(facts).part("weights")
     assert whole.event.event.altered_rate is None
     assert whole.noise_multiplier > steps.noise_multiplier

@@ -53,7 +53,7 @@ _LAYERS_FLAW = (
     "The paper charges for one layer's threshold; the clipped gradient of L layers is one vector "
     "of norm sqrt(L) in units of the thresholds."
 )
-_DELIVERY = 0.2  # of the kept messages, in each step: docs/guarantees/node.md has what was measured
+_DELIVERY = 0.5  # of the kept messages, in each step: docs/guarantees/node.md has what was measured
 _LOOKED_AT = 10_000  # training nodes whose gradients give the thresholds, as in the released code
 
 
@@ -90,7 +90,7 @@ class DPGNN(Method, FeatureSettings, StepSettings, Budget):
     )
     delivery: float | None = setting(
         "The probability with which a step delivers a message that is kept, by a secret coin of "
-        "its own: a fraction of a cap. By default 0.2 with one layer of means, the unit 'node' "
+        "its own: a fraction of a cap. By default 0.5 with one layer of means, the unit 'node' "
         "withheld and batches that are sampled, and else 1.",
         None,
         "(0, 1]",
