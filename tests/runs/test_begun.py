@@ -397,7 +397,7 @@ def test_events_json_does_not_leave_out_a_release(
             run.train(made(), source, **of)
     place = run.directory / "events.json"
     content, before = json.loads(place.read_text()), place.read_bytes()
-    assert len(content["charges"]) == 3
+    assert len(content["charges"]) == 4
     for paid in content["charges"]:
         kept = [other for other in content["charges"] if other is not paid]
         place.write_text(json.dumps({**content, "charges": kept}))
