@@ -34,7 +34,7 @@ import dp_accounting as dpa
 import numpy as np
 from numpy.typing import NDArray
 
-from graphveil import _validate
+from graphveil import _observing, _validate
 from graphveil._errors import InvalidInputError, RefusedError
 from graphveil.privacy.events import GumbelTopKDpEvent, repeated
 from graphveil.rng import SecretStream
@@ -89,7 +89,7 @@ class Gaussian(_Additive):
         whole = array.size
         if block_of is not None:
             whole = _validate.integer("block_of", block_of, f"[{array.size}, 1e18]")
-        return restore(_noisy(array, self, math.sqrt(whole), rng))
+        return restore(_show(self, array, _noisy(array, self, math.sqrt(whole), rng)))
 
 
 @final
@@ -116,7 +116,7 @@ class Laplace(_Additive):
     def release(self, value: Value, rng: SecretStream) -> Value:
         """``value`` with noise on every coordinate."""
         array, restore = _as_array(value, rng)
-        return restore(_noisy(array, self, array.size, rng))
+        return restore(_show(self, array, _noisy(array, self, array.size, rng)))
 
 
 @final
@@ -173,7 +173,13 @@ class GumbelTopK:
             block = np.clip(flat[start : start + step], 0.0, self.bound)
             block += rng.gumbel(block.shape) * (self.noise_multiplier * self.bound)
             chosen[start : start + step] = largest(block, self.k)
-        return restore(chosen.reshape(*array.shape[:-1], self.k))
+        return restore(_show(self, array, chosen.reshape(*array.shape[:-1], self.k)))
+
+
+def _show(mechanism: Any, value: NDArray[Any], result: NDArray[Any]) -> NDArray[Any]:
+    """What leaves the mechanism; an audit looks on, and may put an earlier result in its place."""
+    observer = _observing.current()
+    return result if observer is None else observer.release(mechanism, value, result)
 
 
 def _noisy(

@@ -56,7 +56,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
-from graphveil import _validate
+from graphveil import _observing, _validate
 from graphveil._errors import InvalidInputError, RefusedError
 
 if TYPE_CHECKING:
@@ -369,6 +369,8 @@ def _fixed_source(fixed_seed: int) -> Source:
     blocks: Iterator[int] = itertools.count()
 
     def source(count: int) -> bytes:
+        if (observer := _observing.current()) is not None:
+            observer.draw(count)
         key = f"graphveil fixed stream {fixed_seed} block {next(blocks)}"
         return hashlib.shake_256(key.encode()).digest(count)
 

@@ -361,3 +361,17 @@ def test_what_is_not_a_chain_of_linear_layers_is_refused(module):
 def test_rows_without_a_label_each_are_refused():
     with pytest.raises(InvalidInputError, match="as many"):
         RowExamples(sparse.csr_array(np.eye(3)), torch.zeros(2, dtype=torch.long))
+
+
+def test_more_rows_than_rounding_is_paid_for_are_refused(monkeypatch):
+    monkeypatch.setattr("graphveil.grads.step.MOST_DRAWN", 20)
+    examples = RowExamples(torch.randn(40, 3), torch.zeros(40, dtype=torch.long))
+
+    def step(rate):
+        layer = nn.Linear(3, 2)
+        optimizer = torch.optim.SGD(layer.parameters(), lr=0.1)
+        return make_private(layer, optimizer, examples, sample_rate=rate, noise_multiplier=1.0)
+
+    assert isinstance(step(0.5).clipped, RowSum)
+    with pytest.raises(UnprovenError, match="at most 20"):
+        step(1.0)

@@ -409,11 +409,9 @@ def _halve_the_noise(monkeypatch):
 def _use_the_batch_s_own_size(monkeypatch):
     plain = step_module.PrivateStep._release
 
-    def shrunk(self, batches):
-        batches = list(batches)
-        actual = sum(len(batch[0]) for batch in batches)
+    def shrunk(self, drawn):
         expected = self.sample_rate * len(self.examples)
-        return {k: v * expected / max(actual, 1) for k, v in plain(self, batches).items()}
+        return {k: v * expected / max(len(drawn), 1) for k, v in plain(self, drawn).items()}
 
     monkeypatch.setattr(step_module.PrivateStep, "_release", shrunk)
 
@@ -430,9 +428,8 @@ def _reuse_a_batch(monkeypatch):
 def _skip_empty_batches(monkeypatch):
     plain = step_module.PrivateStep._release
 
-    def skipping(self, batches):
-        batches = list(batches)
-        return plain(self, batches) if any(len(b[0]) for b in batches) else self.clipped.zeros()
+    def skipping(self, drawn):
+        return plain(self, drawn) if len(drawn) else self.clipped.zeros()
 
     monkeypatch.setattr(step_module.PrivateStep, "_release", skipping)
 

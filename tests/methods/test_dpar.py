@@ -25,8 +25,8 @@ from graphveil.graph.sparse_rows import as_csr
 from graphveil.graph.splits import separate, split
 from graphveil.mechanisms import GumbelTopK
 from graphveil.methods import DPAR, Facts, Method, OpenDPAR, budget
+from graphveil.methods.budget import least_noise
 from graphveil.methods.checkpoint import INDEX, Checkpoint
-from graphveil.methods.dpar import least_noise
 from graphveil.methods.execution import Execution
 from graphveil.methods.recipes import recipes
 from graphveil.methods.rows import Sample, read_by_rows

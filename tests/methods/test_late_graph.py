@@ -209,8 +209,9 @@ def test_wide_rows_are_not_made_dense(monkeypatch):
 
     monkeypatch.setattr(torch.Tensor, "to_dense", refuse)
     method.fit(thin)
-    method.predict_proba(thin)
-    method.predict_proba(thin, mode="disjoint")
+    assert method.prepare(thin).layout == torch.sparse_csr
+    assert len(method.predict_proba(thin)) == len(thin.x)
+    assert len(method.predict_proba(thin, mode="disjoint")) == len(thin.x)
 
 
 # --- what the plan says ---------------------------------------------------------------------------

@@ -25,6 +25,7 @@ terms, which :data:`~graphveil.grads.rules.PAY_FOR_SUMS` pays for.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Protocol, runtime_checkable
@@ -44,6 +45,7 @@ from graphveil.grads.recording import Losses, check_losses
 from graphveil.grads.rules import PAY_FOR_SUMS, enlarge
 from graphveil.graph.sparse_rows import MOST_DENSE, as_csr, is_sparse
 
+MOST_DRAWN = 2_000_000  # terms of a step, on average, whose rounding is paid for
 _ROWS_AT_ONCE = 8192
 _TINY = 1e-300  # more than what is lost of squares that underflow
 _BY_THEMSELVES = (nn.Tanh, nn.ReLU, nn.Identity)  # modules that treat every number by itself
@@ -160,7 +162,7 @@ class RowSum:
         self.seen, self.loss = 0, 0.0
         for rows, squares, labels in batches:
             if len(labels):
-                with RowByRow():
+                with RowByRow(), _one_thread():
                     self._add(total, weights, rows, squares, labels)
         return total
 
@@ -252,6 +254,21 @@ class RowSum:
 
 
 _IDENTITY = nn.Identity()
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """Work by one thread.
+
+    Several cut a batch where its size says, and treat rows and numbers next to a cut by other
+    instructions, which round otherwise: a term would know how many others there are.
+    """
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def _widen(rows: Tensor) -> Tensor:

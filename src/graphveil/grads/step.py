@@ -27,7 +27,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from graphveil import _validate
+from graphveil import _observing, _validate
 from graphveil._errors import BudgetError, InvalidInputError, RefusedError, UnprovenError
 from graphveil.grads.checkpoint import StepCheckpoint
 from graphveil.grads.clipped import ClippedSum, Losses
@@ -45,7 +45,7 @@ from graphveil.grads.examples import (
 )
 from graphveil.grads.journal import Witness
 from graphveil.grads.modules import trained_parameters
-from graphveil.grads.own_rows import RowExamples, RowSum
+from graphveil.grads.own_rows import MOST_DRAWN, RowExamples, RowSum
 from graphveil.grads.settings import CLIPPINGS, Sampling, Target
 from graphveil.mechanisms import Gaussian
 from graphveil.privacy.accounting import calibrate, epsilon
@@ -107,6 +107,12 @@ class PrivateStep:
         self.earlier: dpa.DpEvent = dpa.NoOpDpEvent()  # charged before, for other steps than these
         self._checkpoint = StepCheckpoint(self)
         check_delivery(examples, sampling.delivery)
+        if isinstance(clipped, RowSum) and sampling.sample_rate * len(examples) > MOST_DRAWN:
+            raise UnprovenError(
+                f"A step on rows must draw at most {MOST_DRAWN:,} of them on average, for which "
+                f"rounding is paid. Got {sampling.sample_rate * len(examples):,.0f} instead; take "
+                "a smaller 'sample_rate'."
+            )
         self._check_optimizer()
 
     @property
@@ -199,7 +205,7 @@ class PrivateStep:
         if isinstance(self.examples, Stepped):
             self.examples.begin(self.taken - 1)
         drawn = self._draw()
-        noisy = self._release(self._batches(drawn))
+        noisy = self._release(drawn)
         if self.clipped.seen > len(drawn):
             raise UnprovenError(
                 "The batches had more losses than there were examples drawn, so that one example "
@@ -235,30 +241,45 @@ class PrivateStep:
         if len(drawn):
             yield from self.examples.batches(drawn)
 
-    def _release(self, batches: Iterable[Any]) -> dict[str, Tensor]:
-        """The clipped sum with noise on every coordinate: one vector, one release."""
-        clipping = self.clipped.clipping
+    def sum_terms(self, drawn: Tensor) -> tuple[dict[str, Tensor], Tensor]:
+        """The clipped sum of these terms, by parameter and as one vector in units of the noise.
+
+        A clipping that learns has a last coordinate of its own. All of it is private.
+        """
+        clipping, scales = self.clipped.clipping, self.clipped.scales
         adaptive = clipping if isinstance(clipping, Adaptive) else None
         if adaptive is not None:
             adaptive.start()
-        with secret_coins(self.rng, devices_of(self.module)):
-            total = self.clipped(batches)
-        if self.noise_multiplier == 0 or isinstance(clipping, Off):
-            return total
-        scales = self.clipped.scales
+        total = self.clipped(self._batches(drawn))
         parts = [value.flatten().double() / scales[name] for name, value in total.items()]
         if adaptive is not None:
             parts.append(torch.tensor([adaptive.count()], dtype=torch.float64))
-        noise = Gaussian(noise_multiplier=self.noise_multiplier, sensitivity=1.0)
-        vector = noise.release(torch.cat([part.cpu() for part in parts]), self.rng)
-        if adaptive is not None:
-            adaptive.learn(float(vector[-1]), self.sample_rate * len(self.examples))
+        return total, torch.cat([part.cpu() for part in parts])
+
+    def _release(self, drawn: Tensor) -> dict[str, Tensor]:
+        """The clipped sum with noise on every coordinate: one vector, one release."""
+        clipping, observer = self.clipped.clipping, _observing.current()
+        with secret_coins(self.rng, devices_of(self.module)):
+            total, vector = self.sum_terms(drawn)
+            if observer is not None:
+                observer.step(self, drawn, vector)
+        if self.noise_multiplier == 0 or isinstance(clipping, Off):
+            return total
+        vector = self._noise.release(vector, self.rng)
+        if isinstance(clipping, Adaptive):
+            clipping.learn(float(vector[-1]), self.sample_rate * len(self.examples))
             vector = vector[:-1]
+        scales = self.clipped.scales
         pieces = vector.split([value.numel() for value in total.values()])
         return {
             name: (piece * scales[name]).view_as(value).to(value)
             for (name, value), piece in zip(total.items(), pieces, strict=True)
         }
+
+    @property
+    def _noise(self) -> Gaussian:
+        """In units of the bound of one term."""
+        return Gaussian(noise_multiplier=self.noise_multiplier, sensitivity=1.0)
 
     # --- surviving a crash ----------------------------------------------------------------------
 

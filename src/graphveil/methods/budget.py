@@ -91,6 +91,18 @@ def claimed_noise(
     return float(optimize.brentq(excess, quietest, loudest, xtol=tolerance))
 
 
+def least_noise(epsilon: float, delta: float) -> float:
+    """The noise multiplier of a Gaussian that spends all of (epsilon, delta)."""
+    from scipy import optimize, special
+
+    def excess(log_mu: float) -> float:
+        mu = math.exp(log_mu)
+        far, near = (special.log_ndtr(sign * mu / 2 - epsilon / mu) for sign in (-1, 1))
+        return math.exp(near) - math.exp(epsilon + far) - delta
+
+    return math.exp(-optimize.brentq(excess, math.log(1e-9), math.log(1e6)))
+
+
 def noise_of_steps(
     strength: float, sample_rate: float, steps: int, influence: tuple[int, int]
 ) -> float:

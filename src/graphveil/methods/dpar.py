@@ -27,6 +27,7 @@ from graphveil.methods.budget import (
     LOUDEST,
     choose_delta,
     claimed_noise,
+    least_noise,
     noise_of_steps,
     scale_within,
     signal_to_noise,
@@ -467,15 +468,3 @@ class _Noises:
     choice: float | None
     steps: float
     values: float | None = None
-
-
-def least_noise(epsilon: float, delta: float) -> float:
-    """The noise multiplier of a Gaussian that spends all of (epsilon, delta)."""
-    from scipy import optimize, special
-
-    def excess(log_mu: float) -> float:
-        mu = math.exp(log_mu)
-        far, near = (special.log_ndtr(sign * mu / 2 - epsilon / mu) for sign in (-1, 1))
-        return math.exp(near) - math.exp(epsilon + far) - delta
-
-    return math.exp(-optimize.brentq(excess, math.log(1e-9), math.log(1e6)))

@@ -20,6 +20,7 @@ import safetensors.torch
 from torch import Tensor, nn
 from torch.optim.swa_utils import AveragedModel, get_swa_avg_fn
 
+from graphveil import _observing
 from graphveil._errors import UnprovenError
 from graphveil._files import write_file
 from graphveil._progress import Progress
@@ -104,6 +105,8 @@ class Execution:
                 "instead, which nothing would pay for; add it to the plan."
             )
         self.ran.add(part.name)
+        if (observer := _observing.current()) is not None:
+            observer.begin(part)
 
     @property
     def charges(self) -> list[Charge]:
@@ -198,13 +201,16 @@ class Execution:
         bound = part.max_grad_norm if max_grad_norm is None else max_grad_norm
         clipping, plan = make_clipping(part.clipping, bound), self.plan
         summed = RowSum if isinstance(examples, RowExamples) else ClippedSum
+        clipped: Any = summed(network, losses, clipping)
+        if (observer := _observing.current()) is not None:
+            clipped, examples = observer.equip(part, clipped, examples)
         target = None
         if math.isfinite(self.target):
             others = composed(*self.spent.values())
             target = Target(epsilon=self.target, delta=plan.delta, others=others)
         degree = f"degree {plan.public_degree}"
         return PrivateStep(
-            summed(network, losses, clipping),
+            clipped,
             make_optimizer(
                 part.optimizer, network.parameters(), part.learning_rate, momentum=part.momentum
             ),

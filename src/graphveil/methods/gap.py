@@ -209,10 +209,9 @@ class GAP(Method, HopSettings, RuledSteps, Budget):
         """What sums of labels are measured in before a head reads them."""
         mechanism = self.plan_.part("hop1").mechanism
         noise: float = mechanism.noise_multiplier * mechanism.sensitivity
-        if self.messages_in_use == "belief":
-            return noise
         # Trained with noise of its own, a classifier is slow to ignore a column of mere noise.
-        return noise if self.trains_openly else 2 * noise * max(1.0, noise)
+        plain = self.trains_openly or self.messages_in_use == "belief"
+        return noise if plain else 2 * noise * max(1.0, noise)
 
     @property
     def reads_lists(self) -> bool:

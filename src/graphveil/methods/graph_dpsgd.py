@@ -25,8 +25,7 @@ from graphveil import _validate
 from graphveil._errors import BudgetError, InvalidInputError, UnprovenError
 from graphveil.mechanisms import Gaussian
 from graphveil.methods.base import Method
-from graphveil.methods.budget import choose_delta, plan_steps
-from graphveil.methods.dpar import least_noise
+from graphveil.methods.budget import choose_delta, least_noise, plan_steps
 from graphveil.methods.graph_models import (
     GraphSettings,
     choose_length,
