@@ -246,11 +246,12 @@ class PrivateStep:
 
         A clipping that learns has a last coordinate of its own. All of it is private.
         """
-        clipping, scales = self.clipped.clipping, self.clipped.scales
+        clipping = self.clipped.clipping
         adaptive = clipping if isinstance(clipping, Adaptive) else None
         if adaptive is not None:
             adaptive.start()
         total = self.clipped(self._batches(drawn))
+        scales = self.clipped.scales
         parts = [value.flatten().double() / scales[name] for name, value in total.items()]
         if adaptive is not None:
             parts.append(torch.tensor([adaptive.count()], dtype=torch.float64))
