@@ -41,6 +41,7 @@ class _Keys:
     """The keys of one step, one for each layer that asks; layers ask in the network's order."""
 
     step: bytes
+    states: GeneratorStates
     layers: dict[nn.Module, int] = field(default_factory=dict)
 
     def of(self, layer: nn.Module) -> tuple[int, int]:
@@ -60,13 +61,32 @@ def secret_coins(stream: SecretStream, devices: Iterable[torch.device] = ()) -> 
     ``stream`` depends on their number alone.
     """
     before = generator_states(devices)
-    token = _current.set(_Keys(stream.bytes(_KEY)))
+    key = stream.bytes(_KEY)
+    fresh = _fresh_states(stream, before)
+    with _hold(_Keys(key, fresh), before):
+        yield
+
+
+@contextmanager
+def same_coins() -> Iterator[None]:
+    """Inside :func:`secret_coins`: its coins from their beginning, to compute something again."""
+    keys = _current.get()
+    if keys is None:
+        yield
+        return
+    with _hold(_Keys(keys.step, keys.states), generator_states(keys.states.devices)):
+        yield
+
+
+@contextmanager
+def _hold(keys: _Keys, after: GeneratorStates) -> Iterator[None]:
+    token = _current.set(keys)
     try:
-        set_generators(_fresh_states(stream, before))
+        set_generators(keys.states)
         yield
     finally:
         _current.reset(token)
-        set_generators(before)
+        set_generators(after)
 
 
 class Dropout(nn.Module):

@@ -397,6 +397,8 @@ def _labels(data: Data, count: int, num_classes: int | None, kind: str, *, requi
         raise refusal("y", f"at most {num_classes - 1} (num_classes - 1)", got, way_out)
 
     trained = y[data["train_mask"]] if has(data, "train_mask") else y[y >= 0]
+    if has(data, "withheld"):  # an audit's neighbour: a null row keeps its public place
+        trained = trained[trained >= 0]
     if len(trained) and trained.min() < 0:
         place = int((data["train_mask"] & (y < 0)).nonzero()[0])
         got = f"{int(y[place])} at {kind} {place}"

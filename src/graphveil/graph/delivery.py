@@ -97,6 +97,7 @@ class DeliveredTerms:
 
     def deliver(self, coins: Tensor) -> None:
         """Take the messages whose slots' ``coins`` are true, and no others."""
+        self.coins = coins
         how, nodes = self.how, len(self.x)
         read = self.kept[:, coins[self.slot]]
         if how.receiver_cap is not None:

@@ -124,6 +124,15 @@ class PrivateRows:
 
         return min(1.0, integrate.quad(density, -9, 9, limit=200)[0])
 
+    def inner(self) -> tuple[Gaussian | GumbelTopK | Laplace, ...]:
+        """The mechanisms that one release goes through."""
+        if self.how == "gm":
+            return (self._gaussian,)
+        values = () if self.how == "em0" else (self._gaussian,)
+        if self.value_noise is not None:
+            values = (self._laplace,)
+        return (self._gumbel(self.rows), *values)
+
     def _gumbel(self, rows: int) -> GumbelTopK:
         share = 0.5 if self.how == "em1" and self.value_noise is None else 1.0
         noise = self.noise_multiplier * math.sqrt(self.rows * self.k / share)

@@ -374,7 +374,8 @@ class GraphDPSGD(Method, GraphSettings, StepSettings, PublishedSettings, Budget)
         if not self._counts_classes:
             return class_weights(self.class_weights)
         classes = execution.plan.facts.num_classes
-        counts = torch.bincount(data.y[data.train_mask], minlength=classes).double()
+        labels = data.y[data.train_mask]
+        counts = torch.bincount(labels[labels >= 0], minlength=classes).double()
         noisy = execution.release(
             execution.plan.part("counts"),
             lambda mechanism, rng: {"counts": mechanism.release(counts, rng)},

@@ -1,0 +1,479 @@
+"""Replays: the same secret stream on a data set and on its neighbours, step by step.
+
+    for finding in replay(DPGNN(epsilon=8.0), data):
+        print(finding.name, finding.holds, *finding.violations)
+
+A replay proves nothing for data it does not see, and is exact on what it sees: it counts the loss
+terms that one unit changes, to the last bit, and compares them with what the steps are charged for;
+it measures how far each released value moves; it asks that batches, draws, shapes and all that
+follows a release are the same in both worlds. It needs the data, and shows only whether rules
+hold; violations name terms, so show them to whoever may see the data.
+"""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+from scipy import stats
+from torch import Tensor
+from torch_geometric.data import Data
+
+from graphveil._errors import GraphveilError
+from graphveil._progress import Progress
+from graphveil.audit.neighbours import Neighbour, neighbours
+from graphveil.audit.recording import (
+    Follower,
+    Recorder,
+    Recording,
+    WithoutTerms,
+    record,
+    weights_of,
+)
+from graphveil.audit.results import Finding, Violation
+from graphveil.grads.own_rows import RowExamples
+from graphveil.mechanisms import Gaussian, GumbelTopK, Laplace
+from graphveil.methods.base import Method
+from graphveil.methods.parts import Release, Steps
+from graphveil.methods.plan import Facts, Plan
+from graphveil.privacy.accounting import epsilon_of
+from graphveil.privacy.events import composed
+from graphveil.rng import secret
+
+FALSE_ALARM = 1e-9  # of each statistical test
+_ROUNDING = 1e-6  # of a sensitivity
+_SEED = 20_261_118
+
+
+def replay(
+    method: Method,
+    data: Data,
+    *,
+    name: str = "data",
+    most: int = 12,
+    seed: int = 0,
+    progress: Progress | None = None,
+) -> Finding:
+    """Run ``method`` on ``data`` and on at most ``most`` of its neighbours, with one stream.
+
+    *Guarantee*: none. Nothing of it is released: weights are thrown away.
+    """
+    plan = method.plan(Facts.of(data)).on(data)
+    fitted, first = _record(method, plan, data)
+    violations = [*first.violations, *_check_parts(plan, first), *_check_noise(plan, first)]
+    violations += [*_check_batches(plan, first), *_check_price(plan, fitted)]
+    violations += _run_again(method, plan, data, first)
+    gone = list(neighbours(data, plan.unit, plan.relation, most=most, seed=seed))
+    changed: list[tuple[int, int]] = []
+    for neighbour in gone if progress is None else progress(gone):
+        seen, counts = _follow(method, plan, data, neighbour, first)
+        violations += [replace(one, rule=f"{neighbour.name}: {one.rule}") for one in seen]
+        changed += counts
+    figures = {
+        "neighbours": len(gone),
+        "steps": len(first.steps),
+        "releases": len(first.released),
+        "removed": max((removed for removed, _ in changed), default=0),
+        "altered": max((altered for _, altered in changed), default=0),
+        "charged": [[p.name, p.removed, p.altered] for p in plan.parts if isinstance(p, Steps)],
+    }
+    return Finding(
+        kind="replay",
+        name=f"{method.name} on {name}, unit {plan.unit}",
+        holds=not violations,
+        trials=max(1, len(gone)),
+        figures=figures,
+        violations=tuple(violations),
+        note="deterministic: exact on these neighbours, silent about others",
+    )
+
+
+# --- the worlds -----------------------------------------------------------------------------------
+
+
+def _record(method: Method, plan: Plan, data: Data) -> tuple[Method, Recording]:
+    fitted, observer = copy.copy(method), Recorder()
+    with record(observer, seed=1):
+        fitted.run(plan, data, rng=secret(fixed_seed=_SEED))
+    observer.recording.weights = weights_of(fitted.network_)
+    return fitted, observer.recording
+
+
+def _run_again(method: Method, plan: Plan, data: Data, first: Recording) -> list[Violation]:
+    """The same world under other public seeds: nothing may change."""
+    fitted, observer = copy.copy(method), Follower(first, lambda _: torch.empty(0).long())
+    with record(observer, seed=2):
+        fitted.run(plan, data, rng=secret(fixed_seed=_SEED))
+    second = observer.recording
+    violations = [
+        Violation(
+            rule="the same data gives another sum under another public seed",
+            part=one.part,
+            step=one.number,
+        )
+        for one, two in zip(first.steps, second.steps, strict=False)
+        if not torch.equal(one.vector, two.vector)
+    ]
+    return violations[:1] + second.violations[:1]
+
+
+def _follow(
+    method: Method, plan: Plan, data: Data, neighbour: Neighbour, first: Recording
+) -> tuple[list[Violation], list[tuple[int, int]]]:
+    """What one neighbour shows."""
+    fitted = copy.copy(method)
+    observer = Follower(first, _own_terms(data, neighbour.record))
+    try:
+        with record(observer, seed=3):
+            fitted.run(plan, neighbour.data, rng=secret(fixed_seed=_SEED))
+    except GraphveilError as error:
+        return [Violation(rule=f"refused, which tells who is there: {error}")], []
+    second = observer.recording
+    second.weights = weights_of(fitted.network_)
+    violations = list(second.violations)
+    violations += _compare_released(plan, first, second, neighbour)
+    violations += _compare_ends(first, second)
+    return violations, list(observer.changed.values())
+
+
+def _own_terms(data: Data, record_gone: int | None) -> Callable[[Any], Tensor]:
+    """Which of some examples are the loss terms of the record that is gone."""
+    train = data.train_mask.nonzero().flatten()
+
+    def own(examples: Any) -> Tensor:
+        nothing = torch.empty(0, dtype=torch.long)
+        if record_gone is None or isinstance(examples, RowExamples) or hasattr(examples, "groups"):
+            return nothing  # a record without a label has no loss there
+        roots = getattr(examples, "roots", getattr(examples, "ids", None))
+        if roots is None:
+            roots = train if len(examples) == len(train) else nothing
+        return (roots == record_gone).nonzero().flatten()
+
+    return own
+
+
+def _compare_released(
+    plan: Plan, first: Recording, second: Recording, neighbour: Neighbour
+) -> list[Violation]:
+    """How far what is released moves, part by part, against the sensitivity that is charged."""
+    violations = []
+    for part in plan.parts:
+        if not isinstance(part, Release):
+            continue
+        ones = [one for one in first.released if one.part == part.name]
+        twos = [two for two in second.released if two.part == part.name]
+        if [one.value.shape for one in ones] != [two.value.shape for two in twos]:
+            violations.append(Violation(rule="values of other shapes", part=part.name))
+            continue
+        moved = _moved(ones, twos, plan, part, neighbour)
+        for mechanism, distance in moved.items():
+            most = mechanism.sensitivity
+            if not distance <= most * (1 + _ROUNDING):
+                violations.append(
+                    Violation(
+                        rule="a released value moves further than its sensitivity",
+                        part=part.name,
+                        value=f"{distance:.6g}",
+                        allowed=f"{most:.6g}",
+                    )
+                )
+    return violations
+
+
+def _moved(
+    ones: Sequence[Any], twos: Sequence[Any], plan: Plan, part: Release, neighbour: Neighbour
+) -> dict[Any, float]:
+    """The distance between the values of a part, by mechanism: l2 of Gaussians, l1 of Laplace.
+
+    Under the unit node a node's own row of a hop is shown to nobody but that node (joint privacy).
+    """
+    squares: dict[Any, float] = {}
+    row = 0
+    rows = sum(len(one.value) for one in ones if one.value.ndim == 2)
+    own = plan.unit == "node" and rows == plan.facts.num_nodes and part.name.startswith("hop")
+    for one, two in zip(ones, twos, strict=True):
+        if isinstance(one.mechanism, GumbelTopK):
+            continue  # scores may change in any way
+        apart = np.abs(one.value - two.value)
+        if own and neighbour.record is not None and row <= neighbour.record < row + len(apart):
+            apart[neighbour.record - row] = 0
+        row += len(apart) if apart.ndim == 2 else 0
+        power = 1 if isinstance(one.mechanism, Laplace) else 2
+        # Laplace noise is charged for each call, Gaussian noise for all blocks of a part together.
+        distance = float((apart**power).sum())
+        before = squares.get(one.mechanism, 0.0)
+        joint = power == 2 and part.times == 1
+        squares[one.mechanism] = before + distance if joint else max(before, distance)
+    return {
+        mechanism: total if isinstance(mechanism, Laplace) else math.sqrt(total)
+        for mechanism, total in squares.items()
+    }
+
+
+def _compare_ends(first: Recording, second: Recording) -> list[Violation]:
+    """Given the same releases, all that follows must be the same."""
+    violations = []
+    if [part.name for part in first.parts] != [part.name for part in second.parts]:
+        violations.append(Violation(rule="other parts run"))
+    if len(first.released) != len(second.released):
+        violations.append(
+            Violation(
+                rule="another number of releases",
+                value=str(len(second.released)),
+                allowed=str(len(first.released)),
+            )
+        )
+    if first.draws != second.draws:
+        violations.append(
+            Violation(
+                rule="another number of draws from the secret stream",
+                value=f"{len(second.draws)} of {sum(second.draws)} bytes",
+                allowed=f"{len(first.draws)} of {sum(first.draws)} bytes",
+            )
+        )
+    for name, value in first.weights.items():
+        other = second.weights.get(name)
+        if other is None or not torch.equal(value, other):
+            apart = math.nan if other is None else float((value - other).abs().max())
+            violations.append(
+                Violation(
+                    rule=f"weights '{name}' differ although all releases are the same: something "
+                    "else is let out",
+                    value=f"{apart:.3g} apart",
+                    allowed="0",
+                )
+            )
+            break
+    return violations
+
+
+# --- one world ------------------------------------------------------------------------------------
+
+
+def _check_parts(plan: Plan, first: Recording) -> list[Violation]:
+    """Every release belongs to a part of the plan, and every part runs."""
+    violations = []
+    planned, ran = [part.name for part in plan.parts], [part.name for part in first.parts]
+    if sorted(planned) != sorted(ran):
+        violations.append(
+            Violation(rule="the parts that ran are not the plan's", value=str(ran), allowed=str(planned))
+        )
+    for number, released in enumerate(first.released):
+        part = next((part for part in plan.parts if part.name == released.part), None)
+        if part is None or not _belongs(released.mechanism, part):
+            violations.append(
+                Violation(
+                    rule=f"release {number} is not in the plan",
+                    part=released.part,
+                    value=str(released.mechanism),
+                    allowed="" if part is None else str(getattr(part, "mechanism", part.name)),
+                )
+            )
+    for part in plan.parts:
+        if not isinstance(part, (Steps, Release)):
+            continue
+        count = sum(released.part == part.name for released in first.released)
+        steps = isinstance(part, Steps)
+        if steps and count != part.count:
+            violations.append(
+                Violation(
+                    rule="another number of releases than are charged",
+                    part=part.name,
+                    value=str(count),
+                    allowed=str(part.count),
+                )
+            )
+    return violations
+
+
+def _belongs(mechanism: Any, part: Any) -> bool:
+    """Whether a mechanism is the one that a part is charged for."""
+    if isinstance(part, Steps):
+        return bool(mechanism == Gaussian(noise_multiplier=part.noise_multiplier, sensitivity=1.0))
+    if not isinstance(part, Release):
+        return False
+    planned = part.mechanism
+    if isinstance(planned, (Gaussian, Laplace, GumbelTopK)):
+        return bool(mechanism == planned)
+    return any(
+        replace(mechanism, rows=1) == replace(other, rows=1)
+        if isinstance(mechanism, GumbelTopK) and isinstance(other, GumbelTopK)
+        else mechanism == other
+        for other in planned.inner()
+    )
+
+
+def _check_noise(plan: Plan, first: Recording) -> list[Violation]:
+    """Noise once on every coordinate, at the scale that is charged, and never the same twice."""
+    violations, seen = [], {}
+    for part in plan.parts:
+        squares, count = 0.0, 0
+        for number, released in enumerate(r for r in first.released if r.part == part.name):
+            if isinstance(released.mechanism, GumbelTopK):
+                continue
+            noise = (released.result - released.value).astype(float)
+            if np.any(noise == 0):
+                violations.append(
+                    Violation(
+                        rule="a coordinate has no noise",
+                        part=part.name,
+                        step=number,
+                        value=f"{int((noise == 0).sum())} of {noise.size}",
+                        allowed="0",
+                    )
+                )
+            digest = hashlib.blake2b(np.round(noise, 12).tobytes()).digest()
+            if noise.size > 3 and digest in seen:
+                violations.append(
+                    Violation(
+                        rule="noise is used a second time",
+                        part=part.name,
+                        step=number,
+                        value=f"that of {seen[digest]}",
+                    )
+                )
+            seen[digest] = f"part '{part.name}', step {number}"
+            scaled = noise / _charged_scale(part, released.mechanism)
+            laplace = isinstance(released.mechanism, Laplace)
+            squares += float(2 * np.abs(scaled).sum() if laplace else (scaled**2).sum())
+            count += 2 * noise.size if laplace else noise.size
+        if count and min(stats.chi2.cdf(squares, count), stats.chi2.sf(squares, count)) < FALSE_ALARM:
+            violations.append(
+                Violation(
+                    rule="noise has another size than is charged",
+                    part=part.name,
+                    value=f"{math.sqrt(squares / count):.4g} of it, over {count} coordinates",
+                    allowed="1",
+                )
+            )
+    return violations
+
+
+def _charged_scale(part: Any, mechanism: Any) -> float:
+    """The scale of the noise that the part's event speaks of, where the part says it."""
+    if isinstance(part, Steps):
+        return float(part.noise_multiplier)
+    planned = part.mechanism if hasattr(part.mechanism, "sensitivity") else mechanism
+    return float(planned.noise_multiplier * planned.sensitivity)
+
+
+def _check_batches(plan: Plan, first: Recording) -> list[Violation]:
+    """Batches are of the size that the rate gives, and fresh at every step."""
+    violations = []
+    for part in plan.parts:
+        if not isinstance(part, Steps) or part.rate >= 1 or part.batch is not None:
+            continue
+        steps = [step for step in first.steps if step.part == part.name]
+        live = first.live.get(part.name)
+        if live is None:
+            continue
+        terms = len(live.examples)
+        total, of = sum(len(step.drawn) for step in steps), terms * len(steps)
+        law = stats.binom(of, part.rate)
+        if min(law.cdf(total), law.sf(total - 1)) < FALSE_ALARM:
+            violations.append(
+                Violation(
+                    rule="terms are drawn at another rate than is charged",
+                    part=part.name,
+                    value=f"{total / of:.4g}",
+                    allowed=f"{part.rate:.4g}",
+                )
+            )
+        alike = (part.rate**2 + (1 - part.rate) ** 2) ** terms
+        for one, two in zip(steps, steps[1:], strict=False):
+            if torch.equal(one.drawn, two.drawn) and alike < FALSE_ALARM:
+                violations.append(
+                    Violation(
+                        rule="the batch is the one of the step before: coins are not fresh",
+                        part=part.name,
+                        step=two.number,
+                    )
+                )
+                break
+    return violations
+
+
+def _check_price(plan: Plan, fitted: Method) -> list[Violation]:
+    """The certificate is not below what the parts cost, amplified by the law and not by a factor."""
+    certificate = fitted.certificate_.guarantee
+    events = [part.event for part in plan.parts]
+    rate = plan.sampled_at
+    if not math.isfinite(certificate.epsilon) or rate == 0:
+        return []
+    inside = epsilon_of(composed(*events), plan.delta / rate)
+    cost = math.log1p(rate * math.expm1(min(inside, 700.0)))
+    if certificate.epsilon >= cost * (1 - 1e-6):
+        return []
+    return [
+        Violation(
+            rule="the certificate says less than its parts cost",
+            value=f"epsilon {certificate.epsilon:.6g}",
+            allowed=f"{cost:.6g} or more",
+        )
+    ]
+
+
+# --- a module of one's own ------------------------------------------------------------------------
+
+
+def replay_steps(
+    make: Callable[[Any, Any], Any],
+    data: Any,
+    others: Iterable[tuple[str, Any, Sequence[int]]],
+    *,
+    steps: int = 3,
+) -> Finding:
+    """Replay a :func:`~graphveil.grads.step.make_private` of one's own.
+
+    ``make(data, rng)`` builds the private step anew, with the same first weights every time.
+    ``others`` are neighbours of ``data``: a name, the data without one unit, and the numbers of the
+    loss terms that are the unit's own, which are left out.
+    """
+    first = Recorder()
+    step = _take(make, data, (), first, steps, seed=1)
+    first.recording.weights = weights_of(step.module)
+    violations, count = list(first.recording.violations), 0
+    again = Follower(first.recording, None)
+    _take(make, data, (), again, steps, seed=2)
+    for one, two in zip(first.recording.steps, again.recording.steps, strict=True):
+        if not torch.equal(one.vector, two.vector):
+            rule = "the same data gives another sum under another public seed"
+            violations.append(Violation(rule=rule, step=one.number))
+            break
+    for name, neighbour, gone in others:
+        observer = Follower(first.recording, None)
+        other = _take(make, neighbour, gone, observer, steps, seed=3)
+        observer.recording.weights = weights_of(other.module)
+        seen = [*observer.recording.violations, *_compare_ends(first.recording, observer.recording)]
+        violations += [replace(one, rule=f"{name}: {one.rule}") for one in seen]
+        count += 1
+    return Finding(
+        kind="replay",
+        name="a module of one's own",
+        holds=not violations,
+        trials=max(1, count),
+        figures={"neighbours": count, "steps": steps},
+        violations=tuple(violations),
+    )
+
+
+def _take(
+    make: Callable[[Any, Any], Any],
+    data: Any,
+    gone: Sequence[int],
+    observer: Any,
+    steps: int,
+    seed: int,
+) -> Any:
+    step = make(data, secret(fixed_seed=_SEED))
+    step.examples = WithoutTerms(step.examples, torch.as_tensor(list(gone), dtype=torch.long))
+    with record(observer, seed=seed):
+        for _ in range(steps):
+            step()
+    return step
