@@ -388,14 +388,19 @@ class Composition:
         misplaced = error * math.exp(min(0.0, self.log_moment(tilt) - tilt * epsilon))
         return float(min(1.0, self.infinite + np.exp(scale) @ probs + misplaced))
 
-    def deltas(self, epsilons: Array, delta: float) -> Array:
-        """Bounds on the hockey-stick divergence at many epsilons, sharpest where it is delta."""
-        tilt = self.chernoff(delta)[1]
+    def deltas(self, epsilons: Array, delta: float, tilt: float | None = None) -> Array:
+        """Bounds on the hockey-stick divergence at many epsilons, sharpest where it is delta.
+
+        Any ``tilt`` gives bounds that hold; that of the Chernoff bound suits delta best.
+        """
+        tilt = self.chernoff(delta)[1] if tilt is None else tilt
         pmf, error = self._convolved(tilt)
         log_scale = self.log_moment(tilt)
         positive = pmf.values > 0
         values = pmf.values[positive][::-1]
-        above = np.exp(log_scale - tilt * values) * np.maximum(pmf.probs[positive][::-1], 0.0)
+        # Where the exponent is cut off, `misplaced` is above 1 at this loss and all below it.
+        scale = np.exp(np.minimum(log_scale - tilt * values, 600.0))
+        above = scale * np.maximum(pmf.probs[positive][::-1], 0.0)
         beyond = np.concatenate([[0.0], np.cumsum(above)])
         kept = np.concatenate([[0.0], np.cumsum(above * np.exp(-values))])
         larger = np.searchsorted(-values, -epsilons)  # how many losses are
