@@ -68,7 +68,7 @@ def _small_graph(size: int, number: int, generator: torch.Generator) -> Data:
 def _hub() -> tuple[int, Pairs]:
     """A hub that all know, two that share leaves, and pairs."""
     pairs = [(0, i) for i in range(1, 30)] + [(1, i) for i in range(2, 16)]
-    return 36, pairs + [(30, 31), (32, 33)]
+    return 36, [*pairs, (30, 31), (32, 33)]
 
 
 def _small_graphs() -> tuple[int, Pairs]:

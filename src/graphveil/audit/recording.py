@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import random
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -22,6 +22,7 @@ from graphveil._observing import Observer, observe
 from graphveil.audit.results import Violation
 from graphveil.grads.clipping import Adaptive
 from graphveil.grads.coins import generator_states, same_coins, set_generators
+from graphveil.grads.modules import trained_parameters
 
 AT_ONCE = 64  # terms that are computed together, until they differ
 ALONE = 48  # terms of a step that are computed one by one for their norms
@@ -87,7 +88,9 @@ class Recorder(Observer):
     def step(self, step: Any, drawn: Tensor, vector: Tensor) -> None:
         """Note the sum, and compare it with the sum of its terms alone."""
         number, vector = step.taken - 1, _gradient(step, vector)
-        self.recording.live[self.name] = step
+        if self.recording.live.get(self.name) is not step:
+            self.recording.live[self.name] = step
+            step.optimizer.register_step_pre_hook(lambda *_: self._check_divisor(step))
         draws = _sum_of(step, drawn[:1])[1]
         self.recording.steps.append(Step(self.name, number, drawn.clone(), vector.clone(), draws))
         if not looked_at(number):
@@ -99,6 +102,34 @@ class Recorder(Observer):
             rest = [_sum_of(step, drawn[ALONE:])[0]] if len(drawn) > ALONE else []
             together = sum([*alone, *rest], torch.zeros_like(vector))
             self._check_company(step, number, len(drawn), float((together - vector).norm()))
+
+    def _check_divisor(self, step: Any) -> None:
+        """What the optimiser gets must be the released vector over the expected, public, size."""
+        parameters = trained_parameters(step.module)
+        gradients = [p.grad for p in parameters.values() if p.grad is not None]
+        if not gradients or not self.recording.released:
+            return
+        scales = step.clipped.scales
+        units = [torch.full((p.numel(),), scales[n]) for n, p in parameters.items()]
+        units = [u for u, p in zip(units, parameters.values(), strict=True) if p.grad is not None]
+        released = torch.as_tensor(self.recording.released[-1].result).flatten()
+        vector = _gradient(step, released) * torch.cat(units)
+        given = torch.cat([gradient.flatten().double() for gradient in gradients])
+        expected = step.sample_rate * len(step.examples)
+        if not torch.allclose(
+            given * expected, vector, rtol=1e-3, atol=1e-4 * float(vector.norm())
+        ):
+            size = float((vector @ vector) / (given @ vector))
+            self.recording.violations.append(
+                Violation(
+                    rule="the optimiser gets something else than the released sum over the "
+                    "expected batch size",
+                    part=self.name,
+                    step=step.taken - 1,
+                    value=f"divided by about {size:.5g}",
+                    allowed=f"{expected:.5g}",
+                )
+            )
 
     def _check_norm(self, number: int, term: int, norm: float) -> None:
         # Written so that a norm that is no number fails.
@@ -144,14 +175,15 @@ class Follower(Recorder):
     ``own`` says which terms of a part's examples are the withheld unit's: they are left out.
     """
 
-    def __init__(self, first: Recording, own: Mapping[str, Tensor] | Any) -> None:
+    def __init__(self, first: Recording, own: Callable[[Any], Tensor] | None) -> None:
         super().__init__()
         self.first, self.own = first, own
         self.changed: dict[tuple[str, int], tuple[int, int]] = {}  # terms removed and altered
 
     def equip(self, part: Any, clipped: Any, examples: Any) -> tuple[Any, Any]:
         """Leave the unit's own terms out."""
-        return clipped, WithoutTerms(examples, self.own(examples))
+        gone = torch.empty(0).long() if self.own is None else self.own(examples)
+        return clipped, WithoutTerms(examples, gone)
 
     def step(self, step: Any, drawn: Tensor, vector: Tensor) -> None:
         """Compare batch and terms with those of world A."""
@@ -175,9 +207,7 @@ class Follower(Recorder):
             if not moved <= most + _ROUNDING * max(1, most):
                 self._note("the sum moves further than is charged", here, f"{moved:.6g}", f"{most}")
 
-    def _check_count(
-        self, seen: tuple[int, int], charged: tuple[int, int], number: int
-    ) -> None:
+    def _check_count(self, seen: tuple[int, int], charged: tuple[int, int], number: int) -> None:
         self.changed[self.name, number] = seen
         if not covers(charged, seen):
             self._note(
@@ -204,7 +234,9 @@ class Follower(Recorder):
                     altered += bool(two.any())
                     for norm in (float(one.norm()), float(two.norm())):
                         if not norm <= 1 + _STRICT:
-                            self._note("a term is longer than its bound", number, f"{norm:.6g}", "1")
+                            self._note(
+                                "a term is longer than its bound", number, f"{norm:.6g}", "1"
+                            )
         return removed, altered
 
     def release(self, mechanism: Any, value: Any, result: Any) -> Any:
@@ -228,9 +260,7 @@ class Follower(Recorder):
             return result
         return first.result.copy()
 
-    def _note(
-        self, rule: str, step: int | None = None, value: str = "", allowed: str = ""
-    ) -> None:
+    def _note(self, rule: str, step: int | None = None, value: str = "", allowed: str = "") -> None:
         self.recording.violations.append(
             Violation(rule=rule, part=self.name, step=step, value=value, allowed=allowed)
         )
@@ -257,7 +287,9 @@ class WithoutTerms:
 
 def looked_at(number: int) -> bool:
     """Whether a step's terms are looked at one by one: the first three, then 10, 100, ..."""
-    return number < 3 or (number % 10 == 0 and set(str(number)[1:]) == {"0"} and str(number)[0] == "1")
+    return number < 3 or (
+        number % 10 == 0 and set(str(number)[1:]) == {"0"} and str(number)[0] == "1"
+    )
 
 
 def covers(charged: tuple[int, int], seen: tuple[int, int]) -> bool:
@@ -269,7 +301,7 @@ def covers(charged: tuple[int, int], seen: tuple[int, int]) -> bool:
 def record(observer: Observer, seed: int) -> Iterator[None]:
     """Let an observer look on, with generators that all code shares at a public ``seed``.
 
-    Two worlds, and the same world twice, get different seeds: what a step uses must not follow them.
+    Two worlds, and one world twice, get different seeds: what a step uses must not follow them.
     """
     before = generator_states()
     torch.manual_seed(seed)

@@ -13,7 +13,6 @@ hold; violations name terms, so show them to whoever may see the data.
 from __future__ import annotations
 
 import copy
-import hashlib
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
@@ -21,12 +20,12 @@ from typing import Any
 
 import numpy as np
 import torch
-from scipy import stats
 from torch import Tensor
 from torch_geometric.data import Data
 
 from graphveil._errors import GraphveilError
 from graphveil._progress import Progress
+from graphveil.audit.charged import check_charged
 from graphveil.audit.neighbours import Neighbour, neighbours
 from graphveil.audit.recording import (
     Follower,
@@ -38,12 +37,10 @@ from graphveil.audit.recording import (
 )
 from graphveil.audit.results import Finding, Violation
 from graphveil.grads.own_rows import RowExamples
-from graphveil.mechanisms import Gaussian, GumbelTopK, Laplace
+from graphveil.mechanisms import GumbelTopK, Laplace
 from graphveil.methods.base import Method
 from graphveil.methods.parts import Release, Steps
 from graphveil.methods.plan import Facts, Plan
-from graphveil.privacy.accounting import epsilon_of
-from graphveil.privacy.events import composed
 from graphveil.rng import secret
 
 FALSE_ALARM = 1e-9  # of each statistical test
@@ -66,8 +63,7 @@ def replay(
     """
     plan = method.plan(Facts.of(data)).on(data)
     fitted, first = _record(method, plan, data)
-    violations = [*first.violations, *_check_parts(plan, first), *_check_noise(plan, first)]
-    violations += [*_check_batches(plan, first), *_check_price(plan, fitted)]
+    violations = [*first.violations, *check_charged(plan, first, fitted)]
     violations += _run_again(method, plan, data, first)
     gone = list(neighbours(data, plan.unit, plan.relation, most=most, seed=seed))
     changed: list[tuple[int, int]] = []
@@ -107,7 +103,7 @@ def _record(method: Method, plan: Plan, data: Data) -> tuple[Method, Recording]:
 
 def _run_again(method: Method, plan: Plan, data: Data, first: Recording) -> list[Violation]:
     """The same world under other public seeds: nothing may change."""
-    fitted, observer = copy.copy(method), Follower(first, lambda _: torch.empty(0).long())
+    fitted, observer = copy.copy(method), Follower(first, None)
     with record(observer, seed=2):
         fitted.run(plan, data, rng=secret(fixed_seed=_SEED))
     second = observer.recording
@@ -251,172 +247,6 @@ def _compare_ends(first: Recording, second: Recording) -> list[Violation]:
             )
             break
     return violations
-
-
-# --- one world ------------------------------------------------------------------------------------
-
-
-def _check_parts(plan: Plan, first: Recording) -> list[Violation]:
-    """Every release belongs to a part of the plan, and every part runs."""
-    violations = []
-    planned, ran = [part.name for part in plan.parts], [part.name for part in first.parts]
-    if sorted(planned) != sorted(ran):
-        violations.append(
-            Violation(rule="the parts that ran are not the plan's", value=str(ran), allowed=str(planned))
-        )
-    for number, released in enumerate(first.released):
-        part = next((part for part in plan.parts if part.name == released.part), None)
-        if part is None or not _belongs(released.mechanism, part):
-            violations.append(
-                Violation(
-                    rule=f"release {number} is not in the plan",
-                    part=released.part,
-                    value=str(released.mechanism),
-                    allowed="" if part is None else str(getattr(part, "mechanism", part.name)),
-                )
-            )
-    for part in plan.parts:
-        if not isinstance(part, (Steps, Release)):
-            continue
-        count = sum(released.part == part.name for released in first.released)
-        steps = isinstance(part, Steps)
-        if steps and count != part.count:
-            violations.append(
-                Violation(
-                    rule="another number of releases than are charged",
-                    part=part.name,
-                    value=str(count),
-                    allowed=str(part.count),
-                )
-            )
-    return violations
-
-
-def _belongs(mechanism: Any, part: Any) -> bool:
-    """Whether a mechanism is the one that a part is charged for."""
-    if isinstance(part, Steps):
-        return bool(mechanism == Gaussian(noise_multiplier=part.noise_multiplier, sensitivity=1.0))
-    if not isinstance(part, Release):
-        return False
-    planned = part.mechanism
-    if isinstance(planned, (Gaussian, Laplace, GumbelTopK)):
-        return bool(mechanism == planned)
-    return any(
-        replace(mechanism, rows=1) == replace(other, rows=1)
-        if isinstance(mechanism, GumbelTopK) and isinstance(other, GumbelTopK)
-        else mechanism == other
-        for other in planned.inner()
-    )
-
-
-def _check_noise(plan: Plan, first: Recording) -> list[Violation]:
-    """Noise once on every coordinate, at the scale that is charged, and never the same twice."""
-    violations, seen = [], {}
-    for part in plan.parts:
-        squares, count = 0.0, 0
-        for number, released in enumerate(r for r in first.released if r.part == part.name):
-            if isinstance(released.mechanism, GumbelTopK):
-                continue
-            noise = (released.result - released.value).astype(float)
-            if np.any(noise == 0):
-                violations.append(
-                    Violation(
-                        rule="a coordinate has no noise",
-                        part=part.name,
-                        step=number,
-                        value=f"{int((noise == 0).sum())} of {noise.size}",
-                        allowed="0",
-                    )
-                )
-            digest = hashlib.blake2b(np.round(noise, 12).tobytes()).digest()
-            if noise.size > 3 and digest in seen:
-                violations.append(
-                    Violation(
-                        rule="noise is used a second time",
-                        part=part.name,
-                        step=number,
-                        value=f"that of {seen[digest]}",
-                    )
-                )
-            seen[digest] = f"part '{part.name}', step {number}"
-            scaled = noise / _charged_scale(part, released.mechanism)
-            laplace = isinstance(released.mechanism, Laplace)
-            squares += float(2 * np.abs(scaled).sum() if laplace else (scaled**2).sum())
-            count += 2 * noise.size if laplace else noise.size
-        if count and min(stats.chi2.cdf(squares, count), stats.chi2.sf(squares, count)) < FALSE_ALARM:
-            violations.append(
-                Violation(
-                    rule="noise has another size than is charged",
-                    part=part.name,
-                    value=f"{math.sqrt(squares / count):.4g} of it, over {count} coordinates",
-                    allowed="1",
-                )
-            )
-    return violations
-
-
-def _charged_scale(part: Any, mechanism: Any) -> float:
-    """The scale of the noise that the part's event speaks of, where the part says it."""
-    if isinstance(part, Steps):
-        return float(part.noise_multiplier)
-    planned = part.mechanism if hasattr(part.mechanism, "sensitivity") else mechanism
-    return float(planned.noise_multiplier * planned.sensitivity)
-
-
-def _check_batches(plan: Plan, first: Recording) -> list[Violation]:
-    """Batches are of the size that the rate gives, and fresh at every step."""
-    violations = []
-    for part in plan.parts:
-        if not isinstance(part, Steps) or part.rate >= 1 or part.batch is not None:
-            continue
-        steps = [step for step in first.steps if step.part == part.name]
-        live = first.live.get(part.name)
-        if live is None:
-            continue
-        terms = len(live.examples)
-        total, of = sum(len(step.drawn) for step in steps), terms * len(steps)
-        law = stats.binom(of, part.rate)
-        if min(law.cdf(total), law.sf(total - 1)) < FALSE_ALARM:
-            violations.append(
-                Violation(
-                    rule="terms are drawn at another rate than is charged",
-                    part=part.name,
-                    value=f"{total / of:.4g}",
-                    allowed=f"{part.rate:.4g}",
-                )
-            )
-        alike = (part.rate**2 + (1 - part.rate) ** 2) ** terms
-        for one, two in zip(steps, steps[1:], strict=False):
-            if torch.equal(one.drawn, two.drawn) and alike < FALSE_ALARM:
-                violations.append(
-                    Violation(
-                        rule="the batch is the one of the step before: coins are not fresh",
-                        part=part.name,
-                        step=two.number,
-                    )
-                )
-                break
-    return violations
-
-
-def _check_price(plan: Plan, fitted: Method) -> list[Violation]:
-    """The certificate is not below what the parts cost, amplified by the law and not by a factor."""
-    certificate = fitted.certificate_.guarantee
-    events = [part.event for part in plan.parts]
-    rate = plan.sampled_at
-    if not math.isfinite(certificate.epsilon) or rate == 0:
-        return []
-    inside = epsilon_of(composed(*events), plan.delta / rate)
-    cost = math.log1p(rate * math.expm1(min(inside, 700.0)))
-    if certificate.epsilon >= cost * (1 - 1e-6):
-        return []
-    return [
-        Violation(
-            rule="the certificate says less than its parts cost",
-            value=f"epsilon {certificate.epsilon:.6g}",
-            allowed=f"{cost:.6g} or more",
-        )
-    ]
 
 
 # --- a module of one's own ------------------------------------------------------------------------

@@ -128,10 +128,10 @@ class PrivateRows:
         """The mechanisms that one release goes through."""
         if self.how == "gm":
             return (self._gaussian,)
-        values = () if self.how == "em0" else (self._gaussian,)
-        if self.value_noise is not None:
-            values = (self._laplace,)
-        return (self._gumbel(self.rows), *values)
+        names = self._gumbel(self.rows)
+        if self.how == "em0":
+            return (names,)
+        return names, self._gaussian if self.value_noise is None else self._laplace
 
     def _gumbel(self, rows: int) -> GumbelTopK:
         share = 0.5 if self.how == "em1" and self.value_noise is None else 1.0

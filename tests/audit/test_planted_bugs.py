@@ -1,0 +1,205 @@
+"""Fifteen mistakes that the field made, each planted by a patch, and who catches it.
+
+Replays catch what is listed here; docs/guarantees/audits.md has the table.
+"""
+
+import copy
+from dataclasses import replace
+
+import pytest
+import torch
+from audit_cases import data_of, make
+
+from graphveil import mechanisms, rng
+from graphveil.audit.replay import replay
+from graphveil.audit.resuming import replay_resume
+from graphveil.grads import coins, step
+from graphveil.grads.clipping import Flat, Off, PerLayer
+from graphveil.graph import caps, groups
+from graphveil.mechanisms import Gaussian
+from graphveil.methods import gap, hop_training
+from graphveil.methods.dp_gnn import DPGNN
+from graphveil.privacy import accounting, guarantee
+
+
+def no_clipping(patch):
+    patch.setattr(Flat, "factors", Off.factors)
+
+
+def noise_unscaled_by_the_clip(patch):
+    patch.setattr(Flat, "scales", lambda self, blocks: dict.fromkeys(blocks, 1.0))
+
+
+def noise_halved(patch):
+    noisy = mechanisms._noisy
+
+    def halved(array, *others):
+        return array + (noisy(array, *others) - array) / 2
+
+    patch.setattr(mechanisms, "_noisy", halved)
+
+
+def sender_cap_ignored(patch):
+    cap = caps.cap_senders
+    patch.setattr(caps, "cap_senders", lambda e, n, k, *, seed: cap(e, n, None, seed=seed))
+
+
+def nothing(patch):
+    """The setting itself is the mistake."""
+
+
+def per_layer_charged_once(patch):
+    patch.setattr(PerLayer, "scales", lambda self, blocks: {b: self._bound(b) for b in blocks})
+
+
+def epsilon_times_rate(patch):
+    def shrunk(rate, inner, delta, interval):
+        inside = accounting.price(inner, delta / rate)
+        return replace(inside, epsilon=rate * inside.epsilon, delta=delta)
+
+    patch.setattr(accounting, "_amplified_price", shrunk)
+    patch.setattr(guarantee, "price", accounting.price)
+
+
+def batches_frozen(patch):
+    first = {}
+    draw = rng.SecretStream.bernoulli
+
+    def again(self, probability, n):
+        coins = draw(self, probability, n)
+        return first.setdefault((probability, n), coins)
+
+    patch.setattr(rng.SecretStream, "bernoulli", again)
+
+
+def edges_between_splits(patch):
+    patch.setattr(
+        groups, "within", lambda edges, of: caps.cap_senders(edges, len(of), None, seed=0)
+    )
+
+
+def edge_charged_as_one_arc(patch):
+    bound = gap.sensitivity
+    patch.setattr(gap, "sensitivity", lambda unit, *others: bound("edge-directed", *others))
+
+
+def forward_pass_let_out(patch):
+    train = hop_training.train_attention
+
+    def leak(method, network, hop, sending, data, execution):
+        train(method, network, hop, sending, data, execution)
+        heard = torch.bincount(data.edge_index[1], minlength=len(data.x)).double()
+        with torch.no_grad():
+            next(network.attention[hop].parameters()).add_(1e-3 * float(heard.max()))
+
+    for module in (hop_training, gap):
+        if hasattr(module, "train_attention"):
+            patch.setattr(module, "train_attention", leak)
+
+
+def dropout_from_a_shared_stream(patch):
+    plain = coins.Dropout.forward
+    patch.setattr(coins.Dropout, "forward", lambda self, x, ids=None: plain(self, x))
+    patch.setattr(coins, "set_generators", lambda states: None)
+
+
+def own_batch_size(patch):
+    release = step.PrivateStep._release
+
+    def shrunk(self, drawn):
+        expected = self.sample_rate * len(self.examples)
+        return {k: v * expected / max(len(drawn), 1) for k, v in release(self, drawn).items()}
+
+    patch.setattr(step.PrivateStep, "_release", shrunk)
+
+
+def release_without_a_part(patch):
+    train = DPGNN._train
+
+    def also(self, execution, data):
+        counts = torch.bincount(data.y[data.y >= 0]).double()
+        Gaussian(noise_multiplier=1.0, sensitivity=1.0).release(counts, execution.rng)
+        return train(self, execution, data)
+
+    patch.setattr(DPGNN, "_train", also)
+
+
+BUGS = [
+    (no_clipping, "dp-gnn", {"max_grad_norm": 0.01}, "longer than its bound"),
+    (noise_unscaled_by_the_clip, "dp-gnn", {"max_grad_norm": 2.0}, "longer than its bound"),
+    (noise_halved, "dp-gnn", {}, "noise has another size"),
+    (sender_cap_ignored, "dp-gnn", {"delivery": 1.0, "sender_cap": 2}, "more terms change"),
+    (
+        nothing,
+        "dp-gnn",
+        {"sampler": "printed", "sender_cap": 2, "case": "crowd"},
+        "more terms change",
+    ),
+    (
+        per_layer_charged_once,
+        "dp-gnn",
+        {"clipping": "per_layer", "num_layers": 2, "sender_cap": 2, "max_grad_norm": 0.01},
+        "longer than its bound",
+    ),
+    (epsilon_times_rate, "dpar", {"variant": "em0", "graph_rate": 0.5}, "less than its parts"),
+    (batches_frozen, "dp-gnn", {"sample_rate": 0.4}, "coins are not fresh"),
+    (
+        edges_between_splits,
+        "graph-split",
+        {"clip_by": "document", "splits": 6, "num_layers": 2},
+        "more terms change",
+    ),
+    (edge_charged_as_one_arc, "gap", {"unit": "edge"}, "moves further"),
+    (
+        forward_pass_let_out,
+        "gap",
+        {"unit": "edge", "weighting": "attention"},
+        "something else is let out",
+    ),
+    (
+        dropout_from_a_shared_stream,
+        "graph-split",
+        {"dropout": 0.5, "clip_by": "document", "splits": 3},
+        "another public seed",
+    ),
+    (own_batch_size, "dp-gnn", {"sample_rate": 0.4}, "expected batch size"),
+    (release_without_a_part, "dp-gnn", {}, "not in the plan"),
+]
+
+
+def trial(name, settings):
+    case = settings.get("case")
+    settings = {key: value for key, value in settings.items() if key != "case"}
+    return replay(make(name, **settings), data_of(name, case), most=4)
+
+
+@pytest.mark.parametrize(
+    ("bug", "name", "settings", "rule"), BUGS, ids=[bug.__name__ for bug, *_ in BUGS]
+)
+def test_a_replay_catches_what_was_planted(bug, name, settings, rule, monkeypatch):
+    if bug is not nothing:
+        assert trial(name, settings).holds
+    bug(monkeypatch)
+    finding = trial(name, settings)
+    assert not finding.holds
+    assert any(rule in str(violation) for violation in finding.violations), finding.violations[:3]
+
+
+def test_noise_that_is_used_again_after_a_resume_is_caught(tmp_path, monkeypatch):
+    data, method = data_of("dp-gnn"), make("dp-gnn", steps=8)
+    assert replay_resume(method, data, tmp_path / "sound").holds
+
+    def fresh():
+        return rng._fixed_source(7)
+
+    source = {"now": fresh()}
+    begin = step.PrivateStep.resume
+
+    def resume(self, directory):
+        source["now"] = fresh()  # a generator whose state was saved with the run
+        begin(self, directory)
+
+    monkeypatch.setattr(rng, "_os_source", lambda count: source["now"](count))
+    monkeypatch.setattr(step.PrivateStep, "resume", resume)
+    finding = replay_resume(copy.copy(method), data, tmp_path / "broken")
+    assert any("second time" in str(violation) for violation in finding.violations)
