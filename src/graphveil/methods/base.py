@@ -180,6 +180,11 @@ class Method(Settings, ABC):
         from graphveil.methods.checkpoint import Checkpoint
 
         data = self.take(data, to_train=True)
+        if "withheld" in data:
+            raise InvalidInputError(
+                "The data must hold everybody's rows. Got an audit's neighbour, in which a record "
+                "is withheld, instead; take a record that shall not take part out of train_mask."
+            )
         return self.run(
             self.plan(Facts.of(data)).on(data),
             data,
