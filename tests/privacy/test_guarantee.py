@@ -26,6 +26,7 @@ from graphveil.privacy.guarantee import (
     default_delta,
     round_up,
 )
+from graphveil.privacy.tradeoff import largest_tpr, tpr_of
 
 TRAINING = repeated(SampledGaussianDpEvent(rate=0.3, noise_multiplier=4.0, altered=2), 20)
 CHARGES = (
@@ -248,6 +249,45 @@ def test_older_certificates_keep_their_meaning():
     older = json.loads(certificate.to_json())
     del older["unprotected"], older["vouched"]
     assert Certificate.from_json(json.dumps(older)) == replace(certificate, vouched=())
+
+
+def test_what_membership_tests_can_reach_follows_from_the_charges():
+    certificate = full_certificate()
+    rates = {fpr: largest_tpr(certificate.event, fpr) for fpr in (0.001, 0.01)}
+    assert certificate.largest_tpr == pytest.approx(rates, rel=1e-3)
+    guarantee = certificate.guarantee
+    for fpr, tpr in certificate.largest_tpr.items():
+        assert fpr < tpr < tpr_of(guarantee.epsilon, guarantee.delta, fpr)
+        percent = round_up(100 * tpr, 3)
+        line = f"accuses {100 * fpr:g} % of the nodes that took no part finds at most {percent} %"
+        assert line in str(certificate)
+        assert line in certificate.to_markdown()
+        assert line in certificate._repr_html_()
+        assert float(percent) >= 100 * tpr * (1 - 1e-9)
+    saved = json.loads(certificate.to_json())["largest_tpr"]
+    assert saved == {f"{fpr:g}": tpr for fpr, tpr in certificate.largest_tpr.items()}
+
+
+def test_a_certificate_without_an_epsilon_is_silent_about_membership_tests():
+    leak = Charge(paid_for="a leak", event=dpa.NonPrivateDpEvent())
+    for certificate in (
+        full_certificate(void_because=["the stream was fixed"]),
+        certify([leak], unit="graph", delta=1e-3, released="raw data"),
+    ):
+        assert certificate.largest_tpr == {}
+        assert "accuses" not in str(certificate)
+        assert "largest_tpr" not in json.loads(certificate.to_json())
+
+
+def test_rates_in_a_file_are_neither_needed_nor_believed():
+    certificate = full_certificate()
+    content = json.loads(certificate.to_json())
+    for rates in ({"0.001": 0.0}, None, "<b>"):
+        content["largest_tpr"] = rates
+        again = Certificate.from_json(json.dumps(content))
+        assert again.largest_tpr == certificate.largest_tpr
+    del content["largest_tpr"]
+    assert str(Certificate.from_json(json.dumps(content))) == str(certificate)
 
 
 def test_a_notebook_shows_every_line_and_runs_nothing():

@@ -12,6 +12,7 @@ import math
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, fields
+from functools import cached_property
 from html import escape
 from importlib import metadata
 from typing import Any
@@ -22,6 +23,7 @@ from graphveil import _validate
 from graphveil._errors import InvalidInputError, UnprovenError
 from graphveil.privacy import events as _events
 from graphveil.privacy.accounting import Price, price
+from graphveil.privacy.tradeoff import largest_tprs
 
 
 @dataclass(frozen=True)
@@ -74,6 +76,8 @@ ONE = {  # as a person says it
     "edge-undirected": "one undirected edge",
     "graph": "one graph",
 }
+FALSE_POSITIVE_RATES = (0.001, 0.01)  # for which a certificate says what a membership test finds
+_ALL = {"node": "nodes", "edge-directed": "edges", "edge-undirected": "edges", "graph": "graphs"}
 RELATIONS = ("withhold", "remove")
 _REMOVED = (
     "the node and every mention of it are gone in one of two otherwise equal data sets, which all "
@@ -209,6 +213,17 @@ class Certificate:
         """All charges as one event."""
         return _events.composed(*(charge.event for charge in self.charges))
 
+    @cached_property
+    def largest_tpr(self) -> Mapping[float, float]:
+        """What no membership test exceeds: a true positive rate for each false positive one.
+
+        Computed from ``charges`` when it is asked for, and empty where no epsilon holds.
+        """
+        if math.isinf(self.guarantee.epsilon):
+            return {}
+        rates = largest_tprs(self.event, FALSE_POSITIVE_RATES)
+        return dict(zip(FALSE_POSITIVE_RATES, rates, strict=True))
+
     def __str__(self) -> str:
         return "\n\n".join(
             "\n".join([title.upper(), *(f"  {line}" for line in lines)])
@@ -232,11 +247,17 @@ class Certificate:
 
     def to_json(self, indent: int | None = 2) -> str:
         """The certificate as JSON; infinity is the string "inf"."""
-        return json.dumps(_to_plain(self), indent=indent, allow_nan=False)
+        plain = _to_plain(self)
+        if self.largest_tpr:
+            plain["largest_tpr"] = {f"{fpr:g}": tpr for fpr, tpr in self.largest_tpr.items()}
+        return json.dumps(plain, indent=indent, allow_nan=False)
 
     @classmethod
     def from_json(cls, text: str) -> Certificate:
-        """Read what :meth:`to_json` wrote, into an equal object."""
+        """Read what :meth:`to_json` wrote, into an equal object.
+
+        Rates of membership tests are not read: they follow from the charges.
+        """
         try:
             raw = json.loads(text)
             # What older certificates lack: such lines, and a word instead of a field.
@@ -261,6 +282,7 @@ class Certificate:
             ("Released", [f"{self.released}, to {self.released_to}"]),
             ("Unit", self._unit_lines()),
             ("Epsilon", self._epsilon_lines()),
+            ("Membership tests", self._membership_lines()),
             ("Charged", [f"{paid.paid_for}: {_one_line(paid.event)}" for paid in self.charges]),
             ("Public by assumption", list(self.public)),
             ("Vouched for", [f"The owner vouches that {line}." for line in self.vouched]),
@@ -297,6 +319,14 @@ class Certificate:
             if self.claim.why_it_differs:
                 lines.append(f"why it differs: {self.claim.why_it_differs}")
         return lines
+
+    def _membership_lines(self) -> list[str]:
+        units = _ALL[self.guarantee.unit]
+        return [
+            f"Whoever falsely accuses {100 * fpr:g} % of the {units} that took no part finds at "
+            f"most {round_up(100 * tpr, 3)} % of those that did."
+            for fpr, tpr in self.largest_tpr.items()
+        ]
 
 
 SIZES_PUBLIC = "the number of {}, the feature columns and their names, and the number of classes"
