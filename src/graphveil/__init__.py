@@ -47,7 +47,8 @@ Errors, each a kind of those it stands below::
     │   ├── UnprovenError          no theorem covers the request
     │   │   └── UnsupportedEventError   an event that cannot be priced
     │   └── BudgetError            the request would spend more than is left
-    └── ToleranceError             a reproduced figure is out of tolerance
+    ├── ToleranceError             a reproduced figure is out of tolerance
+    └── BrokenPromiseError         an audit saw less privacy than is promised
 """
 
 from typing import TYPE_CHECKING
@@ -57,6 +58,7 @@ from graphveil._lazy import lazy_names
 if TYPE_CHECKING:
     from graphveil import runs
     from graphveil._errors import (
+        BrokenPromiseError,
         BudgetError,
         GraphveilError,
         InvalidInputError,
@@ -100,6 +102,7 @@ __all__ = [
     "DPMLP",
     "GAP",
     "METHODS",
+    "BrokenPromiseError",
     "BudgetError",
     "Certificate",
     "Facts",
@@ -139,8 +142,8 @@ __all__ = [
 ]
 
 _NAMES_OF = {
-    "graphveil._errors": "BudgetError GraphveilError InvalidInputError NotFittedError RefusedError "
-    "ToleranceError UnprovenError UnsupportedEventError",
+    "graphveil._errors": "BrokenPromiseError BudgetError GraphveilError InvalidInputError "
+    "NotFittedError RefusedError ToleranceError UnprovenError UnsupportedEventError",
     "graphveil.data": "load",
     "graphveil.grads": "make_private",
     "graphveil.graph.splits": "split",

@@ -10,7 +10,8 @@ code the command line ends with::
     │   ├── UnprovenError              no theorem covers the request
     │   │   └── UnsupportedEventError  an event no accountant here can price
     │   └── BudgetError                the request would spend more than is left
-    └── ToleranceError             4   a reproduced figure is out of tolerance
+    ├── ToleranceError             4   a reproduced figure is out of tolerance
+    └── BrokenPromiseError         5   an audit saw less privacy than is promised
 
 A message gives the value, the rule and the way out, in one sentence or two.
 """
@@ -54,6 +55,12 @@ class ToleranceError(GraphveilError):
     """A reproduced figure is further from its published value than allowed."""
 
     exit_code = 4
+
+
+class BrokenPromiseError(GraphveilError):
+    """An audit saw less privacy than is promised."""
+
+    exit_code = 5
 
 
 if TYPE_CHECKING:

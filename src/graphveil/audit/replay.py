@@ -77,7 +77,11 @@ def replay(
         "releases": len(first.released),
         "removed": max((removed for removed, _ in changed), default=0),
         "altered": max((altered for _, altered in changed), default=0),
-        "charged": [[p.name, p.removed, p.altered] for p in plan.parts if isinstance(p, Steps)],
+        "charged": "; ".join(
+            f"{part.name} ({part.removed}, {part.altered})"
+            for part in plan.parts
+            if isinstance(part, Steps)
+        ),
     }
     return Finding(
         kind="replay",

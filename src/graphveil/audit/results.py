@@ -13,18 +13,22 @@ figures mean. Files of format 1 had attacks alone and are read as well. Loads no
 
 from __future__ import annotations
 
+import contextlib
 import json
-from collections.abc import Iterable, Mapping
+import time
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 from graphveil import _validate
+from graphveil._errors import InvalidInputError
 from graphveil._files import write_file
-from graphveil.runs.files import read_json, reading
+from graphveil.runs.files import locked, read_json, reading
 
 FILE = "audit.json"
 FORMAT = 2
+_TRIES = 200  # to lock a directory
 KINDS = ("replay", "mechanism", "run", "attack")
 
 
@@ -57,7 +61,8 @@ class Finding:
     ``holds`` is False where the promise was seen broken. ``epsilon_at_least`` is the epsilon below
     which the true one cannot be, with probability ``confidence``, for the unit, relation and delta
     of the certificate; None where no such number was sought. ``trials`` says on how many it rests,
-    ``bound`` by which argument. ``figures`` are further numbers, by name.
+    ``bound`` by which argument. ``figures`` are further numbers, by name. ``task`` is the piece of
+    work that it came from, by which an audit that was cut short goes on.
     """
 
     kind: str
@@ -70,6 +75,7 @@ class Finding:
     note: str = ""
     figures: Mapping[str, Any] = field(default_factory=dict)
     violations: tuple[Violation, ...] = ()
+    task: str = ""
 
     def to_json(self) -> dict[str, Any]:
         """As plain JSON values, without what is empty."""
@@ -96,6 +102,7 @@ class Finding:
             note=str(plain.get("note", "")),
             figures=dict(plain.get("figures", {})),
             violations=tuple(Violation(**one) for one in plain.get("violations", ())),
+            task=str(plain.get("task", "")),
         )
 
 
@@ -104,26 +111,48 @@ def read(directory: Path) -> tuple[Finding, ...]:
     if not (directory / FILE).exists():
         return ()
     with reading(directory, FILE):
-        content = read_json(directory / FILE)
-        if content["format"] == 1:
-            return tuple(map(_from_format_1, content["results"]))
-        if content["format"] != FORMAT:
-            raise ValueError(f"format {content['format']!r} is neither 1 nor {FORMAT}")
-        return tuple(map(Finding.from_json, content["results"]))
+        return read_file(directory / FILE)
 
 
-def write(file: Path, findings: Iterable[Finding]) -> None:
-    """Write all findings, whole or not at all."""
+def read_file(file: Path) -> tuple[Finding, ...]:
+    """What a file of findings says."""
+    content = read_json(file)
+    if content["format"] == 1:
+        return tuple(map(_from_format_1, content["results"]))
+    if content["format"] != FORMAT:
+        raise ValueError(f"format {content['format']!r} is neither 1 nor {FORMAT}")
+    return tuple(map(Finding.from_json, content["results"]))
+
+
+def write(file: Path, findings: Iterable[Finding], *, private: bool = False) -> None:
+    """Write all findings, whole or not at all; a ``private`` file is its owner's alone."""
     content = {"format": FORMAT, "results": [finding.to_json() for finding in findings]}
-    write_file(file, (json.dumps(content, indent=1) + "\n").encode())
+    write_file(file, (json.dumps(content, indent=1) + "\n").encode(), private=private)
 
 
-def add(directory: Path, findings: Iterable[Finding]) -> None:
-    """Put findings beside those of other audits; one of the same kind and name is replaced."""
+def add(file: Path, findings: Iterable[Finding], *, private: bool = False) -> None:
+    """Put findings beside those of other audits; those of the same name are replaced."""
     fresh = list(findings)
-    names = {(finding.kind, finding.name) for finding in fresh}
-    kept = [old for old in read(directory) if (old.kind, old.name) not in names]
-    write(directory / FILE, [*kept, *fresh])
+    names = {(finding.kind, finding.name, finding.bound) for finding in fresh}
+    with _lock(file.absolute().parent):
+        known = read_file(file) if file.exists() else ()
+        kept = [old for old in known if (old.kind, old.name, old.bound) not in names]
+        write(file, [*kept, *fresh], private=private)
+
+
+@contextlib.contextmanager
+def _lock(directory: Path) -> Iterator[None]:
+    """Wait for shards that write to the same directory; they take a moment each."""
+    with contextlib.ExitStack() as stack:
+        for left in range(_TRIES, -1, -1):
+            try:
+                stack.enter_context(locked(directory))
+                break
+            except InvalidInputError:
+                if not left:
+                    raise
+                time.sleep(0.05)
+        yield
 
 
 def _from_format_1(plain: Mapping[str, Any]) -> Finding:

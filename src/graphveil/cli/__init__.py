@@ -2,9 +2,9 @@
 
 Results go to stdout, everything else to stderr. With ``--json`` stdout holds one JSON object and
 nothing else. Exit codes, for every command: 0 done, 1 unexpected, 2 usage or bad input, 3 refused
-by a privacy budget or an unproven guarantee, 4 a reproduced figure out of tolerance, 130
-interrupted (129 and 143 by SIGHUP and SIGTERM). Who interrupts is told what stays charged, and how
-it goes on.
+by a privacy budget or an unproven guarantee, 4 a reproduced figure out of tolerance, 5 less privacy
+seen by an audit than is promised, 130 interrupted (129 and 143 by SIGHUP and SIGTERM). Who
+interrupts is told what stays charged, and how it goes on.
 
 A command's module is imported when it is called, and heavy modules inside the commands, so that
 ``--help`` answers at once.
@@ -31,7 +31,8 @@ from graphveil.cli._output import open_streams, say
 
 EXIT_CODES = (
     "Exit codes: 0 done, 1 unexpected, 2 usage or bad input, 3 refused by a privacy budget or an "
-    "unproven guarantee, 4 a reproduced figure out of tolerance, 130 interrupted."
+    "unproven guarantee, 4 a reproduced figure out of tolerance, 5 less privacy seen by an audit "
+    "than is promised, 130 interrupted."
 )
 _SIGNALS = ("SIGTERM", "SIGHUP")  # which Windows does not have all of
 
@@ -128,6 +129,7 @@ COMMANDS = {
     "train": ("train", "A model, its certificate and its metrics, in a directory."),
     "predict": ("predict", "The class of every node, or of every graph, by a trained model."),
     "report": ("report", "A page about runs, to hand on: what is promised, and what it costs."),
+    "audit": ("audit", "A promise put on trial: replays, draws, canaries and attacks."),
     "ledger": ("ledger", "What was ever spent on some people's data, and what is left."),
     "compare": ("compare", "All methods on one graph, with the honest baselines."),
     "tune": ("tune", "Settings chosen by trials that are charged: one run with one certificate."),

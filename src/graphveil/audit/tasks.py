@@ -1,0 +1,123 @@
+"""The audits of one method on one data set, as named pieces of work: they resume, and shard.
+
+    for task in list_tasks("replay", method, data, name="social", how={"most": 12}):
+        findings = task.run()
+
+A task's name holds the method's settings and the data, so that one that was done is known again.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from graphveil._errors import InvalidInputError
+from graphveil.audit.results import Finding
+
+if TYPE_CHECKING:
+    from torch_geometric.data import Data
+
+    from graphveil.methods import Method
+    from graphveil.methods.plan import Plan
+
+_STEPS = ("steps", "open_steps", "head_steps")
+READS_DATA = ("replay", "attack")
+"""Kinds of audits whose results are functions of the data, and not of noise alone."""
+
+
+@dataclass(frozen=True)
+class Task:
+    """One piece of an audit."""
+
+    name: str
+    work: Callable[[], list[Finding]]
+
+    def run(self) -> list[Finding]:
+        """Do it; the findings know what they came from."""
+        return [replace(finding, task=self.name) for finding in self.work()]
+
+
+def list_tasks(
+    kind: str, method: Method, data: Data | None, plan: Plan, *, name: str, how: Mapping[str, Any]
+) -> list[Task]:
+    """The tasks of one kind; ``how`` are the settings that the kind takes.
+
+    A ``plan`` is all that draws of single releases need; the other kinds read ``data``.
+    """
+    if not method.private and kind != "attack":
+        raise InvalidInputError(
+            f"A method must promise something for its promise to be tried by '{kind}'. Got "
+            f"'{method.name}', which trains in the open, instead; attack it, or take another."
+        )
+    named = {what: work for what, work in _LISTS[kind](method, data, plan, name, dict(how)).items()}
+    where = f"{kind} of {method!r} on {name}"
+    return [Task(f"{where}: {what}", work) for what, work in named.items()]
+
+
+Works = dict[str, Callable[[], list[Finding]]]
+
+
+def _replays(method: Method, data: Any, plan: Plan, name: str, how: dict[str, Any]) -> Works:
+    from graphveil.audit import cases
+    from graphveil.audit.replay import replay
+    from graphveil.audit.resuming import replay_resume
+
+    method = _shorten(method, how.pop("steps", 5))
+
+    def on(case: str, graph: Any) -> Callable[[], list[Finding]]:
+        return lambda: [replay(method, graph, name=case, **how)]
+
+    def killed() -> list[Finding]:
+        with tempfile.TemporaryDirectory() as place:
+            return [replay_resume(method, data, Path(place) / "run", name=name)]
+
+    works: Works = {"data": on(name, data)}
+    directed = bool(plan.facts.directed)
+    made = cases.graph_cases() if method.record == "graph" else cases.node_cases(directed=directed)
+    works |= {case: on(case, graph) for case, graph in made.items()}
+    if plan.sampled_at == 1:  # a run on a secret sample is not resumed
+        works["killed and resumed"] = killed
+    return works
+
+
+def _shorten(method: Method, steps: int) -> Method:
+    """The method with so many steps at most: the first ones show what all do."""
+    settings = method.get_params()
+    short = {name: steps for name in _STEPS if settings.get(name, 0) is None}
+    short |= {name: min(steps, settings[name]) for name in _STEPS if settings.get(name)}
+    return type(method)(**{**settings, **short})
+
+
+def _mechanisms(method: Method, data: Any, plan: Plan, name: str, how: dict[str, Any]) -> Works:
+    from graphveil.audit.mechanism import audit_plan
+
+    return {"parts": lambda: audit_plan(plan, **how)}
+
+
+def _runs(method: Method, data: Any, plan: Plan, name: str, how: dict[str, Any]) -> Works:
+    from graphveil.audit.one_run import audit_run
+
+    def canaries(kind: str) -> Callable[[], list[Finding]]:
+        return lambda: audit_run(method, data, kinds=(kind,), **how)
+
+    return {kind: canaries(kind) for kind in ("removed", "altered")}
+
+
+def _attacks(method: Method, data: Any, plan: Plan, name: str, how: dict[str, Any]) -> Works:
+    from graphveil.audit.attacks import attack, kinds_of
+
+    def by(kind: str) -> Callable[[], list[Finding]]:
+        return lambda: attack(method, data, kinds=(kind,), **how)
+
+    return {kind: by(kind) for kind in kinds_of(method)}
+
+
+_LISTS: dict[str, Callable[[Method, Any, Plan, str, dict[str, Any]], Works]] = {
+    "replay": _replays,
+    "mechanism": _mechanisms,
+    "run": _runs,
+    "attack": _attacks,
+}
