@@ -501,6 +501,30 @@ def test_the_package_loads_no_torch():
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
+@pytest.mark.parametrize(
+    "method, kind",
+    [
+        (make("gap", unit="edge"), "nodes"),  # nothing is promised for rows
+        (make("dp-gnn", paper=True), "nodes"),  # nothing is proven
+        (make("dp-gnn", relation="remove", public_degree=30), "nodes"),
+        (make("dp-gnn", unit="edge"), "links"),
+        (make("open-gap"), "attributes"),
+        (make("open-dpar"), "nodes"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else value.name,
+)
+@pytest.mark.parametrize("layout", ["dense", "sparse"])
+def test_other_units_relations_and_layouts_are_attacked_as_well(method, kind, layout):
+    data = graph(nodes=80, features=6)
+    if layout == "sparse":
+        data.x = data.x.to_sparse_coo()
+    findings = attack(method, data, [kind], candidates=40, shadows=2)
+    assert all(finding.holds for finding in findings)
+    promised = method.private and not getattr(method, "paper", False) and kind != "attributes"
+    covered = promised and (kind == "links") == (method.unit == "edge")
+    assert (findings[0].figures["largest_tpr@0.01"] < 1) == covered
+
+
 # --- real data ------------------------------------------------------------------------------------
 
 _GIVEN = os.environ.get("GRAPHVEIL_DATA")

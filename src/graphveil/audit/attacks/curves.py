@@ -15,7 +15,13 @@ the thresholds, those at odd places are counted: what is counted knows nothing o
    that is too much; ``epsilon_if_independent`` is what the counts at odd places would say if each
    came from a run of its own.
 
-A finding does not hold where either contradicts the certificate. Nothing here loads torch.
+A finding does not hold where either contradicts the certificate; each finding has the whole
+``confidence`` for itself.
+
+Of n candidates that are out no rate below 1/n can be seen. With a few hundred, ``tpr@0.001`` is
+that of a threshold above all of those at even places, whose false positive rate may be anything up
+to ``fpr_high@0.001``. So it may exceed ``largest_tpr@0.001``; what its lower limit is compared with
+is ``largest_tpr_at_fpr_high@0.001``. Nothing here loads torch.
 """
 
 from __future__ import annotations

@@ -11,6 +11,7 @@ of its own. They are a simulation: nothing of them is released and no budget is 
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -156,6 +157,12 @@ class Victim:
         """How is queried: from the weights and the rows of the query alone."""
         return "visible" if "visible" in self.method.modes else self.method.modes[0]
 
+    @property
+    def keeps_places(self) -> bool:
+        """Whether withheld records stay in the training mask: where something is promised them."""
+        silent = self.distance is None or _trains_openly(self.plan)
+        return not silent and math.isfinite(self.plan.epsilon)
+
     def allowance(self, target: Method) -> Allowance:
         """What the certificate of a trained target allows."""
         return Allowance(target.certificate_, self.distance)
@@ -168,7 +175,7 @@ class Victim:
         ``rng`` is for tests: noise is drawn afresh otherwise.
         """
         fitted = copy.copy(self.method)
-        if gone is None or (self.distance is not None and not _trains_openly(self.plan)):
+        if gone is None or self.keeps_places:
             with observe(_Withholding(self.data, gone)):
                 return fitted.run(self.plan, data, rng=rng)
         data = copy.copy(data)
