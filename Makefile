@@ -9,7 +9,7 @@ STAMP := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help install demo test lint format bench clean
+.PHONY: help install demo test lint format audit bench clean
 
 help:  ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -45,6 +45,12 @@ lint: $(STAMP)  ## Check style, formatting, types and the direction of imports
 format: $(STAMP)  ## Rewrite the sources in the house style
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+audit: $(STAMP)  ## Put every private method on trial on the synthetic data: replays, draws, canaries, attacks
+	for method in dp-gnn late-graph gap dpar graph-split dp-mlp; do for kind in replay mechanism run attack; do \
+	  $(BIN)/graphveil audit $$kind $$method --data social --out audits.json || exit 1; done; done
+	for kind in replay mechanism run attack; do \
+	  $(BIN)/graphveil audit $$kind graph-dpsgd --data synthetic-er --out audits.json || exit 1; done
 
 bench: $(STAMP)  ## Measure the speed of the accounting, of a step, of capping and of a large run
 	$(BIN)/python benchmarks/accounting.py
