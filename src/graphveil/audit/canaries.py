@@ -340,14 +340,20 @@ class Trial:
         self.laws: list[Law] = []
         self.taken = 0
 
-    def equip(self, clipped: Any, examples: Any) -> tuple[CanarySum, CanaryExamples]:
-        """Place the canaries, and throw the coins that say who is in."""
+    def equip(self, clipped: Any, examples: Any) -> tuple[Any, Any]:
+        """Place the canaries, and throw the coins that say who is in.
+
+        Where no kind of canaries can be in, all stays as it is.
+        """
+        self.one_step = self.sampling.event(len(examples))
+        kinds = [kind for kind in self.kinds if kind != "altered" or self.sampling.altered]
+        if not kinds:
+            return clipped, examples
         apart = isinstance(clipped.clipping, PerLayer)
         blocks = block_sizes(clipped.module)
         directions = draw_directions(blocks, apart=apart, rng=self.rng)
         own = max(self.sampling.removed, 1)
         sizes = {"removed": (own, 0), "altered": (self.sampling.removed, self.sampling.altered)}
-        kinds = [kind for kind in self.kinds if kind != "altered" or self.sampling.altered]
         for kind in kinds:
             most = _MOST_TERMS // (len(kinds) * sum(sizes[kind]))
             count = min(self.canaries, most, len(directions.places) // len(kinds))
@@ -411,8 +417,10 @@ class Canaries(Observer):
         if part.noise_multiplier == 0 or isinstance(clipped.clipping, Off):
             return clipped, examples
         trial = Trial(part.name, part.sampling, **self._how)
-        self.trials.append(trial)
-        return trial.equip(clipped, examples)
+        equipped = trial.equip(clipped, examples)
+        if trial.groups:
+            self.trials.append(trial)
+        return equipped
 
     def step(self, step: Any, drawn: Any, vector: Any) -> None:
         """Note whose sum it is that will be released next."""

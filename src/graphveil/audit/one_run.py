@@ -18,17 +18,20 @@ asymptotic Gauss      if there are so many canaries and steps that scores are no
 
 **Fixed in advance**, by the plan and the settings alone: scores are log-likelihood ratios under the
 law that is charged (or plain sums); a positive one is guessed to be in. The agnostic bound guesses
-on that many of the largest, and of the smallest, as would give most on average under this law.
+on that many of the largest, and of the smallest, as would give most on average under this law. Only
+on the largest where terms are drawn by coins and none are altered: whoever was never drawn looks as
+if out.
 
-**When a promise is broken.** A bound of 95 % may be too high once in twenty runs, and where the
-charged law is exact it is. So ``holds`` is False only where the bound at a confidence of 99.99 % is
-above the epsilon that is proven; that of 95 % is what is reported.
+**When a promise is broken.** A bound of 95 % may be too high once in twenty runs, and those that
+know the law are, where the law that is charged is the true one. For these ``holds`` is False only
+if the bound at a confidence of 99.99 % is above the epsilon that is proven; that of 95 % is what is
+reported. The others are far below on honest runs, and speak at 95 %.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -51,8 +54,9 @@ from graphveil.privacy.events import SampledGaussianDpEvent, repeated
 from graphveil.rng import SecretStream
 
 SCORES = ("likelihood", "sum")
-ALARM = 0.9999  # the confidence at which a promise counts as broken
+ALARM = 0.9999  # the confidence at which a promise is seen broken by bounds that know the law
 
+_AGNOSTIC = "agnostic one-run", "ordered one-run"
 _MOST_GUESSES = 20_000  # among which the best number is sought
 _NOTE = (
     "Canaries took part in this run as further training terms. Scores are functions of noise and "
@@ -66,7 +70,7 @@ def audit_run(
     data: Any,
     *,
     canaries: int = 5000,
-    kinds: Iterable[str] = KINDS,
+    kinds: Sequence[str] = KINDS,
     score: str = "likelihood",
     delta: float | None = None,
     confidence: float = 0.95,
@@ -78,7 +82,8 @@ def audit_run(
 
     A copy of ``method`` is trained, and thrown away. There are fewer canaries where a network has
     fewer weights. ``delta`` is the plan's, unless given. ``seed`` draws the canaries and their
-    coins, ``rng`` is the run's secret stream. A method without steps has no findings.
+    coins, ``rng`` is the run's secret stream. There are no findings where there are no steps, and
+    none of altered canaries where a unit alters no term.
 
     *Guarantee*: none is given, one is tried: the price of each part that takes steps, by itself.
     Findings depend on no private row.
@@ -107,7 +112,7 @@ def audit_steps(
     delta: float,
     steps: int | None = None,
     canaries: int = 5000,
-    kinds: Iterable[str] = KINDS,
+    kinds: Sequence[str] = KINDS,
     score: str = "likelihood",
     confidence: float = 0.95,
     seed: int = 0,
@@ -134,9 +139,12 @@ def audit_steps(
         )
     observer = Canaries(canaries=canaries, kinds=kinds, seed=seed)
     trial = Trial("steps", step._sampling, canaries=canaries, kinds=kinds, seed=seed)
-    observer.trials.append(trial)
     real: tuple[Any, Any] = step.clipped, step.examples
-    step.clipped, step.examples = trial.equip(*real)  # type: ignore[assignment]
+    equipped = trial.equip(*real)
+    if not trial.groups:
+        return []
+    observer.trials.append(trial)
+    step.clipped, step.examples = equipped
     try:
         with observe(observer):
             for _ in range(steps):
@@ -146,7 +154,7 @@ def audit_steps(
     return report(trial, delta=delta, confidence=confidence, score=score)
 
 
-def _check(canaries: int, kinds: Iterable[str], score: str, confidence: float) -> None:
+def _check(canaries: int, kinds: Sequence[str], score: str, confidence: float) -> None:
     _validate.integer("canaries", canaries, "[1, 1e7]")
     _validate.choice("score", score, SCORES)
     _validate.number("confidence", confidence, "(0, 1)")
@@ -164,11 +172,12 @@ def report(
         evidence = _Evidence(trial, group, law, delta, score)
         for name, bound, figures in evidence.bounds(confidence, proven):
             at_least = bound(confidence)
+            alarm = confidence if name in _AGNOSTIC else max(ALARM, confidence)
             findings.append(
                 Finding(
                     kind="run",
                     name=f"{group.kind} canaries in '{trial.name}': {name}",
-                    holds=at_least <= proven or bound(max(ALARM, confidence)) <= proven,
+                    holds=at_least <= proven or bound(alarm) <= proven,
                     epsilon_at_least=at_least,
                     confidence=confidence,
                     trials=len(group),
@@ -217,15 +226,16 @@ class _Evidence:
         """Name, bound and further figures of all bounds there are."""
         scores, inside, count = self.scores, self.group.inside, len(self.group)
         separation = self.law.separation(self.trial.taken)
-        guesses = plan_guesses(count, separation, self.delta, confidence)
-        correct = count_correct(scores, inside, guesses)
+        ends = "top" if self.law.rate < 1 and not self.law.receivers else "both"
+        guesses = plan_guesses(count, separation, self.delta, confidence, ends=ends)
+        correct = count_correct(scores, inside, guesses, ends=ends)
         delta = self.delta
 
         def agnostic(level: float) -> float:
             return bounds.one_run_agnostic(correct, guesses, count, delta=delta, confidence=level)
 
         def ordered(level: float) -> float:
-            right = bounds.order_guesses(scores, inside.astype(np.float64))
+            right = bounds.order_guesses(scores, inside.astype(np.float64), ends=ends)
             return bounds.one_run_ordered(right, canaries=count, delta=delta, confidence=level)
 
         yield "agnostic one-run", agnostic, {"guesses": guesses, "correct": correct}
@@ -295,17 +305,20 @@ def _of_scores(bound: Any, scores: tuple[Array, Array], delta: float) -> Bound:
 # --- guesses --------------------------------------------------------------------------------------
 
 
-def plan_guesses(count: int, separation: float, delta: float, confidence: float) -> int:
-    """How many guesses on ``count`` canaries show most, on average; an even number, if it can be.
+def plan_guesses(
+    count: int, separation: float, delta: float, confidence: float, *, ends: str = "both"
+) -> int:
+    """How many guesses on ``count`` canaries show most, on average; half of them with one end.
 
     Scores are taken to be normal, ``separation`` standard deviations apart.
     """
-    best, most = count, -1.0
-    for halvings in range(16):
-        guesses = count >> halvings
-        if guesses > max(_MOST_GUESSES, 1) or guesses < min(count, 8):
+    whole = count if ends == "both" else (count + 1) // 2
+    best, most = min(whole, _MOST_GUESSES), -1.0
+    for halvings in range(32):
+        guesses = round(whole / 2 ** (halvings / 2))
+        if guesses > _MOST_GUESSES or guesses < min(whole, 8):
             continue
-        accuracy = _expect_accuracy(guesses / count, separation)
+        accuracy = _expect_accuracy(guesses / whole, separation)
         expected = math.floor(guesses * accuracy)
         at_least = bounds.one_run_agnostic(
             expected, guesses, count, delta=delta, confidence=confidence
@@ -325,9 +338,7 @@ def _expect_accuracy(share: float, separation: float) -> float:
     return float(right / (right + wrong)) if right + wrong else 1.0
 
 
-def count_correct(scores: Array, inside: Any, guesses: int) -> int:
+def count_correct(scores: Array, inside: Any, guesses: int, *, ends: str = "both") -> int:
     """The right ones among guesses that the largest scores are in, and the smallest out."""
-    order = np.argsort(-scores, kind="stable")
-    top = (guesses + 1) // 2
-    bottom = guesses - top
-    return int(inside[order[:top]].sum() + (~inside[order[len(order) - bottom :]]).sum())
+    right = bounds.order_guesses(scores, inside, ends=ends)
+    return int(right[:guesses].sum())
