@@ -500,6 +500,7 @@ def test_one_private_run_comes_first_whatever_the_order(rendered):
 
 
 def attack(**changed):
+    """As the first format had it: attacks alone."""
     result = {
         "attack": "loss",
         "epsilon_at_least": 0.25,
@@ -510,27 +511,157 @@ def attack(**changed):
     return {"format": 1, "results": [{**result, **changed}]}
 
 
-def test_an_audit_is_shown_where_there_is_one(copied, rendered):
-    assert not parse(rendered("one")).all("table", class_="audit")
+def findings(*results):
+    usual = {"kind": "run", "name": "canaries", "holds": True}
+    return {"format": 2, "results": [usual | result for result in results]}
+
+
+REPLAY = {
+    "kind": "replay",
+    "name": "dp-mlp on social",
+    "figures": {"neighbours": 1200, "steps": 3},
+    "note": "exact",
+}
+BROKEN = {
+    "holds": False,
+    "violations": [
+        {"rule": "too many terms", "part": "training", "step": 2, "value": "3", "allowed": "1"},
+        {"rule": "the noise is another"},
+    ],
+}
+FLOOR = {"epsilon_at_least": 0.25, "confidence": 0.95, "trials": 1000, "bound": "one-run"}
+MEMBERSHIP = {
+    "kind": "attack",
+    "name": "LiRA",
+    "trials": 64,
+    "figures": {"auc": 0.5312, "tpr_at_0.001": 0.00123, "tpr_at_0.01": 0.02, "shadows": 32},
+}
+DRAWS = {"kind": "mechanism", "name": "noise", "trials": 10_000, "figures": {"ratio": 0.9875}}
+
+
+@pytest.fixture
+def audited(copied):
+    """The page of a run with an audit.json, and the run."""
+
+    def make(*results, name="one"):
+        directory, _ = copied(name)
+        (directory / "audit.json").write_text(json.dumps(findings(*results)))
+        run = evidence.read(str(directory))
+        return assert_only_our_own(page.render([run])), run
+
+    return make
+
+
+def test_an_audit_of_the_first_format_is_shown(copied, rendered):
+    assert not parse(rendered("one")).all("section", class_="audits")
     directory, _ = copied()
     (directory / "audit.json").write_text(json.dumps(attack()))
     tree = parse(page.render([evidence.read(str(directory))]))
-    assert tree.one("table", class_="audit").table() == [["loss", "0.25", "95 %", "100", "n"]]
-    assert not tree.all("p", class_="alarm")
+    row, proven = tree.one("table", class_="floors").table()
+    assert row == ["loss", "0.25", "95 %", "–", "100", "n"]
+    assert proven[0] == "proven, at most"
+    assert not tree.all(class_="alarm")
 
 
-def test_an_audit_above_the_proven_epsilon_is_an_alarm(copied):
-    directory, _ = copied()
-    (directory / "audit.json").write_text(json.dumps(attack(epsilon_at_least=1.5)))
-    tree = parse(page.render([evidence.read(str(directory))]))
-    assert "contradicts" in tree.one("p", class_="alarm").text
+def test_a_replay_says_what_was_replayed_and_on_how_many_neighbours(audited):
+    tree, _ = audited(REPLAY)
+    rows = tree.one("table", class_="replays").table()
+    assert rows == [["dp-mlp on social", "1,200", "nothing seen", "exact; steps 3"]]
+    assert not tree.all("ul", class_="violations")
+    assert not tree.all("table", class_="floors")
+    assert not tree.all(class_="alarm")
+
+
+def test_what_a_replay_saw_broken_is_an_alarm_and_stands_in_full(audited):
+    tree, _ = audited(REPLAY | BROKEN)
+    assert tree.one("table", class_="replays").table()[0][2] == "broken"
+    lines = [line.text for line in tree.one("ul", class_="violations").all("li")]
+    assert lines == [
+        "dp-mlp on social: part 'training', step 2: too many terms: 3, allowed: 1",
+        "dp-mlp on social: the noise is another",
+    ]
+    alarm = tree.one(class_="alarm").text
+    assert "contradicts this certificate" in alarm
+    assert "dp-mlp on social: the promise was seen broken" in alarm
+
+
+def test_draws_of_a_release_show_their_ratio(audited):
+    tree, _ = audited(DRAWS)
+    rows = tree.one("table", class_="mechanisms").table()
+    assert rows == [["noise", "0.9875", "10,000", "nothing seen", ""]]
+
+
+def test_a_floor_stands_beside_the_proven_ceiling(audited):
+    tree, run = audited(FLOOR)
+    assert tree.one("table", class_="floors").table() == [
+        ["canaries", "0.25", "95 %", "one-run", "1,000", ""],
+        ["proven, at most", round_up(run.epsilon), "–", "–", "–", ""],
+    ]
+
+
+def test_an_attack_stands_beside_what_the_certificate_allows(audited):
+    tree, run = audited(MEMBERSHIP)
+    row, most = tree.one("table", class_="attacks").table()
+    assert row == ["LiRA", "0.5312", "0.123 %", "2 %", "64", "nothing seen", "shadows 32"]
+    largest = run.certificate.largest_tpr
+    assert most[:4] == [
+        "at most, by the certificate",
+        "–",
+        *(f"{round_up(100 * largest[fpr], 3)} %" for fpr in (0.001, 0.01)),
+    ]
+
+
+@pytest.mark.parametrize("name", ["one", "eight", "parts", "edge", "claimed"])
+def test_the_promise_says_what_membership_tests_can_reach(read, rendered, name):
+    text = parse(rendered(name)).one("p", class_="accused").text
+    for fpr, tpr in read(name).certificate.largest_tpr.items():
+        assert f"accuses {100 * fpr:g} %" in text
+        assert f"at most {round_up(100 * tpr, 3)} %" in text
+
+
+def test_an_audit_above_the_proven_epsilon_is_an_alarm(audited):
+    tree, run = audited(FLOOR | {"epsilon_at_least": 1.5}, REPLAY)
+    alarm = tree.one(class_="alarm")
+    assert "contradicts" in alarm.text
+    assert [line.text for line in alarm.all("li")] == [
+        f"canaries: epsilon is at least 1.5, and the proven one is {round_up(run.epsilon)}."
+    ]
+
+
+@pytest.mark.parametrize("name", ["void", "mlp"])
+def test_where_nothing_is_promised_an_audit_contradicts_nothing(audited, name):
+    tree, _ = audited(REPLAY | BROKEN, FLOOR, MEMBERSHIP, name=name)
+    assert not tree.all(class_="alarm")
+    assert not tree.all("p", class_="accused")
+    assert len(tree.one("table", class_="floors").table()) == 1
+    assert len(tree.one("table", class_="attacks").table()) == 1
+    assert len(tree.one("ul", class_="violations").all("li")) == 2
+
+
+@pytest.mark.parametrize("value", [0.0, 1e-7 / 3, 0.25, 0.9999999, 5.4321987, 123456.7])
+def test_a_floor_is_never_rounded_up(value):
+    shown = float(wording.round_down(value))
+    assert value * 0.9989 <= shown <= value * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("figure", [None, "<b>", [1, 2], {"a": 1}, True, 1e400, 10**30, -0.5])
+def test_figures_of_any_kind_are_shown_as_text(audited, figure):
+    kinds = {"ratio": figure, "auc": figure, "tpr_at_0.01": figure, "neighbours": figure, "x": 1.0}
+    tree, _ = audited(
+        *({"kind": kind, "name": kind, "figures": kinds} for kind in ("replay", "mechanism")),
+        {"kind": "attack", "name": "a", "figures": kinds},
+    )
+    assert all(tree.all("table", class_=name) for name in ("replays", "mechanisms", "attacks"))
 
 
 @pytest.mark.parametrize(
     "content",
-    ["", "[]", "{}", '{"format": 2, "results": []}', json.dumps(attack(epsilon_at_least=-1)),
+    ["", "[]", "{}", '{"format": 3, "results": []}', json.dumps(attack(epsilon_at_least=-1)),
      json.dumps(attack(confidence=1.0)), json.dumps(attack(trials="many")),
-     '{"format": 1, "results": [{}]}', '{"format": 1, "results": 3}'],
+     '{"format": 1, "results": [{}]}', '{"format": 1, "results": 3}',
+     '{"format": 2, "results": [{}]}', json.dumps(findings({"kind": "rumour"})),
+     json.dumps(findings({"epsilon_at_least": 1.0})), json.dumps(findings({"figures": 3})),
+     json.dumps(findings({"violations": [{"x": 1}]}))],
 )  # fmt: skip
 def test_a_damaged_audit_is_refused(copied, refused, tmp_path, content):
     directory, _ = copied()
@@ -556,7 +687,12 @@ def hostile(copied, tmp_path):
     change(
         "environment.json", lambda c: c.update(system=HOSTILE[0], versions={HOSTILE[2]: HOSTILE[1]})
     )
-    audit = attack(attack=HOSTILE[0], note=HOSTILE[2] + "\u202egnp.exe")
+    audit = findings(
+        FLOOR | {"name": HOSTILE[0], "note": HOSTILE[2] + "\u202egnp.exe", "bound": HOSTILE[1]},
+        REPLAY | {"name": HOSTILE[1], "holds": False, "violations": [{"rule": HOSTILE[2]}]},
+        DRAWS | {"figures": {"ratio": HOSTILE[1]}},
+        MEMBERSHIP | {"figures": {HOSTILE[0]: HOSTILE[2]}},
+    )
     (directory / "audit.json").write_text(json.dumps(audit))
     return directory
 
@@ -672,7 +808,8 @@ def scrambled(rng, value):
 def test_a_scrambled_run_is_one_line_or_a_page_of_our_own(copied, run, tmp_path, seed):
     rng = random.Random(seed)
     directory, _ = copied(rng.choice(("one", "parts", "void", "mlp")))
-    (directory / "audit.json").write_text(json.dumps(attack()))
+    audit = findings(FLOOR, REPLAY | BROKEN, DRAWS, MEMBERSHIP)
+    (directory / "audit.json").write_text(json.dumps(audit))
     file = rng.choice(sorted(directory.glob("*.json")))
     content = bytearray(file.read_bytes())
     how = rng.randrange(3)

@@ -17,7 +17,7 @@ import contextlib
 import json
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -101,7 +101,7 @@ class Finding:
             bound=str(plain.get("bound", "")),
             note=str(plain.get("note", "")),
             figures=dict(plain.get("figures", {})),
-            violations=tuple(Violation(**one) for one in plain.get("violations", ())),
+            violations=tuple(map(_violation, plain.get("violations", ()))),
             task=str(plain.get("task", "")),
         )
 
@@ -153,6 +153,14 @@ def _lock(directory: Path) -> Iterator[None]:
                     raise
                 time.sleep(0.05)
         yield
+
+
+def _violation(plain: Mapping[str, Any]) -> Violation:
+    """One entry of ``violations``; what it does not have is refused."""
+    known = {one.name for one in fields(Violation)}
+    if "rule" not in plain or not known.issuperset(plain):
+        raise ValueError(f"a violation must have a rule, and of {', '.join(sorted(known))} only")
+    return Violation(**plain)
 
 
 def _from_format_1(plain: Mapping[str, Any]) -> Finding:

@@ -14,13 +14,13 @@ from pathlib import Path
 from typing import Any
 
 from graphveil import _validate, runs
+from graphveil.audit import results
 from graphveil.data.catalog import CATALOG, Entry
 from graphveil.methods import Facts, Plan
 from graphveil.methods.settings import setting_fields
 from graphveil.privacy.accounting import account
 from graphveil.privacy.guarantee import UNITS, Certificate, Charge, Unit
 from graphveil.privacy.ledger_state import count_releases
-from graphveil.report import audit
 from graphveil.report.wording import SCORES, trains_in_the_open
 from graphveil.runs.files import read_json, reading
 
@@ -58,7 +58,7 @@ class Evidence:
     names: tuple[str, ...] | None
     metrics: Mapping[str, Any]
     environment: Mapping[str, Any]
-    audit: tuple[audit.Attack, ...]
+    audit: tuple[results.Finding, ...]
     account: str | None
     ledger: str | None = None
     charged: bool
@@ -177,7 +177,7 @@ def read(path: str) -> Evidence:
         names=names,
         metrics=metrics,
         environment=environment,
-        audit=audit.read(directory),
+        audit=results.read(directory),
         account=ledger.get("account"),
         ledger=ledger.get("ledger"),
         charged=bool(ledger) or runs.Run(directory).was_charged(),

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from markupsafe import Markup
 
@@ -15,6 +15,7 @@ from graphveil.privacy.guarantee import ONE, round_up
 from graphveil.report import svg, wording
 
 if TYPE_CHECKING:
+    from graphveil.audit.results import Finding
     from graphveil.report.evidence import Evidence
 
 Pairs = list[tuple[str, str]]
@@ -38,7 +39,7 @@ class Section:
     notes: list[str]
     utility: Utility
     budget: Budget
-    contradicted: bool  # by an audit
+    audit: Audit | None
     data: Pairs
     settings: Pairs
     planned: Pairs
@@ -55,12 +56,12 @@ def section(run: Evidence, anchor: str, baselines: Sequence[Evidence]) -> Sectio
         epsilon=None if epsilon is None else round_up(epsilon),
         worlds=wording.WORLDS[guarantee.unit] if withheld else guarantee.difference,
         world=_world(run),
-        promise=None if epsilon is None else promise(anchor, guarantee.unit, epsilon),
+        promise=None if epsilon is None else promise(anchor, run),
         bounds=_bounds(run),
         notes=[note for note in run.certificate.notes if ", by itself: " not in note],
         utility=utility(anchor, run, baselines),
         budget=budget(anchor, run),
-        contradicted=epsilon is not None and any(a.at_least > epsilon for a in run.audit),
+        audit=audit(run) if run.audit else None,
         data=_data(run),
         settings=_settings(run),
         planned=[
@@ -141,7 +142,8 @@ class Promise:
     """How far a guess can move: ``most`` and ``least`` are what becomes of an even one.
 
     ``content`` is None for a unit that has none to guess. ``beliefs`` are rows of how sure a
-    guesser was before, and can be at most and at least afterwards.
+    guesser was before, and can be at most and at least afterwards. ``accused`` are false positive
+    rates of membership tests, and what such a test finds at most.
     """
 
     took_part: str
@@ -152,11 +154,13 @@ class Promise:
     least: str
     strength: str
     beliefs: list[tuple[str, str, str]]
+    accused: Pairs
     plot: Markup
 
 
-def promise(anchor: str, unit: str, epsilon: float) -> Promise:
-    """What (epsilon, delta) for a unit means to somebody who guesses."""
+def promise(anchor: str, run: Evidence) -> Promise:
+    """What the guarantee of a proven run means to somebody who guesses."""
+    unit, epsilon = run.certificate.guarantee.unit, run.certificate.guarantee.epsilon
     most = wording.after(0.5, epsilon)
     squared, certain = wording.at_most(wording.after(0.5, 2 * epsilon)), wording.at_most(1.0)
     return Promise(
@@ -174,6 +178,10 @@ def promise(anchor: str, unit: str, epsilon: float) -> Promise:
                 wording.at_least(1 - wording.after(1 - before, epsilon)),
             )
             for before in wording.BEFORE
+        ],
+        accused=[
+            (f"{100 * fpr:g}{wording.PERCENT}", wording.small_percent(tpr))
+            for fpr, tpr in run.certificate.largest_tpr.items()
         ],
         plot=svg.belief(f"{anchor}-belief", epsilon),
     )
@@ -212,6 +220,119 @@ def budget(anchor: str, run: Evidence) -> Budget:
         cheaper=epsilon is not None and epsilon < sum(alone),
         plot=plot,
     )
+
+
+# --- audit ----------------------------------------------------------------------------------------
+
+AUC, RATIO, NEIGHBOURS = "auc", "ratio", "neighbours"  # figures of findings with their own column
+RATES = {0.001: "tpr_at_0.001", 0.01: "tpr_at_0.01"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Audit:
+    """What was seen when the promise was put on trial.
+
+    ``contradictions`` say how it was seen broken; they are empty where no guarantee holds. Rows of
+    ``replays``, ``mechanisms`` and ``attacks`` begin with a name and end with what else there is to
+    say. ``most`` is what the certificate lets a membership test find, one cell for each rate.
+    """
+
+    contradictions: list[str]
+    replays: list[tuple[str, str, str, str]]
+    violations: Pairs
+    mechanisms: list[tuple[str, str, str, str, str]]
+    floors: list[tuple[str, str, str, str, str, str]]
+    rates: list[str]
+    attacks: list[tuple[str, str, list[str], str, str, str]]
+    most: list[str] | None
+
+
+def audit(run: Evidence) -> Audit:
+    """The findings of a run's audits, by kind; every epsilon that was shown is a floor."""
+    kinds: dict[str, list[Finding]] = {}
+    for finding in run.audit:
+        kinds.setdefault(finding.kind, []).append(finding)
+    largest = run.certificate.largest_tpr if run.epsilon is not None else {}
+    return Audit(
+        contradictions=_contradictions(run),
+        replays=[
+            (f.name, _count(f.figures.get(NEIGHBOURS)), _verdict(f), _rest(f, NEIGHBOURS))
+            for f in kinds.get("replay", [])
+        ],
+        violations=[(f.name, str(violation)) for f in run.audit for violation in f.violations],
+        mechanisms=[
+            (f.name, _figure(f.figures.get(RATIO)), _count(f.trials), _verdict(f), _rest(f, RATIO))
+            for f in kinds.get("mechanism", [])
+        ],
+        floors=[_floor(f) for f in run.audit if f.epsilon_at_least is not None],
+        rates=[f"{100 * fpr:g}{wording.PERCENT}" for fpr in RATES],
+        attacks=[
+            (
+                f.name,
+                _figure(f.figures.get(AUC)),
+                [_share(f.figures.get(name)) for name in RATES.values()],
+                _count(f.trials),
+                _verdict(f),
+                _rest(f, AUC, *RATES.values()),
+            )
+            for f in kinds.get("attack", [])
+        ],
+        most=[wording.small_percent(largest[fpr]) for fpr in RATES] if largest else None,
+    )
+
+
+def _contradictions(run: Evidence) -> list[str]:
+    if run.epsilon is None:
+        return []
+    broken = [f"{f.name}: the promise was seen broken" for f in run.audit if not f.holds]
+    return broken + [
+        f"{f.name}: epsilon is at least {wording.round_down(f.epsilon_at_least)}, and the proven "
+        f"one is {round_up(run.epsilon)}"
+        for f in run.audit
+        if f.epsilon_at_least is not None and f.epsilon_at_least > run.epsilon
+    ]
+
+
+def _floor(finding: Finding) -> tuple[str, str, str, str, str, str]:
+    """A lower bound as a row: of what, how much, how sure, by which bound, trials, note."""
+    assert finding.epsilon_at_least is not None
+    assert finding.confidence is not None
+    return (
+        finding.name,
+        wording.round_down(finding.epsilon_at_least),
+        f"{100 * finding.confidence:g}{wording.PERCENT}",
+        finding.bound or "–",
+        _count(finding.trials),
+        finding.note,
+    )
+
+
+def _verdict(finding: Finding) -> str:
+    return "nothing seen" if finding.holds else "broken"
+
+
+def _rest(finding: Finding, *shown: str) -> str:
+    """The note, and the figures that have no column of their own."""
+    others = {name: value for name, value in finding.figures.items() if name not in shown}
+    texts = [f"{name.replace('_', ' ')} {_figure(value)}" for name, value in others.items()]
+    return "; ".join(text for text in (finding.note, ", ".join(texts)) if text)
+
+
+def _figure(value: Any) -> str:
+    """A figure of an audit, whatever a file may hold there."""
+    if value is None:
+        return "–"
+    return f"{value:.4g}" if isinstance(value, float) else wording.setting(value)
+
+
+def _count(value: Any) -> str:
+    whole = isinstance(value, int) and not isinstance(value, bool)
+    return f"{value:,}" if whole else _figure(value)
+
+
+def _share(value: Any) -> str:
+    number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    return f"{100 * value:.3g}{wording.PERCENT}" if number else _figure(value)
 
 
 # --- how well it works ----------------------------------------------------------------------------

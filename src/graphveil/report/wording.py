@@ -22,7 +22,7 @@ from typing import Any
 import dp_accounting as dpa
 
 from graphveil.privacy.events import to_json
-from graphveil.privacy.guarantee import Charge
+from graphveil.privacy.guarantee import Charge, round_up
 
 OUTSIDE = (
     "Accuracies, F1 and the like are read off the labels of test records. They are outside every "
@@ -82,6 +82,14 @@ def at_least(share: float) -> str:
     return f"{math.floor(share * 100 * 10**digits + 1e-9) / 10**digits:.{digits}f}{PERCENT}"
 
 
+def round_down(value: float, digits: int = 4) -> str:
+    """A floor with a few digits: never a larger number than what was shown."""
+    if value == 0:
+        return "0"
+    unit = 10.0 ** (math.floor(math.log10(value)) + 1 - digits)
+    return f"{math.floor(value / unit + 1e-9) * unit:.{digits}g}"
+
+
 def factor(epsilon: float) -> str | None:
     """exp(epsilon), rounded up to three digits or a whole number; None if beyond all use."""
     value = math.exp(min(epsilon, 700))
@@ -116,6 +124,11 @@ def strength(epsilon: float) -> str:
 def percent(share: float | None) -> str:
     """A measured share, rounded to the nearest tenth of a percent."""
     return "–" if share is None else f"{100 * share:.1f}{PERCENT}"
+
+
+def small_percent(share: float) -> str:
+    """A bound on a share that may be small, rounded up to three digits."""
+    return f"{round_up(100 * share, 3)}{PERCENT}"
 
 
 def score(name: str, value: float | None) -> str:
