@@ -46,6 +46,7 @@ from graphveil.methods import Method
 from graphveil.rng import seeded
 
 _PURPOSE = "links"
+_LEAST = 1e-30  # of a probability
 _MOST_INFLUENCES = 200  # pairs of which one row is blanked, a prediction each
 _NOTES = {
     "weights": "edges by coins; queries with every candidate in place, whatever the coins",
@@ -212,17 +213,22 @@ def measure_influence(model: Method, served: Data, pairs: Tensor) -> Array:
     """How far the answer to the second of a pair moves when the row of the first is blanked.
 
     LinkTeller scales the row a little; a method that scales rows itself would not notice.
+    Logarithms of probabilities are compared: of a sure answer probabilities hardly move.
     """
-    before = model.infer(served).double()
+    before = _logarithms(model.infer(served))
     probed = served.clone()
     probed.x = (served.x if served.x.layout == torch.strided else served.x.to_dense()).clone()
     moved = np.zeros(pairs.shape[1])
     for node in pairs[0].unique().tolist():
         row = probed.x[node].clone()
         probed.x[node] = 0
-        after = model.infer(probed).double()
+        after = _logarithms(model.infer(probed))
         probed.x[node] = row
         places = (pairs[0] == node).nonzero().flatten()
         ends = pairs[1, places]
         moved[places.numpy()] = (after[ends] - before[ends]).norm(dim=1).numpy()
     return moved
+
+
+def _logarithms(probabilities: Tensor) -> Tensor:
+    return probabilities.double().clamp_min(_LEAST).log()
