@@ -18,6 +18,7 @@ from torch import Tensor
 from torch_geometric.data import Data
 
 from graphveil.graph.sparse_rows import is_sparse
+from graphveil.graph.targets import take_labels_away
 from graphveil.rng import seeded
 
 
@@ -80,7 +81,7 @@ def leave(data: Data, graph: int) -> Data:
     for name in ("x", "pos", "batch"):
         if name in data and data[name] is not None:
             result[name] = data[name][stays]
-    result.y = _without_label(data.y, graph)
+    result.y = take_labels_away(data.y, graph)
     result.withheld = graph
     return result
 
@@ -95,7 +96,7 @@ def _replace(data: Data, node: int, kept: Tensor) -> Data:
     else:
         result.x = data.x.clone()
         result.x[node] = 0
-    result.y = _without_label(data.y, node)
+    result.y = take_labels_away(data.y, node)
     result.withheld = node
     return result
 
@@ -107,12 +108,6 @@ def _keep_edges(data: Data, kept: Tensor) -> Data:
         if name in data and data[name] is not None and len(data[name]) == count:
             data[name] = data[name][kept]
     return data
-
-
-def _without_label(y: Tensor, record: int) -> Tensor:
-    y = y.clone()
-    y[record] = -1
-    return y
 
 
 # --- which units ----------------------------------------------------------------------------------

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from graphveil import _validate
 from graphveil._errors import InvalidInputError
+from graphveil.graph.targets import is_labelled
 from graphveil.methods import Facts, Method, Plan
 
 if TYPE_CHECKING:
@@ -82,7 +83,7 @@ def _curve(
     from torch.nn import functional as F
 
     testing = arranged.testing
-    tested = testing.test_mask & (testing.y >= 0)
+    tested = testing.test_mask & is_labelled(testing.y)
     if not tested.any():
         raise InvalidInputError("The 'test_mask' must hold a labelled record. Got none instead.")
     y = testing.y[tested]

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from graphveil import _validate
 from graphveil._errors import InvalidInputError
+from graphveil.graph.targets import is_labelled
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -102,7 +103,7 @@ def embeddings(
     rows, classes = [], []
     for graph, mask, mode in chosen:
         states, of = _states(method, graph, mode, of)
-        kept = mask & (graph.y >= 0)
+        kept = mask & is_labelled(graph.y)
         rows.append(states[kept])
         classes.append(graph.y[kept])
     return torch.cat(rows), torch.cat(classes), str(of)

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from graphveil._errors import GraphveilError, InvalidInputError, RefusedError
 from graphveil.bench.requests import Outcome, Request, unstated
+from graphveil.graph.targets import is_labelled
 from graphveil.methods.task import METRICS
 
 if TYPE_CHECKING:
@@ -125,7 +126,7 @@ def _wrong(method: Method, testing: Data, chances: Tensor) -> dict[str, Any]:
     """Which of the labelled test records are wrong: a bit each, first ones first, in hex."""
     import numpy as np
 
-    tested = testing.test_mask & (testing.y >= 0)
+    tested = testing.test_mask & is_labelled(testing.y)
     wrong = (method.task(method.plan_.facts).decide(chances) != testing.y)[tested].numpy()
     return {"records": len(wrong), "bits": np.packbits(wrong).tobytes().hex()}
 
@@ -154,7 +155,7 @@ def _places(method: Method, arranged: Arranged, chances: Tensor) -> dict[str, An
     from graphveil.bench.hidden import hidden_states
 
     testing = arranged.testing
-    tested = (testing.test_mask & (testing.y >= 0)).nonzero().flatten()
+    tested = (testing.test_mask & is_labelled(testing.y)).nonzero().flatten()
     tested = tested[:: max(1, -(-len(tested) // NODES))]
     if len(tested) < 4:
         raise InvalidInputError(

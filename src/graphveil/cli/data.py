@@ -123,6 +123,7 @@ def build_text(
     """
     from graphveil.data import text
     from graphveil.graph.checks import public_of
+    from graphveil.graph.targets import is_labelled
 
     text.check_place(out, force)
     kinds = [columns.pop(name) for name in ("dimension", "vocabulary", "vectors", "model")]
@@ -135,7 +136,7 @@ def build_text(
     result.add("num_features", graph.x.shape[1], "features", lambda n: f"{n:,} ({features})")
     result.add("num_classes", graph.num_classes if labelled else None, "classes", _text)
     result.add("class_names", getattr(graph, "class_names", None))
-    result.add("labelled", int((graph.y >= 0).sum()) if labelled else None, "labelled", _text)
+    result.add("labelled", int(is_labelled(graph.y).sum()) if labelled else None, "labelled", _text)
     result.add("messages", graph.edge_index.shape[1], "messages", _text)
     result.add("out", out, "written to")
     result.add("public", list(public_of(graph)), "public")
@@ -204,6 +205,7 @@ def _count(
 ) -> dict[str, Any]:
     from graphveil.data import load
     from graphveil.graph import checks
+    from graphveil.graph.targets import is_labelled
 
     graph = load(source, root, classes=classes, directed=directed)
     graphs = checks.num_records(graph) if checks.record_of(graph) == "graph" else None
@@ -215,12 +217,13 @@ def _count(
         "num_nodes": len(graph.x),
         "mean_nodes": _mean(len(graph.x), graphs),
         "num_features": graph.x.shape[1],
+        "task": checks.task_of(graph),
         "num_classes": None if graph.y is None else checks.num_classes_of(graph),
         "class_names": getattr(graph, "class_names", None),
         "columns": None if names is None else list(names),
         "messages": graph.edge_index.shape[1],
         "edges": _DIRECTION[checks.directed_of(graph)],
-        "labelled": None if graph.y is None else int((graph.y >= 0).sum()),
+        "labelled": None if graph.y is None else int(is_labelled(graph.y).sum()),
         "public": list(checks.public_of(graph)),
         **{
             name.removesuffix("_mask"): int(graph[name].sum())

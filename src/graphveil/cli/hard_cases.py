@@ -10,6 +10,7 @@ from graphveil._errors import InvalidInputError
 from graphveil.cli import _options as option
 from graphveil.cli._output import Result, check_picture, plural, track
 from graphveil.cli._runs import check_distinct, describe, has_same_tests, run_json
+from graphveil.graph.targets import is_labelled
 
 if TYPE_CHECKING:
     from graphveil.bench import HardCases
@@ -122,7 +123,7 @@ def _wrong(methods: dict[str, Method], root: str | None) -> tuple[list[Any], Any
         testing = arranged.testing
         if not wrong:
             first, shared = run, testing
-            tested = testing.test_mask & (testing.y >= 0)
+            tested = testing.test_mask & is_labelled(testing.y)
             if not tested.any():
                 raise InvalidInputError(
                     f"The test nodes of {run} must hold a labelled one. Got none instead."

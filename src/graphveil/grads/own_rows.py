@@ -44,6 +44,7 @@ from graphveil.grads.products import SMALL, RowByRow
 from graphveil.grads.recording import Losses, check_losses
 from graphveil.grads.rules import PAY_FOR_SUMS, enlarge
 from graphveil.graph.sparse_rows import MOST_DENSE, as_csr, is_sparse
+from graphveil.graph.targets import fill_in, is_live
 
 MOST_DRAWN = 2_000_000  # terms of a step, on average, whose rounding is paid for
 _ROWS_AT_ONCE = 8192
@@ -78,7 +79,7 @@ class _Link:
 
 
 class RowExamples:
-    """Examples that are rows with a label each; a negative label has no loss.
+    """Examples that are rows with a target each; negative ones have no loss.
 
     ``rows`` are a sparse matrix of scipy, or a tensor of any layout. A row with an entry that is
     not finite counts for nothing.
@@ -177,7 +178,7 @@ class RowSum:
         """Add the clipped gradients of a few examples to ``total``."""
         count = len(labels)
         hidden, made = self._forward(weights, rows, -count % SMALL)
-        grads = self._backward(weights, hidden, made, F.pad(labels, (0, -count % SMALL), value=-1))
+        grads = self._backward(weights, hidden, made, _pad_targets(labels, -count % SMALL))
         reads = [None, *hidden]  # the first layer reads the rows themselves
         self.seen += count
         norms = {}
@@ -231,8 +232,8 @@ class RowSum:
         labels: Tensor,
     ) -> list[Tensor]:
         """The gradients of the losses at what comes out of every layer."""
-        outputs, live = made[-1].requires_grad_(), labels >= 0
-        batch = outputs, labels.clamp_min(0)
+        outputs, live = made[-1].requires_grad_(), is_live(labels)
+        batch = outputs, fill_in(labels)
         with torch.enable_grad():
             losses = self._lose(batch)
             (grad,) = torch.autograd.grad(losses.sum(), outputs)
@@ -269,6 +270,12 @@ def _one_thread() -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(before)
+
+
+def _pad_targets(labels: Tensor, padding: int) -> Tensor:
+    """With so many more at the end, which have no loss."""
+    sides = (0, padding) if labels.dim() == 1 else (0, 0, 0, padding)
+    return F.pad(labels, sides, value=-1)
 
 
 def _widen(rows: Tensor) -> Tensor:

@@ -31,7 +31,27 @@ def pass_beliefs(
     messages = Messages(edges, torch.ones(edges.shape[1]), torch.zeros(nodes))
     beliefs = own
     for _ in range(rounds):
-        beyond = (beliefs.log_softmax(1) - log_prior).exp()
+        beyond = (beliefs.log_softmax(-1) - log_prior).exp()
         evidence = torch.log1p(likeness * (beyond - 1)).nan_to_num(0.0)  # overflown: nothing said
-        beliefs = own + messages.total(evidence) / heard.sqrt().unsqueeze(1)
+        total = messages.total(evidence.flatten(1)) / heard.sqrt().unsqueeze(1)
+        beliefs = own + total.view_as(own)
     return beliefs
+
+
+def pass_label_beliefs(
+    own: Tensor, prior: Tensor, edges: Tensor, rounds: int, likeness: float
+) -> Tensor:
+    """Log-odds (nodes, labels) after hearing one's neighbours: each label is two classes.
+
+    ``own`` are log-odds from each node's own row, ``prior`` those before any row was read.
+
+    *Guarantee*: none. Rows within ``rounds`` steps are read in the open.
+    """
+    import torch
+    from torch.nn import functional as F
+
+    def two_classes(odds: Tensor) -> Tensor:
+        return torch.stack([F.logsigmoid(-odds), F.logsigmoid(odds)], -1)
+
+    passed = pass_beliefs(two_classes(own), two_classes(prior), edges, rounds, likeness)
+    return passed[..., 1] - passed[..., 0]

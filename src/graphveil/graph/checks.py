@@ -26,10 +26,11 @@ from graphveil._errors import InvalidInputError
 from graphveil.graph.public_lines import DECLARED_PUBLIC, NUMBER_READ_OFF, ClassSource, class_source
 from graphveil.graph.shares import MASKS
 from graphveil.graph.sparse_rows import LAYOUTS, as_csr, is_sound, is_sparse, values_of
+from graphveil.graph.targets import OF_CLASSES, TASKS, is_labelled
 
 # What is said of all records together, not of one: a part of the data keeps it.
 LINES = ("public", "unprotected", "void_because")
-OF_ALL = ("num_classes", "class_names", "columns", "directed", *LINES)
+OF_ALL = ("num_classes", "class_names", "columns", "directed", "task", "value_range", *LINES)
 
 _CLASSES = "[1, 1e6]"
 _ODD = 100  # a label so large, and no smaller than the number of records, is a mistake
@@ -43,12 +44,22 @@ def public_of(data: Data) -> tuple[str, ...]:
     (``data.num_classes``).
     Certificates of what is trained on it repeat them.
     """
-    lines = _lines(data, "public")
-    names = {"classes": class_names_of(data), "feature columns": columns_of(data)}
+    lines, task = _lines(data, "public"), task_of(data)
+    of = "labels" if task == "multilabel" else "classes"
+    names = {of: class_names_of(data), "feature columns": columns_of(data)}
     named = [f"the names of the {of}: {shorten(some)}" for of, some in names.items() if some]
-    unstated = [NUMBER_READ_OFF] if has(data, "y") and not has(data, "num_classes") else []
+    counted = task in OF_CLASSES and has(data, "y") and not has(data, "num_classes")
+    unstated = [NUMBER_READ_OFF] if counted else []
     declared = [line for line in _lines(data, "unprotected") if line not in lines]
-    return (*named, *unstated, *lines, *declared)
+    return (*_describe_task(data), *named, *unstated, *lines, *declared)
+
+
+def _describe_task(data: Data) -> tuple[str, ...]:
+    """The line of a task that somebody stated."""
+    task, range_ = task_of(data), value_range_of(data)
+    if range_ is not None:
+        return (f"the task: {task}, of values from {range_[0]:g} to {range_[1]:g}",)
+    return (f"the task: {task}",) if has(data, "task") else ()
 
 
 def unprotected_of(data: Data) -> tuple[str, ...]:
@@ -87,6 +98,34 @@ def directed_of(data: Data) -> bool | None:
         way_out = "state it, or leave it out"
         raise refusal("directed", "True, False or None", repr(directed), way_out)
     return directed
+
+
+def task_of(data: Data) -> str:
+    """What is learnt, as ``data.task`` states (see :mod:`graphveil.graph.targets`)."""
+    return _validate.choice("task", data["task"] if has(data, "task") else TASKS[0], TASKS)
+
+
+def value_range_of(data: Data) -> tuple[float, float] | None:
+    """Between which numbers a ``regression`` is, as ``data.value_range`` states; None of others."""
+    if task_of(data) != "regression":
+        return None
+    return check_range(data["value_range"] if has(data, "value_range") else None)
+
+
+def check_range(value_range: Any) -> tuple[float, float]:
+    """The two ends of a range, as numbers; anything else is refused."""
+    way_out = (
+        "state what is known without looking at the values; values outside count as its ends, and "
+        "a smallest or largest value read off the data is a release"
+    )
+    ends = value_range.tolist() if isinstance(value_range, Tensor) else value_range
+    if not isinstance(ends, (list, tuple)) or len(ends) != 2:
+        got = "nothing" if value_range is None else _validate.shown(value_range)
+        raise refusal("value_range", "the two ends of a public range", got, way_out)
+    low, high = (_validate.number("value_range", end, "(-inf, inf)") for end in ends)
+    if not low < high:
+        raise refusal("value_range", "its lower end, then its upper one", f"{ends}", way_out)
+    return low, high
 
 
 def columns_of(data: Data) -> tuple[str, ...] | None:
@@ -210,11 +249,17 @@ def num_classes_of(data: Data) -> int:
     """The number of classes: ``data.num_classes`` if it is set, else the largest label plus 1.
 
     Set ``data.num_classes`` where the number is known: it counts as public, and the largest label
-    is a function of the labels.
+    is a function of the labels. A ``multilabel`` has as many labels as ``y`` has columns, and a
+    ``regression`` one value.
     """
+    task = task_of(data)
+    if task == "regression":
+        return 1
     if has(data, "num_classes"):
         return _validate.integer("num_classes", data["num_classes"], _CLASSES)
     y = data["y"]
+    if task == "multilabel":
+        return y.shape[1] if y.dim() == 2 else 0
     return max(int(y.max()) + 1, 0) if y.numel() else 0
 
 
@@ -373,10 +418,34 @@ def _masks(data: Data, count: int, kind: str, *, required: bool) -> None:
 
 
 def _labels(data: Data, count: int, num_classes: int | None, kind: str, *, required: bool) -> None:
+    task = task_of(data)
+    if task == "regression":
+        y = _values(data, count, kind)
+    elif task == "multilabel":
+        y = _label_columns(data, count, kind)
+    else:
+        y = _classes(data, count, num_classes, kind)
+    labelled = is_labelled(y)
+    trained = data["train_mask"] if has(data, "train_mask") else labelled
+    if has(data, "withheld"):  # an audit's neighbour: a null row keeps its public place
+        trained = trained & labelled
+    if bool((trained & ~labelled).any()):
+        place = int((trained & ~labelled).nonzero()[0])
+        rule = "a number" if task == "regression" else "0 or more"
+        means = "NaN" if task == "regression" else "a negative label"
+        way_out = f"{means} means unlabelled: take such {kind}s out of train_mask"
+        got = f"{_shown(y[place])} at {kind} {place}"
+        raise refusal("y", f"{rule} on the training set", got, way_out)
+    if required:
+        _two_answers(y[trained], kind, task)
+
+
+def _classes(data: Data, count: int, num_classes: int | None, kind: str) -> Tensor:
+    """Class numbers below the number of classes."""
     way_out = f"give every training {kind} a label (in a table, the column 'label')"
     y = tensor_of(data, "y", f"a long tensor ({kind}s,)", way_out)
     if y.dtype != torch.long:
-        way_out = "number the classes from 0 and convert with y.long()"
+        way_out = "number the classes from 0 and convert with y.long(), or state data.task"
         raise refusal("y", "a long tensor", str(y.dtype), way_out)
     if y.shape != (count,):
         way_out = f"one label a {kind}: squeeze a column, take argmax of a one-hot"
@@ -395,19 +464,58 @@ def _labels(data: Data, count: int, num_classes: int | None, kind: str, *, requi
         got = f"{int(y[place])} at {kind} {place}"
         way_out = "correct the label or raise num_classes"
         raise refusal("y", f"at most {num_classes - 1} (num_classes - 1)", got, way_out)
+    if task_of(data) == "binary" and num_classes != 2:
+        way_out = "state 'multiclass', or two classes"
+        raise refusal("num_classes", "2 for the task 'binary'", num_classes, way_out)
+    return y
 
-    trained = y[data["train_mask"]] if has(data, "train_mask") else y[y >= 0]
-    if has(data, "withheld"):  # an audit's neighbour: a null row keeps its public place
-        trained = trained[trained >= 0]
-    if len(trained) and trained.min() < 0:
-        place = int((data["train_mask"] & (y < 0)).nonzero()[0])
-        got = f"{int(y[place])} at {kind} {place}"
-        way_out = f"a negative label means unlabelled: take such {kind}s out of train_mask"
-        raise refusal("y", "0 or more on the training set", got, way_out)
-    if required and (len(trained) == 0 or trained.min() == trained.max()):
-        got = f"only class {int(trained[0])}" if len(trained) else "no label at all"
-        way_out = f"there is nothing to tell apart: add {kind}s of another class"
-        raise refusal("y", f"of two classes or more among the {kind}s to learn from", got, way_out)
+
+def _label_columns(data: Data, count: int, kind: str) -> Tensor:
+    """0, 1 or -1 for every record and label."""
+    rule, way_out = f"a long tensor ({kind}s, labels)", "give every label a column of 0 and 1"
+    y = tensor_of(data, "y", rule, way_out)
+    if y.dtype != torch.long:
+        raise refusal("y", "a long tensor", str(y.dtype), "convert it with y.long()")
+    columns = num_classes_of(data)
+    if y.dim() != 2 or y.shape != (count, columns) or not columns:
+        raise refusal("y", f"of shape ({count}, {columns or 'labels'})", _shape(y), way_out)
+    outside = (y.abs() > 1).any(1).nonzero()
+    if len(outside):
+        place = int(outside[0])
+        got = f"{_shown(y[place])} at {kind} {place}"
+        raise refusal("y", "0 or 1 for every label, or -1 where it is not known", got, way_out)
+    return y
+
+
+def _values(data: Data, count: int, kind: str) -> Tensor:
+    """A number for every record, or NaN."""
+    way_out = f"give every training {kind} a number"
+    y = tensor_of(data, "y", f"a float tensor ({kind}s,)", way_out)
+    value_range_of(data)
+    if not y.is_floating_point():
+        raise refusal("y", "a float tensor", str(y.dtype), "convert it with y.float()")
+    if y.shape != (count,):
+        raise refusal("y", f"of shape ({count},)", _shape(y), "squeeze a column: y.view(-1)")
+    if bool(y.isinf().any()):
+        place = int(y.isinf().nonzero()[0])
+        got = f"{float(y[place])} at {kind} {place}"
+        raise refusal("y", "finite, or NaN where it is not known", got, "correct it")
+    return y
+
+
+def _two_answers(y: Tensor, kind: str, task: str) -> None:
+    """Refuse training labels that are all the same."""
+    if len(y) and bool((y != y[:1]).any()):
+        return
+    of = {"regression": "values", "multilabel": "answers"}.get(task, "classes")
+    one = "class" if of == "classes" else "answer"
+    got = f"only {one} {_shown(y[0])}" if len(y) else "no label at all"
+    way_out = f"there is nothing to tell apart: add {kind}s of another {one}"
+    raise refusal("y", f"of two {of} or more among the {kind}s to learn from", got, way_out)
+
+
+def _shown(label: Tensor) -> str:
+    return str(label.tolist() if label.dim() else label.item())[:80]
 
 
 def tensor_of(data: Data, name: str, rule: str, way_out: str) -> Tensor:

@@ -28,7 +28,15 @@ from torch_geometric.utils import coalesce, to_undirected
 
 from graphveil import _validate
 from graphveil._errors import InvalidInputError
-from graphveil.graph.checks import OF_ALL, check, check_edge_index, has, refusal, tensor_of
+from graphveil.graph.checks import (
+    OF_ALL,
+    check,
+    check_edge_index,
+    has,
+    refusal,
+    task_of,
+    tensor_of,
+)
 from graphveil.graph.subsets import OF_EDGES, OF_NODES
 
 
@@ -39,9 +47,9 @@ def collate(
 
     Taken from each: ``x``, ``edge_index``, ``edge_attr``, ``pos`` and ``y``; the rest is left
     behind. ``x``, ``edge_attr`` and ``pos`` are in all graphs or in none. Where no graph has ``x``,
-    each node gets a 1. ``y`` is one whole number, or absent: unlabelled. Edges are taken as they
-    are unless ``undirected``, which adds the other direction where it is missing. A ``Data`` that
-    is many graphs already comes back as it is.
+    each node gets a 1. ``y`` is one class, or what the ``task`` of the first graph says; without it
+    a graph is unlabelled. Edges are taken as they are unless ``undirected``, which adds the other
+    direction where it is missing. A ``Data`` that is many graphs already comes back as it is.
 
     *Guarantee*: none needed; each graph's rows are its own.
     """
@@ -65,9 +73,11 @@ def collate(
     data.edge_index = torch.cat(edges, dim=1)
     data.batch = torch.repeat_interleave(torch.arange(len(parts)), sizes)
     data.num_graphs = len(parts)
-    labels = [part["y"] for part in parts]
-    if any(label is not None for label in labels):
-        data.y = torch.tensor([-1 if label is None else label for label in labels])
+    if (y := _join_labels([part["y"] for part in parts])) is not None:
+        data.y = y
+    for name in ("task", "value_range"):
+        if has(listed[0], name):
+            data[name] = listed[0][name]
     if num_classes is not None:
         data.num_classes = _validate.integer("num_classes", num_classes, "[1, 1e6]")
     data = merge_edges(data, mirror=True) if undirected else data
@@ -202,12 +212,36 @@ def _width(value: Tensor) -> int:
     return value.shape[1] if value.dim() > 1 else 1
 
 
-def _label(graph: Data) -> int | None:
+def _label(graph: Data) -> Tensor | None:
+    """One class, one value, or for every label 0 or 1, by the task that the graph states."""
     if not has(graph, "y"):
         return None
-    y = torch.tensor(graph["y"]) if isinstance(graph["y"], int) else graph["y"]
-    if not isinstance(y, Tensor) or y.numel() != 1 or y.is_floating_point() or y.is_complex():
-        got = f"{y.dtype} of shape {tuple(y.shape)}" if isinstance(y, Tensor) else repr(y)
-        way_out = "a graph has one class, from 0; leave y out where it is unknown"
+    y, task = graph["y"], task_of(graph)
+    y = torch.tensor(y) if isinstance(y, (int, float)) else y
+    got = f"{y.dtype} of shape {tuple(y.shape)}" if isinstance(y, Tensor) else repr(y)
+    if task == "multilabel":
+        if not isinstance(y, Tensor) or y.is_floating_point() or y.is_complex():
+            raise refusal("y", "0 or 1 for every label", got, "convert it with y.long()")
+        return y.flatten().long()
+    number = isinstance(y, Tensor) and y.numel() == 1 and not y.is_complex()
+    if task == "regression":
+        if not number:
+            raise refusal("y", "one number", got, "leave y out where it is unknown")
+        return y.flatten()[0].float()
+    if not number or y.is_floating_point():
+        way_out = "a graph has one class, from 0; leave y out where it is unknown, or state a task"
         raise refusal("y", "one whole number", got, way_out)
-    return int(y)
+    return y.flatten()[0].long()
+
+
+def _join_labels(labels: list[Tensor | None]) -> Tensor | None:
+    """The labels of all graphs; who has none gets what means so. None if nobody has one."""
+    known = next((label for label in labels if label is not None), None)
+    if known is None:
+        return None
+    nothing = torch.full_like(known, float("nan") if known.is_floating_point() else -1)
+    full = [nothing if label is None else label for label in labels]
+    if len({(label.shape, label.dtype) for label in full}) > 1:
+        way_out = "give every graph as many labels, or state one task for all"
+        raise refusal("y", "of one shape in all graphs", "several", way_out)
+    return torch.stack(full)

@@ -19,6 +19,8 @@ class LiveTerms(RootedTerms):
 
     def batches(self, drawn: Tensor) -> Iterator[tuple[Rooted, Tensor]]:
         """Neighbourhoods and labels of the terms drawn that are not zero."""
-        live = drawn[self.y[self.roots[drawn]] != NO_LABEL]
+        targets = self.y[self.roots[drawn]]
+        gone = targets == NO_LABEL
+        live = drawn[~(gone if gone.dim() == 1 else gone.all(1))]
         if len(live):
             yield from super().batches(live)

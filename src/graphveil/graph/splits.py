@@ -36,11 +36,13 @@ from graphveil.graph.checks import (
     num_classes_of,
     num_records,
     record_of,
+    task_of,
 )
 from graphveil.graph.public_lines import LEFT_OUT
 from graphveil.graph.shares import SHARES, check_fractions, part_ends, thinned_size
 from graphveil.graph.sparse_rows import take_rows
 from graphveil.graph.subsets import select_graphs
+from graphveil.graph.targets import OF_CLASSES, is_labelled
 from graphveil.rng import seeded
 
 
@@ -68,7 +70,7 @@ def draw_masks(data: Data, fractions: Sequence[float] = SHARES, seed: int = 0) -
     for name, end in zip(MASKS, part_ends(count, shares), strict=True):
         mask = torch.zeros(count, dtype=torch.bool)
         mask[order[start:end]] = True
-        result[name] = mask if data.y is None else mask & (data.y >= 0)
+        result[name] = mask if data.y is None else mask & is_labelled(data.y)
         start = end
     if not result.train_mask.any():
         raise InvalidInputError(
@@ -108,6 +110,11 @@ def leave_out_small_classes(data: Data, least: int) -> Data:
     """
     least = _validate.integer("min_class", least, "[1, 1e9]")
     check(data, masks=False)
+    if task_of(data) not in OF_CLASSES:
+        raise InvalidInputError(
+            "The 'min_class' parameter must go with records that are in one class each. Got the "
+            f"task {task_of(data)!r} instead; leave it out."
+        )
     classes, labelled = num_classes_of(data), data.y >= 0
     sizes = torch.bincount(data.y[labelled], minlength=classes)
     large = (sizes >= least).nonzero().flatten()

@@ -13,6 +13,7 @@ whatever differs is abstract here.
 
 from __future__ import annotations
 
+import copy
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
@@ -24,11 +25,13 @@ from graphveil import _validate
 from graphveil._errors import GraphveilError, InvalidInputError
 from graphveil._progress import Progress, choose_progress
 from graphveil.graph.influence import count_units
+from graphveil.graph.targets import TASKS, is_labelled
+from graphveil.methods.class_weights import check_class_weights, weigh_classes
 from graphveil.methods.inference import Inference, Noisy
 from graphveil.methods.parts import Release
 from graphveil.methods.plan import Facts, Plan
 from graphveil.methods.settings import Settings, setting, setting_fields, settings
-from graphveil.methods.task import Classification
+from graphveil.methods.task import Task, make_task
 from graphveil.privacy.guarantee import Certificate, Charge
 
 if TYPE_CHECKING:
@@ -57,13 +60,24 @@ class Method(Settings, ABC):
     baseline: ClassVar[str | None] = None  # what it must beat, which reads no edge
     compared: ClassVar[bool] = False
     units: ClassVar[tuple[str, ...]] = ("node",)
-    tasks: ClassVar[tuple[type[Classification], ...]] = (Classification,)
+    tasks: ClassVar[tuple[str, ...]] = TASKS
     inferences: ClassVar[tuple[Inference, ...]]  # the first is the default
     modes: ClassVar[tuple[str, ...]]
     scored_by: ClassVar[str] = ""  # nothing is proven of a private score
 
     seed: int = setting(
         "Draws first weights and other public choices, never noise.", 0, "[0, 1e18]"
+    )
+    class_weights: Any = setting(
+        "Public numbers that the losses of classes, or of labels, are multiplied by; or 'noisy', "
+        "which counts classes for a share of the budget, and weighs rare ones more.",
+        None,
+    )
+    huber: float | None = setting(
+        "Of a regression: the share of the range beyond which an error counts by its size and not "
+        "by its square.",
+        None,
+        "(0, 1]",
     )
 
     # Set by fit.
@@ -109,13 +123,19 @@ class Method(Settings, ABC):
                 f"The method '{self.name}' must have {kinds[self.record]} to train on. Got "
                 f"{kinds[facts.record]} instead; take another method, or other data."
             )
+        if facts.task not in self.tasks:
+            raise InvalidInputError(
+                f"The method '{self.name}' must be given one of the tasks {', '.join(self.tasks)}. "
+                f"Got {facts.task!r} instead; take another method."
+            )
+        check_class_weights(self, facts)
         return replace(self._plan(facts), settings=self.training_settings()).plain()
 
     @final
-    def task(self, facts: Facts) -> Classification:
+    def task(self, facts: Facts) -> Task:
         """What is learnt."""
         binary = getattr(self, "loss", "softmax") == "binary"
-        return Classification(num_classes=facts.num_classes, binary=binary)
+        return make_task(facts, binary=binary, huber=self.huber)
 
     @final
     def unit_for(self, facts: Facts) -> str:
@@ -223,7 +243,9 @@ class Method(Settings, ABC):
         earlier = self._forget()
         self.plan_ = plan
         try:
-            network = self._train(execution, data).eval()
+            encoded = self._encode(data)
+            execution.class_weights = weigh_classes(self, execution, encoded)
+            network = self._train(execution, encoded).eval()
             self._check_plan(plan, data)  # what ran is what was planned, to the end
         except GraphveilError:
             if not execution.ran:  # the data was refused: an earlier fit is left alone
@@ -291,9 +313,10 @@ class Method(Settings, ABC):
     def predict_proba(
         self, data: Any, *, mode: str | None = None, epsilon: float | None = None
     ) -> Tensor:
-        """Class probabilities of every record: (records, classes).
+        """The answers of every record: (records, columns).
 
-        ``mode`` is one of ``modes``, by default the first; see :mod:`graphveil.methods.inference`.
+        These are the probabilities of classes, or of labels; of a regression the value. ``mode`` is
+        one of ``modes``, by default the first; see :mod:`graphveil.methods.inference`.
         ``noisy`` spends an ``epsilon`` of its own, which is charged before anything is released.
         """
         mode = _validate.choice("mode", self.modes[0] if mode is None else mode, self.modes)
@@ -314,22 +337,25 @@ class Method(Settings, ABC):
         inference = self.inferences[self.modes.index(mode)]
         self.network_.eval()
         with torch.no_grad():
-            probabilities = inference.predict(self, data, epsilon)
+            answers = inference.predict(self, self._encode(data), epsilon)
         if self.private and mode != self.modes[0]:
             self._say(inference)
-        return probabilities
+        return answers
 
     @final
     def predict(
         self, data: Any, *, mode: str | None = None, epsilon: float | None = None
     ) -> Tensor:
-        """The most probable class of every record."""
-        probabilities = self.predict_proba(data, mode=mode, epsilon=epsilon)
-        return self.task(self.plan_.facts).decide(probabilities)
+        """What is decided of every record, in the shape of ``y``: its most probable class, ..."""
+        answers = self.predict_proba(data, mode=mode, epsilon=epsilon)
+        return self.task(self.plan_.facts).decide(answers)
 
     @final
     def score(self, data: Any, *, mode: str | None = None, mask: str = "test_mask") -> float:
-        """Accuracy on the labelled records of a mask. Outside the guarantee: it reads labels."""
+        """How right answers are on the labelled records of a mask, between 0 and 1.
+
+        Of classes that is the accuracy, of a regression R2. Outside the guarantee: it reads labels.
+        """
         from graphveil.graph.checks import check
 
         data = self.take(data)
@@ -341,13 +367,15 @@ class Method(Settings, ABC):
                 f"The 'mask' parameter must name a mask of the data. Got {mask!r} instead; "
                 "graphveil.split(data) draws the three usual ones."
             )
-        wanted = data[mask] & (data.y >= 0)
+        wanted = data[mask] & is_labelled(data.y)
         if not wanted.any():
             raise InvalidInputError(
                 f"The '{mask}' must hold a labelled node. Got none instead; name another mask."
             )
-        decided = self.predict(data, mode=mode)
-        return float((decided[wanted] == data.y[wanted]).float().mean())
+        answers, task = self.predict_proba(data, mode=mode), self.task(self.plan_.facts)
+        if task.name == "regression":
+            return float(task.measure(answers[wanted], data.y[wanted])["r2"] or 0.0)
+        return float(task.credit(answers[wanted], data.y[wanted]).mean())
 
     @final
     def plan_prediction(self, epsilon: float, sensitivity: float = 1.0) -> Release:
@@ -371,9 +399,18 @@ class Method(Settings, ABC):
         self.certify()
 
     @final
-    def probabilities(self, outputs: Tensor) -> Tensor:
-        """The probability of every class, from what the network says."""
-        return self.task(self.plan_.facts).probabilities(outputs)
+    def answers(self, outputs: Tensor) -> Tensor:
+        """What is said of every record, from what the network says."""
+        return self.task(self.plan_.facts).answers(outputs)
+
+    @final
+    def _encode(self, data: Data) -> Data:
+        """The same data, with labels as losses read them."""
+        if self.plan_.facts.task != "regression" or "y" not in data or data.y is None:
+            return data
+        data = copy.copy(data)
+        data.y = self.task(self.plan_.facts).targets(data.y)
+        return data
 
     @final
     def _say(self, inference: Inference) -> None:

@@ -17,6 +17,7 @@ from graphveil.methods.own_row import describe_network
 from graphveil.methods.parts import Open
 from graphveil.methods.plan import Facts, Plan
 from graphveil.methods.settings import FeatureSettings, Normalisation, Optimizer, setting, settings
+from graphveil.methods.task import check_released_task
 from graphveil.nn.descriptions import NodeNetwork
 from graphveil.privacy.guarantee import default_delta
 
@@ -80,6 +81,8 @@ def _train_nodes(method: Any, execution: Execution, data: Data) -> nn.Module:
     training = OpenTraining(
         steps=method.steps,
         seed=method.seed,
+        task=method.task(execution.plan.facts),
+        weights=execution.class_weights,
         batch_size=method.batch_size,
         every=5 if method.batch_size is None else max(5, method.steps // _COMPARED),
         on_loss=execution.on_loss,
@@ -243,6 +246,7 @@ class GNNBaseline(Method, FeatureSettings, OpenSettings):
     def _check_epochs(self, facts: Facts) -> None:
         if self.epochs is None:
             return
+        check_released_task(facts)
         if self.conv != "gcn" or self.encoder_layers or self.decoder_layers:
             raise InvalidInputError(
                 "With 'epochs' the network must be convolutions 'gcn' and nothing else. Got "
@@ -250,7 +254,7 @@ class GNNBaseline(Method, FeatureSettings, OpenSettings):
                 f"decoder_layers={self.decoder_layers} instead; leave out 'epochs', or set "
                 "conv='gcn' and no such layers."
             )
-        capped = ("batch_size", "sender_cap", "receiver_cap")
+        capped = ("batch_size", "sender_cap", "receiver_cap", "class_weights")
         if stated := [name for name in capped if getattr(self, name) is not None]:
             raise InvalidInputError(
                 f"With 'epochs' every step reads the whole graph. Got {stated[0]}="

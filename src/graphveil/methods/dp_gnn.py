@@ -16,6 +16,7 @@ from graphveil._errors import BudgetError, InvalidInputError, UnprovenError
 from graphveil.graph.influence import cap_under_removal, influence
 from graphveil.methods.base import Method
 from graphveil.methods.budget import claimed_noise, plan_steps, signal_to_noise
+from graphveil.methods.class_weights import plan_counts
 from graphveil.methods.features import Features
 from graphveil.methods.inference import Disjoint, Noisy, Visible, check_degrees, hear_neighbours
 from graphveil.methods.plan import Facts, Plan
@@ -214,6 +215,7 @@ class DPGNN(Method, FeatureSettings, StepSettings, Budget):
                 noise=(lambda delta: self._paper_multiplier(facts, delta)) if self.paper else None,
                 batch=self._batch(facts) if self.paper else None,
                 delivery=self.delivery_in_use,
+                before=lambda delta: plan_counts(self, delta),
             ),
             relation=self.relation,
             public_degree=self.public_degree,
@@ -411,7 +413,8 @@ class DPGNN(Method, FeatureSettings, StepSettings, Budget):
             nodes = len(data.x)
             simple = cap_senders(data.edge_index, nodes, None, seed=self.seed)
             check_degrees(simple, nodes, self.public_degree)
-        losses, steps = node_losses(self.task(facts)), execution.plan.part("weights")
+        steps = execution.plan.part("weights")
+        losses = node_losses(self.task(facts), execution.class_weights)
         network = self.build(facts)
         terms = self.terms(data) if steps.delivery == 1 else self._delivered(data, execution.rng)
         thresholds = None

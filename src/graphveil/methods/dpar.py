@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal, final
 from graphveil import _validate
 from graphveil._errors import InvalidInputError, UnprovenError
 from graphveil.graph.private_rows import CHOICES, PrivateRows
+from graphveil.methods import own_row
 from graphveil.methods.base import Method
 from graphveil.methods.budget import (
     LOUDEST,
@@ -32,6 +33,7 @@ from graphveil.methods.budget import (
     scale_within,
     signal_to_noise,
 )
+from graphveil.methods.class_weights import count_release, pays_for_counts
 from graphveil.methods.features import Features
 from graphveil.methods.inference import Disjoint, Noisy, Visible, hear_neighbours
 from graphveil.methods.parts import Part, Release, Steps
@@ -57,6 +59,7 @@ from graphveil.methods.settings import (
     setting,
     settings,
 )
+from graphveil.methods.task import has_classes
 from graphveil.nn.descriptions import NodeNetwork
 from graphveil.privacy.claims import CLAIMS
 from graphveil.privacy.formulas import dpar_rows_noise, dpar_steps_epsilon
@@ -194,6 +197,11 @@ class DPAR(Method, RowSettings, FeatureSettings, StepSettings, Budget):
                 "counts those of nodes that take no part. Got clipping='quantile' instead; use "
                 "'flat', or train on all nodes."
             )
+        if pays_for_counts(self) and self.graph_rate_in_use < 1:
+            raise UnprovenError(
+                "With a 'graph_rate' below 1 nobody outside the secret sample may be counted. Got "
+                "class_weights='noisy' instead; give public numbers, or train on all nodes."
+            )
 
     def _check_steps_epsilon(self, steps: float) -> None:
         """Two budgets are the paper's, which adds them up."""
@@ -260,10 +268,11 @@ class DPAR(Method, RowSettings, FeatureSettings, StepSettings, Budget):
             learning_rate=shorter * self._step_size(facts, variant, noises.steps),
             averaged=self.averaged,
         )
+        counts = () if noises.counts is None else (count_release(noises.counts),)
         if noises.choice is None:
-            return (steps,)
+            return *counts, steps
         mechanism = self.chooser(facts, variant, noises.choice, noises.values)
-        return Release(name="rows", paid_for=_CHOICE, mechanism=mechanism), steps
+        return *counts, Release(name="rows", paid_for=_CHOICE, mechanism=mechanism), steps
 
     def _step_size(self, facts: Facts, variant: str, noise: float) -> float:
         """Longer steps for more rows and less noise; Adam has a size of its own."""
@@ -273,7 +282,8 @@ class DPAR(Method, RowSettings, FeatureSettings, StepSettings, Budget):
             return 0.02
         drawn = self.pace(facts, variant)
         noise_of_all = noise / (drawn.rate * math.sqrt(drawn.count))  # steps as one release
-        return _STEP * facts.num_classes * math.sqrt(drawn.live / noise_of_all)
+        bearable = self.task(facts).noise
+        return bearable * _STEP * facts.num_classes * math.sqrt(drawn.live / noise_of_all)
 
     def _plan(self, facts: Facts) -> Plan:
         self._check_together()
@@ -309,7 +319,7 @@ class DPAR(Method, RowSettings, FeatureSettings, StepSettings, Budget):
             delta=delta,
             parts=parts,
             sampled_at=self.graph_rate_in_use,
-            details=details | self._structure_details(facts, delta, parts[0], noises),
+            details=details | self._structure_details(facts, delta, parts[-2:][0], noises),
             inference=(self.inferences[0].says(self, "node"),),
             claim=self._claim(delta) if self.paper else None,
         )
@@ -337,13 +347,14 @@ class DPAR(Method, RowSettings, FeatureSettings, StepSettings, Budget):
         drawn = self.pace(facts, variant)
 
         def noises(scale: float) -> _Noises:
+            counts = scale / math.sqrt(own_row.SHARES["counts"]) if pays_for_counts(self) else None
             if variant == "features":
-                return _Noises(None, scale)
+                return _Noises(None, scale, counts=counts)
             left = 1 - self._share
             steps = noise_of_steps(
                 left / scale**2, drawn.rate, drawn.count, self.influence(facts, variant)
             )
-            return _Noises(min(scale / math.sqrt(self._share), LOUDEST), steps)
+            return _Noises(min(scale / math.sqrt(self._share), LOUDEST), steps, counts=counts)
 
         return noises(
             scale_within(
@@ -403,7 +414,7 @@ class DPAR(Method, RowSettings, FeatureSettings, StepSettings, Budget):
         from graphveil.methods.terms import no_messages, node_losses
 
         plan = execution.plan
-        chosen = len(plan.parts) > 1
+        chosen = any(part.name == "rows" for part in plan.parts)
         variant = plan.part("rows").mechanism.how if chosen else "features"
         drawn = self.draw_sample(data, self.num_rows(plan.facts, variant), execution.rng)
         messages = no_messages(len(data.x))
@@ -414,7 +425,7 @@ class DPAR(Method, RowSettings, FeatureSettings, StepSettings, Budget):
             for parameter in network.parameters():
                 torch.nn.init.zeros_(parameter)
         terms = row_terms(self, data, drawn, messages)
-        losses = node_losses(self.task(plan.facts))
+        losses = node_losses(self.task(plan.facts), execution.class_weights)
         execution.train(plan.part("weights"), network, terms, losses)
         return network
 
@@ -452,7 +463,7 @@ class DPAR(Method, RowSettings, FeatureSettings, StepSettings, Budget):
         from graphveil.methods.distillation import follow_beliefs
 
         own, spread, messages = smooth_predictions(self, data)
-        if mode != "disjoint" or not self.student:
+        if mode != "disjoint" or not self.student or not has_classes(self.plan_.facts):
             return spread
         steps = self.plan_.part("weights")
         noise = steps.noise_multiplier / (steps.rate * math.sqrt(steps.count))
@@ -463,8 +474,9 @@ class DPAR(Method, RowSettings, FeatureSettings, StepSettings, Budget):
 
 @dataclass(frozen=True)
 class _Noises:
-    """Of the choice, as one Gaussian; of the steps; and of values that are released apart."""
+    """Of the choice, as one Gaussian; of the steps; of values released apart; of counts."""
 
     choice: float | None
     steps: float
     values: float | None = None
+    counts: float | None = None

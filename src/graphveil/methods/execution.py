@@ -49,7 +49,7 @@ class Execution:
     ``on_loss`` is told the training loss of every step, in the open: private, and outside every
     certificate. ``on_step`` is told the network before the first step and after every one, with how
     many were taken. ``target`` is the epsilon that binds steps also where an earlier attempt took
-    some under other settings.
+    some under other settings. ``class_weights`` multiply the losses of classes.
     """
 
     def __init__(
@@ -66,6 +66,8 @@ class Execution:
         self.plan, self.checkpoint, self.target = plan, checkpoint, target
         self.rng = secret() if rng is None else rng
         self.progress, self.on_loss, self.on_step = progress, on_loss, on_step
+        self.class_weights: Tensor | None = None
+        self.class_counts: Tensor | None = None  # through noise, where they were released
         self.spent: dict[str, dpa.DpEvent] = {}
         self.ran: set[str] = set()  # the parts that began, by name
         if checkpoint is not None:

@@ -33,6 +33,7 @@ from graphveil.methods.budget import (
     scale_within,
     share_out,
 )
+from graphveil.methods.class_weights import count_release, pays_for_counts
 from graphveil.methods.features import Features
 from graphveil.methods.hop_rules import (
     PAID_FOR,
@@ -51,6 +52,7 @@ from graphveil.methods.settings import (
     setting,
     settings,
 )
+from graphveil.methods.task import has_classes
 from graphveil.nn.descriptions import HopNetwork
 from graphveil.privacy.claims import CLAIMS, Claim
 from graphveil.privacy.guarantee import Claimed
@@ -153,10 +155,10 @@ class GAP(Method, HopSettings, RuledSteps, Budget):
 
     @property
     def messages_in_use(self) -> str:
-        """What nodes send."""
+        """What nodes send; values and several labels are not sent, and their encodings are."""
         if self.messages is not None:
             return self.messages
-        if self.paper:
+        if self.paper or (hasattr(self, "plan_") and not has_classes(self.plan_.facts)):
             return "encoding"
         if self.unit != "node":
             return "evidence"
@@ -309,7 +311,21 @@ class GAP(Method, HopSettings, RuledSteps, Budget):
                 f"nothing is shared. Got '{given[0]}' with paper=True; leave one of the two out."
             )
 
+    def _for(self, facts: Facts) -> GAP:
+        """The same settings, with the messages that the task decides."""
+        if has_classes(facts):
+            return self if not hasattr(self, "plan_") else replace(self)
+        if self.messages not in (None, "encoding"):
+            raise InvalidInputError(
+                "Nodes must send encodings unless they are in one class each. Got messages="
+                f"{self.messages!r} with the task {facts.task!r} instead; leave 'messages' out."
+            )
+        return replace(self, messages="encoding")
+
     def network(self, facts: Facts) -> HopNetwork:
+        return self._for(facts)._network(facts)
+
+    def _network(self, facts: Facts) -> HopNetwork:
         activation = self.activation
         if activation == "auto":
             activation = "tanh" if self.unit == "node" else "relu"
@@ -362,6 +378,8 @@ class GAP(Method, HopSettings, RuledSteps, Budget):
         parts have the noise multiplier ``scale``, but for an attention whose noise is given.
         """
         noises, hops = {}, self.hops_in_use
+        if pays_for_counts(self):
+            noises["counts"] = scale / math.sqrt(own_row.SHARES["counts"])
         if self.weighting == "attention" and self.attention_noise_in_use is not None:
             noises["attention"] = self.attention_noise_in_use
         for name, share in self._shares(facts).items():
@@ -403,8 +421,10 @@ class GAP(Method, HopSettings, RuledSteps, Budget):
             return replace(unsized, learning_rate=how.size(unsized, rate * facts.num_train))
 
         parts: list[Part] = []
+        if "counts" in noises:
+            parts.append(count_release(noises["counts"]))
         if "mean" in noises:
-            parts.append(own_row.plan_sum("mean", noises["mean"]))
+            parts.append(own_row.plan_mean(noises["mean"]))
         if "encoder" in noises:
             parts.append(steps("encoder", "encoder"))
         bound = self._bound(self.unit_for(facts))
@@ -423,8 +443,11 @@ class GAP(Method, HopSettings, RuledSteps, Budget):
         return tuple(parts)
 
     def _plan(self, facts: Facts) -> Plan:
+        return self._for(facts)._plan_parts(facts)
+
+    def _plan_parts(self, facts: Facts) -> Plan:
         self._check_together()
-        parameters = self.network(facts).num_parameters
+        parameters = self._network(facts).num_parameters
         unit, delta = self.unit_for(facts), choose_delta(self.delta, self.num_units(facts))
         noises = self._noises_in_use(facts, delta)
         node, stepped = unit == "node", len(noises) > 1

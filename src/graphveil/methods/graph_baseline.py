@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, final
 
 from graphveil.methods.base import Method
 from graphveil.methods.baselines import OpenSettings, plan_openly
-from graphveil.methods.graph_dpsgd import check_class_weights, class_weights
 from graphveil.methods.graph_models import (
     ROUNDS,
     GraphSettings,
@@ -96,7 +95,6 @@ class GraphBaseline(Method, GraphSettings, OpenSettings):
     )
 
     def network(self, facts: Facts) -> GraphNetwork | Perceptron:
-        check_class_weights(self.class_weights, facts)
         return describe_model(self, facts, self.dropout)
 
     def rounds_for(self, facts: Facts) -> int:
@@ -112,7 +110,7 @@ class GraphBaseline(Method, GraphSettings, OpenSettings):
         facts = execution.plan.facts
         network, task = self.build(facts), self.task(facts)
         logits = self._logits(network, data)
-        weights, counts = class_weights(self.class_weights), reads_counts(self)
+        counts = reads_counts(self)
         steps = self.steps or (600 if counts else 400)
         kind = self.optimizer or ("sgd" if counts else "adam")
         usual_rate = 0.3 if counts and kind == "sgd" else 0.01
@@ -133,8 +131,8 @@ class GraphBaseline(Method, GraphSettings, OpenSettings):
             every=5 if self.keep == "best" else steps + 1,  # never compared
             by_loss=counts,
             rate=self.rate,
-            loss=lambda logits, y: task.losses(logits, y, weights).mean(),
-            decide=lambda logits: task.decide(task.probabilities(logits)),
+            task=task,
+            weights=execution.class_weights,
             on_loss=execution.on_loss,
             on_step=execution.on_step,
             progress=execution.progress,

@@ -15,17 +15,16 @@ the certificate has what is proven beside it.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, final
 
 import numpy as np
 
 from graphveil import _validate
-from graphveil._errors import BudgetError, InvalidInputError, UnprovenError
-from graphveil.mechanisms import Gaussian
+from graphveil._errors import BudgetError, InvalidInputError
 from graphveil.methods.base import Method
 from graphveil.methods.budget import choose_delta, least_noise, plan_steps
+from graphveil.methods.class_weights import plan_counts
 from graphveil.methods.graph_models import (
     GraphSettings,
     choose_length,
@@ -37,7 +36,7 @@ from graphveil.methods.graph_models import (
     reads_counts,
 )
 from graphveil.methods.inference import OWN_GRAPH, Disjoint, Visible
-from graphveil.methods.parts import Part, Release, Steps
+from graphveil.methods.parts import Steps
 from graphveil.methods.plan import Facts, Plan
 from graphveil.methods.settings import (
     Budget,
@@ -48,7 +47,6 @@ from graphveil.methods.settings import (
     settings,
 )
 from graphveil.nn.descriptions import GraphNetwork, Perceptron
-from graphveil.privacy.accounting import calibrate
 from graphveil.privacy.claims import CLAIMS
 from graphveil.privacy.formulas import OPACUS_ORDERS, sampled_rdp
 
@@ -57,27 +55,6 @@ if TYPE_CHECKING:
     from torch_geometric.data import Data
 
     from graphveil.methods.execution import Execution
-
-
-def check_class_weights(class_weights: Any, facts: Facts) -> None:
-    """Refuse anything but None and a public number for each class."""
-    if class_weights is None:
-        return
-    listed = list(class_weights) if isinstance(class_weights, Sequence) else []
-    if len(listed) != facts.num_classes or isinstance(class_weights, str):
-        raise InvalidInputError(
-            f"The 'class_weights' parameter must have {facts.num_classes} numbers, one for each "
-            f"class. Got {class_weights!r} instead."
-        )
-    for weight in listed:
-        _validate.number("class_weights", weight, "(0, inf)")
-
-
-def class_weights(listed: Any) -> Tensor | None:
-    """Public weights of classes, largest 1; None where there are none."""
-    import torch
-
-    return None if listed is None else torch.tensor(listed, dtype=torch.float32) / max(listed)
 
 
 @settings()
@@ -208,7 +185,9 @@ class GraphDPSGD(Method, GraphSettings, StepSettings, PublishedSettings, Budget)
         *before, steps = plan.parts
         assert isinstance(steps, Steps)
         if reads_counts(self) and self.learning_rate is None and steps.optimizer == "sgd":
-            steps = replace(steps, learning_rate=choose_length(plan.facts, steps))
+            bearable = self.task(plan.facts).noise
+            length = choose_length(plan.facts, steps, bearable)
+            steps = replace(steps, learning_rate=length)
         details = {**plan.details, "learning_rate": steps.learning_rate}
         return replace(plan, parts=(*before, steps), details=details)
 
@@ -218,29 +197,14 @@ class GraphDPSGD(Method, GraphSettings, StepSettings, PublishedSettings, Budget)
 
     # --- plan ------------------------------------------------------------------------------------
 
-    @property
-    def _counts_classes(self) -> bool:
-        return isinstance(self.class_weights, str)
-
     def _plan(self, facts: Facts) -> Plan:
         check_bound(self._resolved().max_grad_norm, self.clipping)
-        self._check_weights(facts)
         self._check_published(facts)
         plan = self._plan_published(facts) if self.paper else self._plan_noise(facts)
         details = dict(plan.details)
         if reads_counts(self):
             details |= {"rounds": self.rounds_for(facts), "hash_columns": self.hash_columns}
         return replace(plan, details=details, inference=(self.inferences[0].says(self, "graph"),))
-
-    def _check_weights(self, facts: Facts) -> None:
-        if self._counts_classes and self.class_weights != "noisy":
-            raise UnprovenError(
-                "The 'class_weights' parameter must be public numbers, one for each class, or "
-                f"'noisy', which counts classes for a share of the budget. Got "
-                f"{self.class_weights!r} instead; counts read off private labels are a release."
-            )
-        if not self._counts_classes:
-            check_class_weights(self.class_weights, facts)
 
     def _plan_noise(self, facts: Facts) -> Plan:
         """The least noise that fits the budget."""
@@ -252,24 +216,9 @@ class GraphDPSGD(Method, GraphSettings, StepSettings, PublishedSettings, Budget)
             influence=self.influence(facts),
             units=self.num_units(facts),
             unit="graph",
-            before=lambda delta: [self._counts(delta)] if self._counts_classes else [],
+            before=lambda delta: plan_counts(self, delta),
         )
         return self._stepping(plan)
-
-    def _counts(self, delta: float) -> Part:
-        """One graph is in one class: it moves one number by one."""
-        noise = calibrate(
-            lambda sigma: Gaussian(noise_multiplier=sigma, sensitivity=1.0).event(),
-            epsilon=self.weights_share * self.epsilon,
-            delta=delta / 10,
-            safe=1e7,
-            risky=1e-2,
-        )
-        return Release(
-            name="counts",
-            paid_for="noisy numbers of graphs in each class",
-            mechanism=Gaussian(noise_multiplier=noise, sensitivity=1.0),
-        )
 
     # --- the paper's recipe ----------------------------------------------------------------------
 
@@ -292,11 +241,10 @@ class GraphDPSGD(Method, GraphSettings, StepSettings, PublishedSettings, Budget)
                     "take a recipe, or write the number that the paper prints."
                 )
         _validate.integer("batch_size", self.batch_size, f"[1, {facts.num_train}]")
-        if self.clipping != "flat" or self._counts_classes:
+        if self.clipping != "flat":
             raise InvalidInputError(
-                "The paper must clip whole gradients and counts no classes. Got clipping="
-                f"{self.clipping!r}, class_weights={self.class_weights!r} with paper=True; leave "
-                "them out."
+                "The paper must clip whole gradients. Got clipping="
+                f"{self.clipping!r} with paper=True; leave it out."
             )
 
     def _plan_published(self, facts: Facts) -> Plan:
@@ -357,7 +305,7 @@ class GraphDPSGD(Method, GraphSettings, StepSettings, PublishedSettings, Budget)
 
         facts = execution.plan.facts
         network, part = self.build(facts), execution.plan.part("weights")
-        weights, task = self._weigh_classes(execution, data), self.task(facts)
+        weights, task = execution.class_weights, self.task(facts)
         if reads_counts(self):
             for parameter in network.parameters():
                 torch.nn.init.zeros_(parameter)
@@ -366,22 +314,6 @@ class GraphDPSGD(Method, GraphSettings, StepSettings, PublishedSettings, Budget)
         else:
             execution.train(part, network, self.terms(data), graph_losses(task, weights))
         return network
-
-    def _weigh_classes(self, execution: Execution, data: Data) -> Tensor | None:
-        """Public weights, or rare classes up to ten times as much as the largest."""
-        import torch
-
-        if not self._counts_classes:
-            return class_weights(self.class_weights)
-        classes = execution.plan.facts.num_classes
-        labels = data.y[data.train_mask]
-        counts = torch.bincount(labels[labels >= 0], minlength=classes).double()
-        noisy = execution.release(
-            execution.plan.part("counts"),
-            lambda mechanism, rng: {"counts": mechanism.release(counts, rng)},
-        )["counts"]
-        share = (noisy / noisy.max().clamp_min(1.0)).clamp(0.1, 1.0)
-        return (share.min() / share).float()
 
     def terms(self, data: Data) -> Any:
         """The loss terms of convolutions to draw from: the training graphs."""

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from torch import Tensor
     from torch_geometric.data import Data
 
-    from graphveil.methods.task import Classification
+    from graphveil.methods.task import Task
 
 _CONVOLUTION = (
     "conv", "num_layers", "hidden_channels", "pool", "norm", "norm_first", "head_layers",
@@ -103,9 +103,6 @@ class GraphSettings:
     loss: Literal["softmax", "binary"] = setting(
         "'binary' has one logit for two classes.", "softmax"
     )
-    class_weights: Any = setting(
-        "Public numbers that the losses of classes are multiplied by.", None
-    )
 
 
 def choose_rounds(facts: Facts, noise: float) -> int:
@@ -118,12 +115,16 @@ def choose_rounds(facts: Facts, noise: float) -> int:
     return ROUNDS - sum(signal < enough for enough in _SIGNALS)
 
 
-def choose_length(facts: Facts, steps: Steps) -> float:
-    """The learning rate that the noise in one output allows, more of it where classes are many."""
+def choose_length(facts: Facts, steps: Steps, bearable: float = 1.0) -> float:
+    """The learning rate that the noise in one output allows, more of it where classes are many.
+
+    ``bearable`` is the task's share of the noise that logits bear.
+    """
     if steps.noise_multiplier == 0 or not isinstance(steps.max_grad_norm, int | float):
         return _LONGEST
     noise = output_noise(replace(steps, learning_rate=1.0), steps.rate * facts.num_train, LENGTH)
-    return min(_LONGEST, _NOISE * math.sqrt(facts.num_classes / 2) / noise)
+    share = bearable * math.sqrt(max(facts.num_classes, 2) / 2)
+    return min(_LONGEST, _NOISE * share / noise)
 
 
 def reads_counts(method: Any) -> bool:
@@ -186,7 +187,7 @@ def count_examples(method: Any, data: Data) -> Any:
     return RowExamples(count_rows(method, data)[ids.numpy()], data.y[ids])
 
 
-def count_losses(task: Classification, weights: Tensor | None) -> Any:
+def count_losses(task: Task, weights: Tensor | None) -> Any:
     """One loss for each row; ``weights`` multiply those of classes."""
 
     def losses(network: Any, batch: tuple[Tensor, Tensor]) -> Tensor:

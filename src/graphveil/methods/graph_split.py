@@ -19,6 +19,7 @@ from graphveil import _validate
 from graphveil._errors import InvalidInputError, UnprovenError
 from graphveil.methods.base import Method
 from graphveil.methods.budget import choose_delta, claimed_noise, plan_steps
+from graphveil.methods.class_weights import plan_counts
 from graphveil.methods.features import Features
 from graphveil.methods.inference import (
     NOTHING_PROMISED,
@@ -38,6 +39,7 @@ from graphveil.methods.settings import (
     setting,
     settings,
 )
+from graphveil.methods.task import check_released_task
 from graphveil.nn.descriptions import NodeNetwork
 from graphveil.privacy.claims import CLAIMS, Claim, igamberdiev_epsilon
 
@@ -53,7 +55,15 @@ _SGD_REACH = 0.05
 _DECIDED = (
     *("conv", "normalisation", "heads", "clip_by", "fresh_groups", "unit", "decay", "steps"),
     *("features", "feature_scale", "projection", "project_above", "sample_rate", "averaged"),
-    *("max_grad_norm", "clipping", "momentum", "claimed_noise", "members"),
+    *(
+        "max_grad_norm",
+        "clipping",
+        "momentum",
+        "claimed_noise",
+        "members",
+        "class_weights",
+        "huber",
+    ),
 )
 _PAPER_EPOCHS = {"sgd": 2000, "adam": 500}
 _PAPER_RATES = {"sgd": 0.01, "adam": 1.0}
@@ -208,6 +218,7 @@ class GraphSplit(Method, FeatureSettings, StepSettings, Budget):
             unit=self.unit_for(facts),
             noise=self._paper_noise if self.claimed_noise else None,
             terms=self._num_terms(facts),
+            before=lambda delta: plan_counts(self, delta),
         )
         steps = plan.part("weights")
         rate = self._step_size(facts, steps.noise_multiplier)
@@ -215,7 +226,7 @@ class GraphSplit(Method, FeatureSettings, StepSettings, Budget):
         edges = ("whether edges have a direction",) if self.unit == "edge" else ()
         return replace(
             plan,
-            parts=(replace(steps, learning_rate=rate, decay=self.decay),),
+            parts=(*plan.parts[:-1], replace(steps, learning_rate=rate, decay=self.decay)),
             inference=(self.inferences[0].says(self, plan.unit),),
             public=("who is in which group", *edges),
             details={
@@ -305,6 +316,7 @@ class GraphSplit(Method, FeatureSettings, StepSettings, Budget):
                 f"{stated} instead; leave {'it' if len(changed) == 1 else 'them'} out, or take "
                 "'claimed_noise'."
             )
+        check_released_task(facts)
         _validate.integer("splits", self._released_groups, f"[1, {facts.num_train}]")
 
     @property
@@ -364,8 +376,9 @@ class GraphSplit(Method, FeatureSettings, StepSettings, Budget):
         facts = execution.plan.facts
         if self.paper:
             return self._train_as_released(execution, data)
-        task = self.task(facts)
-        losses = group_losses(task) if self._clips == "group" else node_losses(task)
+        task, weights = self.task(facts), execution.class_weights
+        lose = group_losses if self._clips == "group" else node_losses
+        losses = lose(task, weights)
         with seeded_weights(self.seed):
             network = self.build(facts)
             execution.train(execution.plan.part("weights"), network, self.terms(data), losses)
@@ -391,10 +404,9 @@ class GraphSplit(Method, FeatureSettings, StepSettings, Budget):
 
     def terms(self, data: Data) -> Any:
         """The loss terms to draw from: groups, or neighbourhoods inside them."""
-        import torch
-
         from graphveil.graph.groups import random_groups, within
         from graphveil.graph.messages import weigh_messages
+        from graphveil.graph.targets import hide_targets
         from graphveil.methods.terms import GroupTerms, node_terms
         from graphveil.rng import seeded
 
@@ -406,7 +418,7 @@ class GraphSplit(Method, FeatureSettings, StepSettings, Budget):
             return node_terms(x, data, messages, self.num_layers)
         return GroupTerms(
             x,
-            torch.where(data.train_mask, data.y, -1),
+            hide_targets(data.y, ~data.train_mask),
             data.edge_index,
             count,
             stream,

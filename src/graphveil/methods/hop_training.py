@@ -104,7 +104,7 @@ def encode_openly(
 
 def step(method: GAP, execution: Execution, name: str, network: nn.Module, terms: Any) -> None:
     """Take the private steps of one part."""
-    losses = node_losses(method.task(execution.plan.facts))
+    losses = node_losses(method.task(execution.plan.facts), execution.class_weights)
     execution.train(execution.plan.part(name), network, terms, losses)
 
 
@@ -119,7 +119,14 @@ def fit_openly(
     **how: Any,
 ) -> float:
     """Train a module on rows in the open; the score of what was kept."""
-    training = OpenTraining(seed=method.seed, by_loss=True, on_loss=execution.on_loss, **how)
+    training = OpenTraining(
+        seed=method.seed,
+        task=method.task(execution.plan.facts),
+        weights=execution.class_weights,
+        by_loss=True,
+        on_loss=execution.on_loss,
+        **how,
+    )
     return training(module, optimizer, lambda ids: module(inputs[ids]), data, seen)
 
 
@@ -135,8 +142,8 @@ def train_attention(
         mechanism = plan.part(f"hop{hop + 1}").mechanism
         noise = mechanism.noise_multiplier * mechanism.sensitivity
     with seeded_weights(method.seed + 1 + hop):
-        classes = plan.facts.num_classes
-        trained = AttentionTerms(network.attention[hop], sending.rows.shape[1], classes, noise)
+        outputs = method.task(plan.facts).outputs
+        trained = AttentionTerms(network.attention[hop], sending.rows.shape[1], outputs, noise)
     terms = attention_terms(sending, data, method.seed, whole=method.paper)
     step(method, execution, f"attention{hop + 1}", trained, terms)
 

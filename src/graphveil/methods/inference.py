@@ -78,7 +78,7 @@ class Visible:
 
     def predict(self, method: Any, data: Data, epsilon: float | None) -> Tensor:
         """From the records of ``data`` as they are."""
-        return method.probabilities(method.outputs(data, self.mode))
+        return method.answers(method.outputs(data, self.mode))
 
 
 @dataclass(frozen=True)
@@ -96,7 +96,7 @@ class Disjoint:
 
     def predict(self, method: Any, data: Data, epsilon: float | None) -> Tensor:
         """From the records of ``data`` as they are."""
-        return method.probabilities(method.outputs(data, self.mode))
+        return method.answers(method.outputs(data, self.mode))
 
 
 @dataclass(frozen=True)
@@ -118,7 +118,7 @@ class Cached:
                 f"{len(cache)} nodes in the same order. Got {len(data.x)} nodes instead; other "
                 "graphs need the mode 'noisy', 'visible' or 'disjoint'."
             )
-        return method.probabilities(method.outputs_from(data, cache))
+        return method.answers(method.outputs_from(data, cache))
 
 
 @dataclass(frozen=True)
@@ -169,7 +169,7 @@ class Noisy:
         check_delta(plan.delta, method.num_units(facts))
         assert epsilon is not None
         outputs: Tensor = method.noisy_outputs(data, epsilon)
-        return outputs.softmax(1)
+        return method.answers(outputs)
 
 
 def hear_neighbours(method: Any, data: Data, epsilon: float) -> Tensor:
@@ -187,10 +187,10 @@ def hear_neighbours(method: Any, data: Data, epsilon: float) -> Tensor:
     from graphveil.rng import secret
 
     x, plan = method.prepare(data), method.plan_
-    nodes, classes = len(x), plan.facts.num_classes
+    nodes, task = len(x), method.task(plan.facts)
     # In float64: rounding in the row of a hub must not move it more than one message does.
-    own = method.network_.on_graph(x, no_messages(nodes)).double().log_softmax(1)
-    centred = (own.exp() - 1 / classes) / math.sqrt(1 - 1 / classes)
+    own = task.beliefs(method.network_.on_graph(x, no_messages(nodes)).double())
+    centred, width = _messages_of(task, own)
     centred = centred.nan_to_num(0.0)  # a row that overflows sends nothing, and stops nobody
     centred = centred / torch.linalg.vector_norm(centred, dim=1, keepdim=True).clamp_min(1.0)
     edges = cap_senders(data.edge_index, nodes, None, seed=method.seed)
@@ -200,9 +200,24 @@ def hear_neighbours(method: Any, data: Data, epsilon: float) -> Tensor:
     method.charge(part)
     heard = part.mechanism.release(total, secret())
     # Evidence shrinks towards nothing as noise grows beyond one message.
-    noise = part.mechanism.noise_multiplier * bound
-    outputs: Tensor = (own + 2.0 * heard / (1.0 + noise**2)).to(x.dtype)
+    noise = part.mechanism.noise_multiplier * bound * width
+    outputs: Tensor = (own + 2.0 * width * heard / (1.0 + noise**2)).to(x.dtype)
     return outputs
+
+
+def _messages_of(task: Any, own: Tensor) -> tuple[Tensor, float]:
+    """What nodes send of their beliefs, of norm 1 at most, and how small one answer is in it."""
+    if task.name == "regression":
+        raise UnprovenError(
+            "A noisy prediction must be about classes or labels: how a noisy sum of values moves "
+            "one's own is not worked out. Got a regression instead; use the mode 'visible' or "
+            "'disjoint'."
+        )
+    if task.name == "multilabel":
+        width = math.sqrt(task.num_classes)
+        return (2 * own.sigmoid() - 1) / width, width
+    classes = task.num_classes
+    return (own.exp() - 1 / classes) / math.sqrt(1 - 1 / classes), 1.0
 
 
 def _message_weights(edges: Tensor, nodes: int, plan: Any) -> tuple[Tensor, float]:

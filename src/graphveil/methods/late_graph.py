@@ -16,6 +16,7 @@ from graphveil.methods.inference import OWN_ROW, Disjoint, Noisy, Visible, hear_
 from graphveil.methods.own_row import OwnRowSettings, describe_network
 from graphveil.methods.plan import Facts
 from graphveil.methods.settings import Budget, setting, settings
+from graphveil.methods.task import has_classes
 from graphveil.nn.descriptions import NodeNetwork
 
 if TYPE_CHECKING:
@@ -119,7 +120,7 @@ class LateGraph(Method, OwnRowSettings, Budget):
 
         messages = every_message(data, self.seed)
         heard = self._hear(data, messages)
-        if mode != "disjoint" or not self.student:
+        if mode != "disjoint" or not self.student or not has_classes(self.plan_.facts):
             return heard
         steps = self.plan_.part("weights")
         noise = steps.noise_multiplier / (steps.rate * math.sqrt(steps.count))
@@ -127,28 +128,32 @@ class LateGraph(Method, OwnRowSettings, Budget):
         return follow_beliefs(own, heard, self.prepare(data), messages, noise)
 
     def _own_beliefs(self, data: Data) -> Tensor:
-        """Log-probabilities from each node's own row."""
+        """What each node's own row says: log-probabilities, of labels log-odds, or a value."""
         from graphveil.methods.terms import no_messages
 
         outputs = self.network_.on_graph(self.prepare(data), no_messages(len(data.x)))
-        return outputs.log_softmax(1)
+        return self.task(self.plan_.facts).beliefs(outputs)
 
     def _hear(self, data: Data, messages: Messages) -> Tensor:
         """Log-beliefs of nodes that read their neighbours."""
-        from graphveil.graph.beliefs import pass_beliefs
+        from graphveil.graph.beliefs import pass_beliefs, pass_label_beliefs
         from graphveil.graph.propagation import spread_rows
 
-        network = self.network_
+        network, task = self.network_, self.plan_.facts.task
         if self.reading == "inside":
             hidden = network.after[0](network.encoder(self.prepare(data)))
             hidden = hidden.to_dense() if hidden.is_sparse_csr else hidden
             return network.decoder(spread_rows(hidden, messages, self.rounds, self.teleport))
         own = self._own_beliefs(data)
-        if self.reading == "smoothing":
+        if self.reading == "smoothing" or task == "regression":
             return spread_rows(own, messages, self.rounds, self.teleport)
-        prior = network.log_prior
+        prior, edges = network.log_prior, messages.edge_index
+        if task == "multilabel":
+            odds = prior - (-prior.expm1()).log()
+            doubted = odds + own_row.trust(self) * (own - odds)
+            return pass_label_beliefs(doubted, odds, edges, self.rounds, self.likeness)
         doubted = (prior + own_row.trust(self) * (own - prior)).log_softmax(1)
-        return pass_beliefs(doubted, prior, messages.edge_index, self.rounds, self.likeness)
+        return pass_beliefs(doubted, prior, edges, self.rounds, self.likeness)
 
     _plan, _train = own_row.plan_own_rows, own_row.train_own_rows
     terms, prepare = own_row.own_terms, own_row.prepare

@@ -70,6 +70,8 @@ class OpenDPAR(Method, RowSettings, FeatureSettings, OpenSettings):
         training = OpenTraining(
             steps=self._num_steps(int(train.sum())),
             seed=self.seed,
+            task=self.task(facts),
+            weights=execution.class_weights,
             batch_size=self.batch_size,
             on_loss=execution.on_loss,
             on_step=execution.on_step,

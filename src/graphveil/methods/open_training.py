@@ -11,10 +11,11 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from graphveil import _validate
 from graphveil.graph.checks import MASKS
+from graphveil.graph.targets import OF_CLASSES, is_live
+from graphveil.methods.task import Task
 
 OPTIMIZERS = ("adam", "sgd")
 
@@ -59,10 +60,10 @@ class OpenTraining:
 
     steps: int
     seed: int
+    task: Task
     batch_size: int | None = None
     rate: Callable[[float], float] = lambda done: 1.0
-    loss: Callable[[Tensor, Tensor], Tensor] = F.cross_entropy
-    decide: Callable[[Tensor], Tensor] = lambda logits: logits.argmax(1)
+    weights: Tensor | None = None
     every: int = 5
     by_loss: bool = False
     on_loss: Callable[[float], None] | None = None
@@ -95,7 +96,7 @@ class OpenTraining:
         train: Tensor,
     ) -> float:
         y, ids = data.y, train.nonzero().flatten()
-        compared = (data.val_mask & (y >= 0)).nonzero().flatten()
+        compared = (data.val_mask & is_live(y)).nonzero().flatten()
         rates = [group["lr"] for group in optimizer.param_groups]
         best, kept = (-math.inf, 0.0), copy.deepcopy(module.state_dict())
         planned, batches = range(self.steps), self._batches(ids)
@@ -107,7 +108,7 @@ class OpenTraining:
             batch = next(batches)
             module.train()
             optimizer.zero_grad()
-            loss = self.loss(logits(batch), y[batch])
+            loss = self._loss(logits(batch), y[batch])
             loss.backward()
             optimizer.step()
             if self.on_loss is not None:
@@ -142,6 +143,11 @@ class OpenTraining:
         module.eval()
         with torch.no_grad():
             outputs = logits(ids)
-        right = float((self.decide(outputs) == y[ids]).float().mean())
-        gained = -float(self.loss(outputs, y[ids]))
-        return (gained, right) if self.by_loss else (right, gained)
+        gained = -float(self._loss(outputs, y[ids]))
+        if self.by_loss or self.task.name not in OF_CLASSES:
+            return gained, 0.0
+        right = float(self.task.credit(self.task.answers(outputs), y[ids]).mean())
+        return right, gained
+
+    def _loss(self, outputs: Tensor, y: Tensor) -> Tensor:
+        return self.task.losses(outputs, y, self.weights).mean()

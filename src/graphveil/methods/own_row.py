@@ -32,6 +32,7 @@ from graphveil.methods.budget import (
     scale_within,
     signal_to_noise,
 )
+from graphveil.methods.class_weights import PART, count_release, pays_for_counts, release_counts
 from graphveil.methods.features import Features
 from graphveil.methods.parts import Part, Release, Steps
 from graphveil.methods.plan import Facts, Plan
@@ -101,6 +102,11 @@ def is_centred(method: Any, facts: Facts) -> bool:
         return False
     few = Features.of(method).columns(facts.num_features) <= _FEW_COLUMNS
     return few if method.centred is None else bool(method.centred)
+
+
+def counts_classes(method: Any, facts: Facts) -> bool:
+    """Whether training nodes of each class, or with each label, are counted."""
+    return pays_for_counts(method) or (method.reads_prior and facts.task != "regression")
 
 
 def choose_rate(method: Any, facts: Facts) -> float:
@@ -187,7 +193,7 @@ def describe_network(method: Any, facts: Facts, dropout: float = 0.0) -> NodeNet
         decoder_layers=1,
         activation=method.activation,
         dropout=dropout,
-        prior=method.reads_prior,
+        prior=method.reads_prior and facts.task != "regression",
     )
 
 
@@ -228,7 +234,7 @@ def plan_own_rows(method: Any, facts: Facts) -> Plan:
 
 def _parts(method: Any, facts: Facts, scale: float) -> tuple[Part, ...]:
     """What is released, when a Gaussian with the whole budget has the noise ``scale``."""
-    released = ["mean"] * is_centred(method, facts) + ["counts"] * method.reads_prior
+    released = ["counts"] * counts_classes(method, facts) + ["mean"] * is_centred(method, facts)
     left = 1.0 - sum(SHARES[name] for name in released)
     rate, (removed, altered) = choose_rate(method, facts), INFLUENCE
     strength = left / scale**2
@@ -249,22 +255,22 @@ def _parts(method: Any, facts: Facts, scale: float) -> tuple[Part, ...]:
     )
     size = method.learning_rate
     if size is None:
-        size = step_size(steps, rate * facts.num_train, row_length(method))
-    sums = (plan_sum(name, scale / math.sqrt(SHARES[name])) for name in released)
-    return *sums, replace(steps, learning_rate=size)
+        noise = _NOISE * method.task(facts).noise
+        size = step_size(steps, rate * facts.num_train, row_length(method), noise=noise)
+    noises = {name: scale / math.sqrt(SHARES[name]) for name in released}
+    labels = facts.num_classes if facts.task == "multilabel" else None
+    sums = {
+        "counts": lambda noise: count_release(noise, labels=labels),
+        "mean": plan_mean,
+    }
+    return *(sums[name](noises[name]) for name in released), replace(steps, learning_rate=size)
 
 
-PAID_FOR = {
-    "mean": "a noisy sum of the training nodes' rows",
-    "counts": "noisy numbers of training nodes in each class",
-}
-
-
-def plan_sum(name: str, noise: float) -> Release:
-    """Rows are scaled to length 1, and a node is in one class: a node moves a sum by one."""
+def plan_mean(noise: float) -> Release:
+    """Rows are scaled to length 1: a node moves their sum by one."""
     return Release(
-        name=name,
-        paid_for=PAID_FOR[name],
+        name="mean",
+        paid_for="a noisy sum of the training nodes' rows",
         mechanism=Gaussian(noise_multiplier=noise, sensitivity=1.0),
     )
 
@@ -296,10 +302,10 @@ def train_own_rows(method: Any, execution: Execution, data: Data) -> nn.Module:
     if method.num_layers == 1:  # zero is where noise has told nothing yet
         torch.nn.init.zeros_(network.decoder.linears[0].weight)
         torch.nn.init.zeros_(network.decoder.linears[0].bias)
-    centre = release_mean(method, execution, data) if is_centred(method, facts) else None
-    if method.reads_prior:
+    if method.reads_prior and facts.task != "regression":
         network.log_prior.copy_(_release_prior(execution, data))
-    losses = node_losses(method.task(facts))
+    centre = release_mean(method, execution, data) if is_centred(method, facts) else None
+    losses = node_losses(method.task(facts), execution.class_weights)
     execution.train(plan.part("weights"), network, own_terms(method, data, centre), losses)
     if centre is not None:
         first = network.encoder.linears[0] if method.num_layers > 1 else network.decoder.linears[0]
@@ -335,15 +341,18 @@ def release_mean(method: Any, execution: Execution, data: Data) -> Tensor:
 
 
 def _release_prior(execution: Execution, data: Data) -> Tensor:
-    """The logarithms of the classes' shares, through noise, and no smaller than the noise."""
-    import torch
+    """The logarithms of the classes' shares, through noise, and no smaller than the noise.
 
-    part = execution.plan.part("counts")
-    classes = execution.plan.facts.num_classes
-    labels = data.y[data.train_mask]  # who is withheld has a negative one, and is in no class
-    counts = torch.bincount(labels[labels >= 0], minlength=classes).double()
-    noisy = execution.release(
-        part, lambda mechanism, rng: {"counts": mechanism.release(counts, rng)}
-    )["counts"]
-    least = max(1.0, part.mechanism.noise_multiplier)
-    return noisy.clamp_min(least).float().log().log_softmax(0)
+    Classes that weigh more are met more often. Of labels it is each one's share of all nodes.
+    """
+    facts, mechanism = execution.plan.facts, execution.plan.part(PART).mechanism
+    noisy = release_counts(execution, data)
+    least = max(1.0, mechanism.noise_multiplier * mechanism.sensitivity)
+    if facts.task == "multilabel":
+        middle = facts.num_train / 2
+        share = noisy.clamp(min(least, middle), max(facts.num_train - least, middle))
+        return (share / facts.num_train).float().log()
+    logarithms = noisy.clamp_min(least).float().log()
+    if execution.class_weights is not None:
+        logarithms = logarithms + execution.class_weights.log()
+    return logarithms.log_softmax(0)

@@ -17,6 +17,7 @@ import dp_accounting as dpa
 
 from graphveil import _validate
 from graphveil._errors import InvalidInputError
+from graphveil.graph.targets import TASKS
 from graphveil.methods import parts as _parts
 from graphveil.methods.parts import Part
 from graphveil.privacy.events import composed
@@ -39,7 +40,8 @@ class Facts:
 
     ``num_nodes`` counts the records: nodes of one graph, or whole graphs if a ``record`` is one.
     ``directed`` says whether edges have a direction, None that nobody stated it; only the unit
-    ``edge`` asks.
+    ``edge`` asks. ``task`` is one of :data:`graphveil.graph.targets.TASKS`; ``num_classes`` counts
+    classes or labels, and is 1 of a regression, whose values lie in ``value_range``.
     """
 
     num_nodes: int
@@ -48,11 +50,16 @@ class Facts:
     num_train: int
     directed: bool | None = None
     record: str = "node"
+    task: str = "multiclass"
+    value_range: tuple[float, float] | None = None
 
     def __post_init__(self) -> None:
         _validate.integer("num_nodes", self.num_nodes, "[1, 1e12]")
         _validate.integer("num_features", self.num_features, "[1, 1e9]")
-        _validate.integer("num_classes", self.num_classes, "[2, 1e9]")
+        _validate.choice("task", self.task, TASKS)
+        _validate.integer("num_classes", self.num_classes, _NUMBERS.get(self.task, "[2, 1e9]"))
+        if self.task == "regression":
+            object.__setattr__(self, "value_range", _check_range(self.value_range))
         _validate.integer("num_train", self.num_train, f"[1, {self.num_nodes}]")
         _validate.choice("record", self.record, ("node", "graph"))
         if not (self.directed is None or isinstance(self.directed, bool)):
@@ -74,7 +81,23 @@ class Facts:
             num_train=int(data.train_mask.sum()),
             directed=checks.directed_of(data),
             record=checks.record_of(data),
+            task=checks.task_of(data),
+            value_range=checks.value_range_of(data),
         )
+
+
+_NUMBERS = {"binary": "[2, 2]", "multilabel": "[1, 1e9]", "regression": "[1, 1]"}
+
+
+def _check_range(ends: Any) -> tuple[float, float]:
+    """The two ends of a range; files have them as a list."""
+    if not isinstance(ends, (list, tuple)) or len(ends) != 2 or not ends[0] < ends[1]:
+        raise InvalidInputError(
+            "A regression must have the two ends of a public range, 'value_range'. Got "
+            f"{ends!r} instead; state what is known without looking at the values."
+        )
+    low, high = (_validate.number("value_range", end, "(-inf, inf)") for end in ends)
+    return low, high
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -194,14 +194,14 @@ def row_terms(method: Any, data: Data, drawn: Sample, messages: Messages) -> Any
 
     A linear network may sum features first.
     """
-    import torch
 
     from graphveil.grads.own_rows import RowExamples
     from graphveil.graph.live_terms import NO_LABEL, LiveTerms
     from graphveil.graph.sparse_rows import is_sparse, mask_rows, take_rows
 
     x = mask_rows(method.prepare(data), drawn.sample)
-    y = torch.where(drawn.sample, data.y, NO_LABEL)
+    y = data.y.clone()
+    y[~drawn.sample] = NO_LABEL
     roots = drawn.rows
     if method.train_on == "nodes":
         roots = data.train_mask.nonzero().flatten()
@@ -227,6 +227,7 @@ def smooth_predictions(method: Any, data: Data) -> tuple[Tensor, Tensor, Message
     from graphveil.methods.terms import every_message, no_messages
 
     x = method.prepare(data)
-    own = method.network_.on_graph(x, no_messages(len(x))).log_softmax(1)
+    task = method.task(method.plan_.facts)
+    own = task.beliefs(method.network_.on_graph(x, no_messages(len(x))))
     messages = every_message(data, method.seed)
     return own, spread_rows(own, messages, method.smoothing_steps, method.teleport), messages

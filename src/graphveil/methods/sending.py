@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from graphveil.methods.execution import Execution
     from graphveil.methods.gap import GAP
     from graphveil.methods.parts import Release
+    from graphveil.methods.task import Task
     from graphveil.rng import SecretStream
 
 _PAIRS_AT_ONCE = 1 << 16  # pairs that attention weighs together
@@ -69,6 +70,7 @@ class Sender(Protocol):
     @property
     def cache_unit(self) -> float: ...
     def prepare(self, data: Data) -> Tensor: ...
+    def task(self, facts: Any) -> Task: ...
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,65 +1,185 @@
-"""What a method learns to do: outputs, losses, decisions, figures. Today: classification.
+"""What a method learns to do: outputs, losses, answers, decisions, figures.
 
 A task says everything about what stands in ``y``: how many outputs a network has, what one record's
-loss is, what is decided from the outputs, how well that is done, and what of it must be public.
+loss is, what is answered and decided from the outputs, how well that is done, and what of it must
+be public. It is made of public facts alone (:func:`make_task`).
+
+*Guarantee conditions*, of every task: a record's loss is a function of that record's outputs and
+target, and of weights, which are public or were released. Clipping bounds its gradient, whatever
+the loss is.
 """
 
 from __future__ import annotations
 
+import math
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
+
+from graphveil._errors import InvalidInputError
+from graphveil.graph.targets import OF_CLASSES, is_labelled
+from graphveil.methods.measures import METRICS as METRICS
+from graphveil.methods.measures import (
+    Figures,
+    is_better,
+    measure_classes,
+    measure_labels,
+    measure_order,
+    measure_values,
+)
 
 if TYPE_CHECKING:
     from torch import Tensor
     from torch_geometric.data import Data
 
-METRICS = (
-    "accuracy",
-    "micro_f1",
-    "macro_f1",
-    "f1",
-    "roc_auc",
-    "micro_auc",
-    "sensitivity",
-    "specificity",
-)
+    from graphveil.methods.plan import Facts
+
 _MOST_CONFUSED = 100  # classes of which a matrix is written down
+_SAME = 1e-3  # of the range: values that differ by less are one value
 OUTSIDE = "read off the labels of test nodes: outside the certificate, and a release if shown"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Classification:
-    """One of ``num_classes`` for each record.
+class Task(ABC):
+    """What every task has.
 
-    With ``binary`` two classes have one logit. ``weights`` multiply the losses of classes.
-
-    *Guarantee conditions*: a record's loss is a function of that record's outputs and label, and of
-    the weights, which are public or were released. Public: the number of classes.
+    ``main`` is the figure by which models are set side by side unless somebody names another.
+    ``noise`` says how much noise an output bears, in outputs that are logits.
     """
 
-    name: ClassVar[str] = "classification"
-    public: ClassVar[tuple[str, ...]] = ("the number of classes",)
+    name: ClassVar[str]
+    main: ClassVar[str]
+    public: ClassVar[tuple[str, ...]]
+    noise: ClassVar[float] = 1.0
 
-    num_classes: int
-    binary: bool = False
+    num_classes: int = 1
 
     @property
     def outputs(self) -> int:
         """How many numbers a network gives for each record."""
+        return self.num_classes
+
+    def targets(self, y: Tensor) -> Tensor:
+        """Labels as losses read them; negative where there is none."""
+        return y
+
+    @abstractmethod
+    def losses(self, outputs: Tensor, targets: Tensor, weights: Tensor | None = None) -> Tensor:
+        """One loss for each record; a class's weight does not depend on who else is there."""
+
+    @abstractmethod
+    def answers(self, outputs: Tensor) -> Tensor:
+        """What is said of every record: (records, columns)."""
+
+    def beliefs(self, outputs: Tensor) -> Tensor:
+        """What neighbours may average: log-probabilities of classes, else the outputs."""
+        return outputs
+
+    @abstractmethod
+    def decide(self, answers: Tensor) -> Tensor:
+        """One decision for each record, in the shape of ``y``."""
+
+    @abstractmethod
+    def credit(self, answers: Tensor, y: Tensor) -> Tensor:
+        """How right each answer is, between 0 and 1."""
+
+    @abstractmethod
+    def guess(self, y: Tensor) -> Tensor:
+        """The best answer that reads no row, by the labels ``y``: (columns,)."""
+
+    @abstractmethod
+    def measure(self, answers: Tensor, y: Tensor) -> Figures:
+        """Every figure of :data:`METRICS`; None where it means nothing."""
+
+    def columns(self, names: list[str] | tuple[str, ...] | None) -> list[str]:
+        """What the columns of answers are called."""
+        return [str(n) for n in range(self.num_classes)] if names is None else list(names)
+
+    def is_constant(self, answers: Tensor) -> bool:
+        """Whether the same is decided of everybody."""
+        decided = self.decide(answers)
+        return len(decided) > 0 and bool((decided == decided[:1]).all())
+
+    def measure_test(self, answers: Tensor, data: Data, record: str) -> dict[str, Any]:
+        """Every figure on the test records, as ``test_NAME``, beside that of the best guess.
+
+        ``baseline`` has the figures of what is answered without reading a row, by training labels:
+        the commonest class, or the mean. ``learnt`` says whether the main figure is better than
+        that, and ``constant`` whether the same is decided of everybody.
+
+        *Guarantee*: none. It reads labels, outside every certificate.
+        """
+        wanted = data.test_mask & is_labelled(data.y)
+        tested, y = answers[wanted], data.y[wanted]
+        figures = self.measure(tested, y)
+        guess = self.guess(data.y[self._known(data)])
+        baseline = self.measure(guess.to(tested).expand(len(y), -1), y)
+        mine, theirs = figures[self.main], baseline[self.main]
+        constant = self.is_constant(tested)
+        learnt = None
+        if mine is not None and theirs is not None:
+            learnt = is_better(self.main, mine, theirs) and not constant
+        return {
+            "task": self.name,
+            "metric": self.main,
+            **{f"test_{name}": value for name, value in figures.items()},
+            f"test_{record}s": len(y),
+            "baseline": {name: value for name, value in baseline.items() if value is not None},
+            "learnt": learnt,
+            "constant": constant,
+            **self._details(tested, y),
+            "note": OUTSIDE.replace("nodes", f"{record}s"),
+        }
+
+    def _known(self, data: Data) -> Tensor:
+        """Whose labels a guess may read: those trained on; of a graph without any, all others."""
+        labelled = is_labelled(data.y)
+        trained = data.train_mask & labelled
+        if not bool(trained.any()):
+            trained = data.val_mask & labelled if "val_mask" in data else trained
+        return trained if bool(trained.any()) else labelled
+
+    def _details(self, answers: Tensor, y: Tensor) -> dict[str, Any]:
+        """What else is written down of the test records."""
+        return {"class_accuracy": [], "class_count": [], "confusion": None}
+
+
+# --- one class ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class Classification(Task):
+    """One of ``num_classes`` for each record.
+
+    With ``binary`` two classes have one logit. ``weights`` multiply the losses of classes. Public:
+    the number of classes.
+    """
+
+    name: ClassVar[str] = "multiclass"
+    main: ClassVar[str] = "accuracy"
+    public: ClassVar[tuple[str, ...]] = ("the number of classes",)
+
+    binary: bool = False
+
+    @property
+    def outputs(self) -> int:
+        """One for each class, or one for both."""
         return 1 if self.binary else self.num_classes
 
-    def losses(self, outputs: Tensor, y: Tensor, weights: Tensor | None = None) -> Tensor:
-        """One loss for each record; a class's weight does not depend on who else is there."""
+    def losses(self, outputs: Tensor, targets: Tensor, weights: Tensor | None = None) -> Tensor:
+        """Cross-entropy."""
         from torch.nn import functional as F
 
         if self.binary:
             logits = outputs.squeeze(1)
-            losses = F.binary_cross_entropy_with_logits(logits, y.to(outputs), reduction="none")
+            losses = F.binary_cross_entropy_with_logits(
+                logits, targets.to(outputs), reduction="none"
+            )
         else:
-            losses = F.cross_entropy(outputs, y, reduction="none")
-        return losses if weights is None else losses * weights[y]
+            losses = F.cross_entropy(outputs, targets, reduction="none")
+        return losses if weights is None else losses * weights.to(losses)[targets]
 
-    def probabilities(self, outputs: Tensor) -> Tensor:
+    def answers(self, outputs: Tensor) -> Tensor:
         """The probability of every class: (records, classes)."""
         import torch
 
@@ -68,96 +188,247 @@ class Classification:
         chance = outputs.sigmoid()
         return torch.cat([1 - chance, chance], 1)
 
-    def decide(self, probabilities: Tensor) -> Tensor:
+    def beliefs(self, outputs: Tensor) -> Tensor:
+        """Log-probabilities; of one logit it is itself."""
+        return outputs if self.binary else outputs.log_softmax(1)
+
+    def decide(self, answers: Tensor) -> Tensor:
         """The most probable class of every record."""
-        return probabilities.argmax(1)
+        return answers.argmax(1)
 
-    def count_right(self, probabilities: Tensor, y: Tensor) -> int:
-        """How many decisions are right."""
-        return int((self.decide(probabilities) == y).sum())
+    def credit(self, answers: Tensor, y: Tensor) -> Tensor:
+        """1 for what is right."""
+        return (self.decide(answers) == y).double()
 
-    def measure(self, probabilities: Tensor, y: Tensor) -> dict[str, float | None]:
-        """Every figure of :data:`METRICS`; None where it means nothing.
+    def guess(self, y: Tensor) -> Tensor:
+        """The shares of the classes."""
+        import torch
 
-        Micro F1 counts every record alike, and is the accuracy where one has one class. Macro F1
-        counts every class alike, those that neither stand in the labels nor are predicted left out.
-        ``f1``, ``sensitivity`` and ``specificity`` are those of class 1 where there are two
-        classes; with more, ``f1`` is the micro one, and the others are means over the classes, each
-        against the rest, those without a record (for ``specificity``: without a record of another)
-        left out. ``roc_auc`` is such a mean, too, and None where a class has no record;
-        ``micro_auc`` ranks all pairs of a record and a class together. Both are None where weights
-        have left the numbers.
-        """
-        import numpy as np
-        from sklearn.metrics import f1_score, roc_auc_score
+        counts = torch.bincount(y, minlength=self.num_classes).double()
+        return counts / counts.sum().clamp_min(1)
 
-        figures: dict[str, float | None] = dict.fromkeys(METRICS)
-        if not len(y):
-            return figures
-        true, decided = y.numpy(), self.decide(probabilities).numpy()
-        classes = probabilities.shape[1]
-        figures["accuracy"] = float(np.mean(true == decided))
-        figures["micro_f1"] = float(f1_score(true, decided, average="micro"))
-        figures["macro_f1"] = float(f1_score(true, decided, average="macro", zero_division=0.0))
-        figures["f1"] = figures["micro_f1"]
-        if classes == 2:
-            figures["f1"] = float(f1_score(true, decided, zero_division=0.0))
-        figures |= _rates(true, decided, classes)
-        if not bool(probabilities.isfinite().all()):
-            return figures
-        hits = true[:, None] == np.arange(classes)
-        if hits.any() and not hits.all():
-            figures["micro_auc"] = float(roc_auc_score(hits.ravel(), probabilities.numpy().ravel()))
-        if len(np.unique(true)) == classes:
-            areas = [roc_auc_score(true == c, probabilities[:, c].numpy()) for c in range(classes)]
-            figures["roc_auc"] = float(areas[1] if classes == 2 else np.mean(areas))
-        return figures
+    def measure(self, answers: Tensor, y: Tensor) -> Figures:
+        """See :func:`graphveil.methods.measures.measure_classes`."""
+        return measure_classes(answers.numpy(), y.numpy(), self.decide(answers).numpy())
 
-    def measure_test(self, probabilities: Tensor, data: Data, record: str) -> dict[str, Any]:
-        """Every figure on the test records, as ``test_NAME``; accuracy by class; ``confusion``.
+    def _details(self, answers: Tensor, y: Tensor) -> dict[str, Any]:
+        """Accuracy by class, and counts by class (row) and decision (column).
 
-        The last counts records by their class (row) and by the one decided on (column); None where
-        there are more than 100 classes.
-
-        *Guarantee*: none. It reads labels, outside every certificate.
+        The last is None where there are more than 100 classes.
         """
         import torch
 
-        wanted = data.test_mask & (data.y >= 0)
-        chances, y = probabilities[wanted], data.y[wanted]
-        count = torch.bincount(y, minlength=self.num_classes)
-        right = (self.decide(chances) == y).double()
-        hits = torch.bincount(y, weights=right, minlength=self.num_classes)
-        shares = [float(h / n) if n else None for h, n in zip(hits, count, strict=True)]
+        classes, decided = self.num_classes, self.decide(answers)
+        count = torch.bincount(y, minlength=classes)
+        hits = torch.bincount(y, weights=(decided == y).double(), minlength=classes)
+        confusion = None
+        if classes <= _MOST_CONFUSED:
+            cells = torch.bincount(y * classes + decided, minlength=classes**2)
+            confusion = cells.view(classes, classes).tolist()
         return {
-            **{f"test_{name}": value for name, value in self.measure(chances, y).items()},
-            f"test_{record}s": len(y),
-            "class_accuracy": shares,
+            "class_accuracy": [
+                float(h / n) if n else None for h, n in zip(hits, count, strict=True)
+            ],
             "class_count": count.tolist(),
-            "confusion": self._confusion(chances, y),
-            "note": OUTSIDE.replace("nodes", f"{record}s"),
+            "confusion": confusion,
         }
 
-    def _confusion(self, probabilities: Tensor, y: Tensor) -> list[list[int]] | None:
+
+@dataclass(frozen=True, kw_only=True)
+class Binary(Classification):
+    """One of two classes, of which the second is looked for, and may be rare.
+
+    Models are compared by how well they rank: always saying the first class is no achievement.
+    """
+
+    name: ClassVar[str] = "binary"
+    main: ClassVar[str] = "average_precision"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ordinal(Classification):
+    r"""One of several classes in their order.
+
+    The loss is that of every question "above class k?", by what the class probabilities add up to,
+    so that a far class costs more than the next one. What is decided is the median.
+    """
+
+    name: ClassVar[str] = "ordinal"
+    main: ClassVar[str] = "mae"
+
+    def losses(self, outputs: Tensor, targets: Tensor, weights: Tensor | None = None) -> Tensor:
+        """The mean cross-entropy of the questions."""
         import torch
 
-        classes = self.num_classes
-        if classes > _MOST_CONFUSED:
-            return None
-        cells = torch.bincount(y * classes + self.decide(probabilities), minlength=classes**2)
-        return cells.view(classes, classes).tolist()
+        log_chances = outputs.log_softmax(1)
+        # log P(y > k) and log P(y <= k), for k = 0, ..., classes - 2.
+        above = log_chances.flip(1).logcumsumexp(1).flip(1)[:, 1:]
+        below = log_chances.logcumsumexp(1)[:, :-1]
+        places = torch.arange(self.num_classes - 1, device=outputs.device)
+        losses = -torch.where(targets.unsqueeze(1) > places, above, below).mean(1)
+        return losses if weights is None else losses * weights.to(losses)[targets]
+
+    def decide(self, answers: Tensor) -> Tensor:
+        """The median class of every record."""
+        # At 1/2 all but the rounding of a sum of probabilities.
+        below = (answers.cumsum(1) < 0.5 - 1e-6).sum(1)
+        return below.clamp_max(self.num_classes - 1)
+
+    def credit(self, answers: Tensor, y: Tensor) -> Tensor:
+        """1 less the share of the classes that a decision is off by."""
+        off = (self.decide(answers) - y).abs().double()
+        return 1 - off / (self.num_classes - 1)
+
+    def measure(self, answers: Tensor, y: Tensor) -> Figures:
+        """Those of classes, and how many classes decisions are off."""
+        figures = super().measure(answers, y)
+        return figures | measure_order(y.numpy(), self.decide(answers).numpy())
 
 
-def _rates(true: Any, decided: Any, classes: int) -> dict[str, float | None]:
-    """Sensitivity and specificity: of class 1 of two, else means over classes against the rest."""
-    import numpy as np
+# --- several labels -------------------------------------------------------------------------------
 
-    wanted = [1] if classes == 2 else range(classes)
-    shares: dict[str, list[float]] = {"sensitivity": [], "specificity": []}
-    for which in wanted:
-        inside, called = true == which, decided == which
-        if inside.any():
-            shares["sensitivity"].append(float(np.mean(called[inside])))
-        if not inside.all():
-            shares["specificity"].append(float(np.mean(~called[~inside])))
-    return {name: float(np.mean(some)) if some else None for name, some in shares.items()}
+
+@dataclass(frozen=True, kw_only=True)
+class Labels(Task):
+    """Of every label whether it applies. Public: the number of labels."""
+
+    name: ClassVar[str] = "multilabel"
+    main: ClassVar[str] = "average_precision"
+    public: ClassVar[tuple[str, ...]] = ("the number of labels",)
+
+    def losses(self, outputs: Tensor, targets: Tensor, weights: Tensor | None = None) -> Tensor:
+        """The sum of the labels' cross-entropies, over the root of how many there are.
+
+        A label that is not known has none. So scaled, a gradient is about as long as of one label.
+        """
+        from torch.nn import functional as F
+
+        known = (targets >= 0).to(outputs)
+        losses = known * F.binary_cross_entropy_with_logits(
+            outputs, targets.clamp_min(0).to(outputs), reduction="none"
+        )
+        if weights is not None:
+            losses = losses * weights.to(losses)
+        return losses.sum(1) / math.sqrt(self.num_classes)
+
+    def answers(self, outputs: Tensor) -> Tensor:
+        """The probability of every label."""
+        return outputs.sigmoid()
+
+    def decide(self, answers: Tensor) -> Tensor:
+        """The labels that are more probable than not."""
+        return (answers > 0.5).long()
+
+    def credit(self, answers: Tensor, y: Tensor) -> Tensor:
+        """The share of right answers among the labels that are known."""
+        known = (y >= 0).double()
+        right = (self.decide(answers) == y).double() * known
+        return right.sum(1) / known.sum(1).clamp_min(1)
+
+    def guess(self, y: Tensor) -> Tensor:
+        """The share of every label."""
+        known = (y >= 0).double()
+        return (y.clamp_min(0) * known).sum(0) / known.sum(0).clamp_min(1)
+
+    def measure(self, answers: Tensor, y: Tensor) -> Figures:
+        """See :func:`graphveil.methods.measures.measure_labels`."""
+        return measure_labels(answers.numpy(), y.numpy(), self.decide(answers).numpy())
+
+
+# --- a number -------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class Regression(Task):
+    """A number in a public range, to which values are cut, row by row.
+
+    Networks answer in half ranges from its middle. Errors beyond ``huber``, a share of the range,
+    count by their size and not by its square. Public: the range.
+    """
+
+    name: ClassVar[str] = "regression"
+    main: ClassVar[str] = "r2"
+    public: ClassVar[tuple[str, ...]] = ("the range of values",)
+    noise: ClassVar[float] = 0.15
+
+    low: float
+    high: float
+    huber: float | None = None
+
+    def targets(self, y: Tensor) -> Tensor:
+        """Where in the range a value is, from 0 to 1; -1 where there is none."""
+        share = ((y.double() - self.low) / (self.high - self.low)).clamp(0.0, 1.0)
+        return share.nan_to_num(-1.0).float()
+
+    def losses(self, outputs: Tensor, targets: Tensor, weights: Tensor | None = None) -> Tensor:
+        """Half the squared error in half ranges, or Huber's loss."""
+        from torch.nn import functional as F
+
+        values, wanted = outputs.squeeze(1), (2 * targets - 1).to(outputs)
+        if self.huber is None:
+            return (values - wanted).square() / 2
+        return F.huber_loss(values, wanted, reduction="none", delta=2 * self.huber)
+
+    def answers(self, outputs: Tensor) -> Tensor:
+        """The value of every record, in the range: (records, 1)."""
+        share = (outputs.double().clamp(-1.0, 1.0) + 1) / 2
+        return (self.low + share * (self.high - self.low)).to(outputs.dtype)
+
+    def decide(self, answers: Tensor) -> Tensor:
+        """The value of every record."""
+        return answers.squeeze(1)
+
+    def credit(self, answers: Tensor, y: Tensor) -> Tensor:
+        """1 less the share of the range that a value is off by."""
+        wanted = y.double().clamp(self.low, self.high)
+        off = (answers.squeeze(1).double() - wanted).abs() / (self.high - self.low)
+        return 1 - off.nan_to_num(1.0).clamp(0.0, 1.0)
+
+    def guess(self, y: Tensor) -> Tensor:
+        """The mean."""
+        return y.double().clamp(self.low, self.high).mean().view(1)
+
+    def measure(self, answers: Tensor, y: Tensor) -> Figures:
+        """See :func:`graphveil.methods.measures.measure_values`."""
+        return measure_values(answers.squeeze(1).numpy(), y.numpy())
+
+    def columns(self, names: list[str] | tuple[str, ...] | None) -> list[str]:
+        """One column."""
+        return ["value"]
+
+    def is_constant(self, answers: Tensor) -> bool:
+        """Whether all values are the same, but for a thousandth of the range."""
+        if not len(answers):
+            return False
+        return float(answers.max() - answers.min()) < _SAME * (self.high - self.low)
+
+
+# --- by facts -------------------------------------------------------------------------------------
+
+
+def make_task(facts: Facts, *, binary: bool = False, huber: float | None = None) -> Task:
+    """The task that data of such facts is about."""
+    if facts.task == "multilabel":
+        return Labels(num_classes=facts.num_classes)
+    if facts.task == "regression":
+        assert facts.value_range is not None
+        low, high = facts.value_range
+        return Regression(low=low, high=high, huber=huber)
+    kinds = {"multiclass": Classification, "binary": Binary, "ordinal": Ordinal}
+    # Questions about an order need a probability for each class.
+    one_logit = binary and facts.task != "ordinal"
+    return kinds[facts.task](num_classes=facts.num_classes, binary=one_logit)
+
+
+def has_classes(facts: Facts) -> bool:
+    """Whether a record is in one of several classes."""
+    return facts.task in OF_CLASSES
+
+
+def check_released_task(facts: Facts) -> None:
+    """Refuse tasks that the released code does not have."""
+    if not has_classes(facts):
+        raise InvalidInputError(
+            "The released code must have records that are in one class each. Got the task "
+            f"{facts.task!r} instead; leave out what it decides ('paper', 'epochs')."
+        )

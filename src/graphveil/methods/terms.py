@@ -20,8 +20,9 @@ from graphveil.graph.groups import random_groups, within
 from graphveil.graph.messages import Messages, weigh_messages
 from graphveil.graph.neighbourhoods import Rooted, RootedTerms
 from graphveil.graph.sparse_rows import take_rows
+from graphveil.graph.targets import fill_in, is_live
 from graphveil.graph.transforms import add_degree, add_edge_geometry
-from graphveil.methods.task import Classification
+from graphveil.methods.task import Task
 from graphveil.rng import SeededStream, seeded
 
 _NODES_AT_ONCE = 20_000  # that go through the network together
@@ -53,12 +54,12 @@ def own_row_terms(x: Tensor, data: Data) -> RowExamples:
     return RowExamples(take_rows(x, train), data.y[train])
 
 
-def node_losses(task: Classification) -> Losses:
-    """One loss for each root."""
+def node_losses(task: Task, weights: Tensor | None = None) -> Losses:
+    """One loss for each root; ``weights`` multiply those of classes."""
 
     def losses(network: nn.Module, batch: tuple[Rooted, Tensor]) -> Tensor:
         around, labels = batch
-        return task.losses(network(around), labels)
+        return task.losses(network(around), labels, weights)
 
     return losses
 
@@ -137,15 +138,15 @@ class GroupTerms:
             yield self.x[nodes], messages, owner[nodes], len(part), self.labels[nodes], nodes
 
 
-def group_losses(task: Classification) -> Losses:
+def group_losses(task: Task, weights: Tensor | None = None) -> Losses:
     """One loss for each group: the mean over its labelled nodes, zero if there is none."""
 
     def losses(network: Any, batch: GroupBatch) -> Tensor:
         x, messages, owner, count, labels, ids = batch
         with ragged(owner, count):
             logits = network.on_graph(x, messages, ids)
-        labelled = labels >= 0
-        of_nodes = task.losses(logits, labels.clamp_min(0)) * labelled
+        labelled = is_live(labels)
+        of_nodes = task.losses(logits, fill_in(labels), weights) * labelled
         total = of_nodes.new_zeros(count).index_add(0, owner, of_nodes)
         return total / torch.bincount(owner[labelled], minlength=count).clamp_min(1)
 
@@ -211,7 +212,7 @@ class Graphs:
         return self.x[rows], self.edges[:, edges] + moved, owner, len(ids), self.y[ids]
 
 
-def graph_losses(task: Classification, weights: Tensor | None) -> Losses:
+def graph_losses(task: Task, weights: Tensor | None) -> Losses:
     """One loss for each graph; ``weights`` multiply those of classes."""
 
     def losses(network: Any, batch: tuple[Tensor, Tensor, Tensor, int, Tensor]) -> Tensor:

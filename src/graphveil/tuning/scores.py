@@ -30,6 +30,7 @@ from torch_geometric.data import Data
 
 from graphveil._errors import InvalidInputError, UnprovenError
 from graphveil.graph.sparse_rows import take_rows
+from graphveil.graph.targets import is_labelled
 from graphveil.methods import METHODS, Facts, Method
 from graphveil.methods.settings import setting_fields
 
@@ -44,7 +45,7 @@ def unseen(method: str) -> tuple[str, ...]:
 
 def validation(data: Data) -> Tensor:
     """Which records score a trial: labelled ones of the validation mask, of which one must be."""
-    wanted = data.val_mask & (data.y >= 0)
+    wanted = data.val_mask & is_labelled(data.y)
     if not wanted.any():
         raise InvalidInputError(
             "Trials must be scored on labelled validation records. Got none in 'val_mask' instead; "
@@ -75,31 +76,39 @@ def sensitivity(method: Method, facts: Facts) -> int:
 
 
 def private_answers(method: Any, data: Data) -> Tensor:
-    """The class of every record, by the predictions that :func:`sensitivity` speaks of."""
+    """The answers of every record, by the predictions that :func:`sensitivity` speaks of."""
     if method.scored_by != "neighbourhood":
         alone = method.scored_by == "own row"
-        classes: Tensor = method.predict(_without_edges(data) if alone else data)
-        return classes
+        answers: Tensor = method.predict_proba(_without_edges(data) if alone else data)
+        return answers
     data, network = method.readable(data), method.network_.eval()
     with torch.no_grad():
         outputs = network.on_graph(method.prepare(data), method.capped_messages(data))
-    return method.task(method.plan_.facts).decide(outputs)
+    return method.answers(outputs)
 
 
-def private_count(method: Any, data: Data) -> int:
-    """Right answers among validation records. Not to be shown without noise."""
+def private_count(method: Any, data: Data) -> float:
+    """Right answers among validation records. Not to be shown without noise.
+
+    An answer that is right in part counts for its share, between 0 and 1.
+    """
     wanted = validation(data)
-    return int((private_answers(method, data)[wanted] == data.y[wanted]).sum())
+    return add_credit(method, private_answers(method, data)[wanted], data.y[wanted])
 
 
-def public_count(method: Any, data: Data) -> int:
+def add_credit(method: Any, answers: Tensor, y: Tensor) -> float:
+    """How many answers are right, those in part by their share."""
+    return float(method.task(method.plan_.facts).credit(answers, y).sum())
+
+
+def public_count(method: Any, data: Data) -> float:
     """Right answers, exactly; what is read beside the weights was declared public."""
     wanted = validation(data)
     if method.record == "node" and method.scored_by != "cache":
         # A neighbour outside is private: the edges to it are left out.
         data = _among(data, wanted)
         wanted = torch.ones(len(data.x), dtype=torch.bool)
-    return int((method.predict(data)[wanted] == data.y[wanted]).sum())
+    return add_credit(method, method.predict_proba(data)[wanted], data.y[wanted])
 
 
 def _without_edges(data: Data) -> Data:
@@ -114,4 +123,5 @@ def _among(data: Data, kept: Tensor) -> Data:
     number[kept] = torch.arange(int(kept.sum()))
     inside = kept[data.edge_index].all(0)
     x, edge_index = take_rows(data.x, kept), number[data.edge_index[:, inside]]
-    return Data(x=x, edge_index=edge_index, y=data.y[kept])
+    stated = {name: data[name] for name in ("task", "value_range") if name in data}
+    return Data(x=x, edge_index=edge_index, y=data.y[kept], **stated)

@@ -18,7 +18,7 @@ from graphveil.rng import SecretStream, secret
 from graphveil.tuning.candidates import Between, drawn
 from graphveil.tuning.counting import draw_count
 from graphveil.tuning.plan import Tuning, TuningPlan
-from graphveil.tuning.scores import private_count, public_count, validation
+from graphveil.tuning.scores import add_credit, private_count, public_count, validation
 
 Tell = Callable[[float], None]
 
@@ -88,8 +88,8 @@ def search_openly(
 
     def tried(candidate: dict[str, Any]) -> tuple[Method, float]:
         method = apart.make(candidate).fit(data)
-        classes = method.predict(data)
-        return method, float((classes[wanted] == data.y[wanted]).sum())
+        answers = method.predict_proba(data)
+        return method, add_credit(method, answers[wanted], data.y[wanted])
 
     return _best(tuning, data, tried, secret() if rng is None else rng, track)
 

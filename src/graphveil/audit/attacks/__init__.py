@@ -55,8 +55,16 @@ def attack(
     """
     from importlib import import_module
 
+    from graphveil._errors import InvalidInputError
     from graphveil._progress import choose_progress
+    from graphveil.graph.checks import task_of
+    from graphveil.graph.targets import OF_CLASSES
 
+    if task_of(data) not in OF_CLASSES:
+        raise InvalidInputError(
+            "Attacks must be on models of classes: they read the probability of a record's own "
+            f"class. Got the task {task_of(data)!r} instead; replay, mechanism and run take it."
+        )
     chosen = kinds_of(method) if kinds is None else tuple(kinds)
     findings: list[Finding] = []
     modules = {kind: "membership" if kind == "nodes" else kind for kind in KINDS}

@@ -30,6 +30,7 @@ from graphveil.audit.attacks.training import (
     train_models,
 )
 from graphveil.audit.results import Finding
+from graphveil.graph.targets import is_labelled
 from graphveil.methods import Method
 
 _PURPOSE = "attributes"
@@ -51,7 +52,7 @@ def attack_attributes(
     if data.x.layout != torch.strided:
         data.x = data.x.to_dense()
     column, values = choose_column(data, column)
-    trained = data.train_mask & (data.y >= 0)
+    trained = data.train_mask & is_labelled(data.y)
     nodes = choose(trained.nonzero().flatten(), candidates, seed, _PURPOSE)
     queries = [
         set_attribute(data, nodes, column, torch.full((len(nodes),), value)) for value in values

@@ -25,6 +25,7 @@ from graphveil.audit.attacks.training import (
     withhold_graphs,
 )
 from graphveil.audit.results import Finding
+from graphveil.graph.targets import is_labelled
 from graphveil.methods import Method
 
 _PURPOSE = "graph membership"
@@ -45,7 +46,7 @@ def attack_graphs(
     """
     victim = Victim.of(method, data, "graph")
     data = victim.data
-    trained = data.train_mask & (data.y >= 0)
+    trained = data.train_mask & is_labelled(data.y)
     graphs = choose(trained.nonzero().flatten(), candidates, seed, _PURPOSE)
 
     def train(inside: Coins) -> Method:

@@ -31,6 +31,7 @@ from graphveil.audit.attacks.training import (
     withhold_nodes,
 )
 from graphveil.audit.results import Finding
+from graphveil.graph.targets import is_labelled
 from graphveil.methods import Method
 
 _PURPOSE = "node membership"
@@ -49,7 +50,7 @@ def attack_nodes(
     victim = Victim.of(method, data, "node")
     data = victim.data
     nodes = choose(
-        (data.train_mask & (data.y >= 0)).nonzero().flatten(), candidates, seed, _PURPOSE
+        (data.train_mask & is_labelled(data.y)).nonzero().flatten(), candidates, seed, _PURPOSE
     )
 
     def train(inside: Coins) -> Method:
@@ -103,7 +104,7 @@ def score_nodes(models: Models, nodes: Tensor, data: Data) -> dict[str, Array]:
 
 def _population(data: Data, nodes: Tensor) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
     """Labelled nodes that nobody trained on, and else those that are no candidates."""
-    others = data.y >= 0
+    others = is_labelled(data.y)
     others[nodes] = False
     untrained = others & ~data.train_mask
     population = untrained if untrained.any() else others

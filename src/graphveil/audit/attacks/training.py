@@ -30,6 +30,7 @@ from graphveil.audit.attacks.scores import Array, Coins
 from graphveil.audit.recording import WithoutTerms
 from graphveil.graph.checks import num_classes_of
 from graphveil.graph.sparse_rows import mask_rows
+from graphveil.graph.targets import take_labels_away
 from graphveil.methods import Facts, Method, Plan
 from graphveil.methods.parts import Open, Unclipped
 from graphveil.rng import SecretStream, seeded
@@ -50,7 +51,7 @@ def withhold_nodes(data: Data, nodes: Tensor, relation: str = "withhold") -> Dat
     sent, received = gone[data.edge_index]
     result = keep_edges(data, ~(sent | received) if relation == "remove" else ~sent)
     result.x = mask_rows(data.x, ~gone)
-    result.y = torch.where(gone, -1, data.y)
+    result.y = take_labels_away(data.y, gone)
     result.withheld = nodes.tolist()
     return result
 
@@ -66,7 +67,7 @@ def withhold_graphs(data: Data, graphs: Tensor) -> Data:
     for name in ("x", "pos", "batch"):
         if name in data and data[name] is not None:
             result[name] = data[name][stays]
-    result.y = torch.where(gone, -1, data.y)
+    result.y = take_labels_away(data.y, gone)
     result.withheld = graphs.tolist()
     return result
 
