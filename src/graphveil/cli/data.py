@@ -34,10 +34,11 @@ def list_(as_json: bool) -> None:
     entries = [_describe(name) for name in CATALOG]
     result = Result("Graphs known by name", data=entries)
     result.table(
-        ["name", "nodes", "features", "classes", "a record", "edges", "split"],
+        ["name", "task", "nodes", "features", "classes", "a record", "edges", "split"],
         [
             [
                 entry["name"],
+                entry["task"] or "varies",
                 _records(entry),
                 _size(entry["num_features"]),
                 _size(entry["num_classes"]),
@@ -183,6 +184,7 @@ def _describe(name: str) -> dict[str, Any]:
     return {
         "name": entry.name,
         "title": entry.title,
+        "task": entry.task,
         "record": entry.record,
         "unit": entry.unit,
         "num_graphs": entry.num_graphs,
