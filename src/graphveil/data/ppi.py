@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from torch_geometric.data import Data
 
 from graphveil.data._cache import locate, reading
+from graphveil.data._ends import check_ends, go_both_ways
 from graphveil.data._places import PPI
 from graphveil.graph.shares import MASKS
 
@@ -67,7 +68,7 @@ def _read_part(place: Path, part: str) -> tuple[NDArray[Any], NDArray[Any], NDAr
         raise ValueError(f"{part}: labels other than 0 and 1")
     links = _read_links(place / f"{part}_graph.json", len(x))
     inside = (links[0] != links[1]) & (tissue[links[0]] == tissue[links[1]])
-    return x, y.astype(np.int64), _go_both_ways(links[:, inside])
+    return x, y.astype(np.int64), go_both_ways(links[:, inside], len(x))
 
 
 def _read_links(path: Path, nodes: int) -> NDArray[np.int64]:
@@ -79,11 +80,5 @@ def _read_links(path: Path, nodes: int) -> NDArray[np.int64]:
         raise ValueError(f"{path.name} must have the nodes 0 to {nodes - 1}, each once")
     ends = [(link["source"], link["target"]) for link in content["links"]]
     links = np.array(ends, dtype=np.int64).reshape(-1, 2).T
-    if links.size and (links.min() < 0 or links.max() >= nodes):
-        raise ValueError(f"{path.name} has a link to a node that is not there")
+    check_ends(links, nodes, path.name)
     return links
-
-
-def _go_both_ways(links: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Each link once in either direction, in order."""
-    return np.unique(np.concatenate([links, links[::-1]], axis=1), axis=1)
