@@ -47,14 +47,14 @@ TASK_SETS: tuple[dict[str, Any], ...] = (
         "learning models on diverse industrial data",
         "url": "https://zenodo.org/records/16895532",
         "note": "Write graphland:NAME, graphland:NAME:SPLIT (RL unless told, RH, TH), and behind "
-        "it the public number of classes (graphland:hm-categories:RL:21) or range "
-        "(graphland:hm-prices:RL:0..10) where the files state none.",
+        "it the public number of classes (graphland:NAME:RL:21) or range (graphland:NAME:RL:0..10) "
+        "where the files state none.",
     },
     {
         "name": "relbench",
         "title": "RelBench, rows of one table of a database",
         "load": "relbench:relbench",
-        "unit": "a row of the task's table",
+        "unit": "a row",
         "num_nodes": None,
         "num_features": None,
         "num_classes": 0,

@@ -193,6 +193,7 @@ def how_to_get(source: str) -> str:
     if is_generated(name):
         return f"{source} is generated: nothing is needed."
     place = " or ".join(dict.fromkeys(folder for folder, _ in files_of(name, variant)))
+    place = place or f"the folder that {name} names"
     if entry.download == "none":
         return f"Get {entry.title} from {entry.url} and put the files into {place} below --root."
     return (

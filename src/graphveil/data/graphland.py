@@ -34,6 +34,7 @@ from graphveil.data._row_columns import (
     join_columns,
     number_columns,
 )
+from graphveil.data._stated_targets import put_targets
 from graphveil.data._tables import read_table
 from graphveil.data._variants import GRAPHLAND, GraphLand, Target, parse_graphland
 from graphveil.graph.shares import MASKS
@@ -77,7 +78,7 @@ def graphland(name: str, root: Path, variant: str) -> Data:
         data.edge_index = torch.from_numpy(
             ends if info["graph_is_directed"] else go_both_ways(ends, len(ids))
         )
-        _put_targets(data, name, values, _TASKS[info["task"]], _stated(name, info, parsed.target))
+        put_targets(data, name, values, _stated(name, info, parsed.target))
         for mask, column in zip(MASKS, ("train", "val", "test"), strict=True):
             data[mask] = torch.from_numpy(_flags(_column(masks, column)) & ~np.isnan(values))
     data.columns, data.directed = columns.names, info["graph_is_directed"]
@@ -200,27 +201,6 @@ def _refuse_unstated(name: str, what: str, example: str) -> NoReturn:
         f"not read off private values; write what is publicly known behind the name, as in "
         f"'{name}:{example}'."
     )
-
-
-def _put_targets(
-    data: Data, name: str, values: NDArray[np.float64], task: str, stated: Target
-) -> None:
-    """``y`` with its task and what is public of it; unlabelled nodes are NaN, or -1."""
-    data.task = task
-    if stated.value_range is not None:
-        data.y = torch.from_numpy(values.astype(np.float32))
-        data.value_range = stated.value_range
-        return
-    classes = np.where(np.isnan(values), -1.0, values)
-    wrong = (classes != np.floor(classes)) | (classes < -1) | (classes >= (stated.num_classes or 0))
-    if wrong.any():
-        row = int(np.argmax(wrong))
-        raise InvalidInputError(
-            f"The targets of {name!r} must be classes from 0 to {(stated.num_classes or 0) - 1}. "
-            f"Got {values[row]:g} in row {row + 1} instead; correct the stated number of classes."
-        )
-    data.y = torch.from_numpy(classes.astype(np.int64))
-    data.num_classes = stated.num_classes
 
 
 def _public_lines(info: dict[str, Any], split: str) -> list[str]:
