@@ -22,6 +22,7 @@ from graphveil.data._places import files_of, is_generated
 from graphveil.data.catalog import entry_of
 from graphveil.graph.checks import MASKS, check
 from graphveil.graph.splits import split
+from graphveil.graph.targets import TASKS
 
 # name: nodes, undirected edges, features, classes
 KNOWN = {
@@ -194,12 +195,13 @@ def test_other_files_than_those_known_are_not_kept(root, tmp_path, serve):
 def test_an_entry_says_whether_its_download_is_checked(root, serve):
     known = {
         "social", "synthetic-er", "synthetic-citations", "facebook100", "pokec", "debian", "ecg",
+        "relbench",
     }  # fmt: skip
     for name, entry in CATALOG.items():
         assert (entry.download == "none") == (name in known)
         if name not in known:
             asked = serve(lambda url: b"")
-            refusal(f"{name}:MUTAG" if name == "tu" else name, root=root)
+            refusal(example_of(name), root=root)
             assert bool(sha256_of(asked[0])) == (entry.download == "checked")
 
 
@@ -383,13 +385,14 @@ def test_a_path_is_read_as_a_path(tmp_path, monkeypatch):
 
 def test_every_entry_says_what_it_is_and_on_what_terms():
     assert names() == list(CATALOG)
-    assert len(CATALOG) == 24
+    assert len(CATALOG) == 27
     for name, entry in CATALOG.items():
         assert entry.name == name
         for field in ("title", "unit", "licence", "citation"):
             assert getattr(entry, field)
         assert entry.url.startswith("https://") or is_generated(name)
-        assert entry.num_classes >= 2 or name == "tu"
+        assert entry.num_classes >= 2 or name in ("tu", "graphland", "relbench")
+        assert entry.task in TASKS or name in ("graphland", "relbench")
     with pytest.raises(dataclasses.FrozenInstanceError):
         CATALOG["cora"].licence = "mine"
     assert isinstance(CATALOG["cora"], Entry)
@@ -435,7 +438,13 @@ def test_the_page_lists_every_entry_with_its_terms():
 
 
 def example_of(name):
-    return {"tu": "tu:MUTAG", "facebook100": "facebook100:Here1"}.get(name, name)
+    examples = {
+        "tu": "tu:MUTAG",
+        "facebook100": "facebook100:Here1",
+        "graphland": "graphland:tolokers-2",
+        "relbench": "relbench:rel-f1:driver-dnf",
+    }
+    return examples.get(name, name)
 
 
 @pytest.mark.parametrize("name", [*CATALOG, "ogbn-mag:undirected", "ecg:cpsc", "pokec:vectors"])
@@ -468,15 +477,15 @@ def test_data_is_available_when_all_its_files_are_there(root, tmp_path, name):
 
 @pytest.mark.parametrize("name", [name for name in CATALOG if not is_generated(name)])
 def test_what_must_be_there_is_what_loaders_look_for(root, monkeypatch, name):
-    if name == "facebook100":
-        pytest.skip("looks for any school: its own tests write one where it is said to be")
+    if name in ("facebook100", "relbench"):
+        pytest.skip("looks for files of any name: its own tests write one where it is said to be")
     asked = []
 
     def note(of, folder, files):
         asked.append((str(folder), tuple(files)))
         return find(of, folder, files)
 
-    for module in ("_cache", "node_sets", "pokec", "signals"):
+    for module in ("_cache", "node_sets", "pokec", "signals", "graphland"):
         monkeypatch.setattr(f"graphveil.data.{module}.find", note)
     source = example_of(name)
     refusal(source, root=root)

@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from graphveil._errors import InvalidInputError
 from graphveil.cli import _options as option
 from graphveil.cli._notices import notices
 from graphveil.cli._output import Result, bar, check_file
@@ -28,16 +29,17 @@ def data() -> None:
 @data.command("list")
 @option.as_json
 def list_(as_json: bool) -> None:
-    """Every data set of the catalog: its size, and what a record is."""
+    """Every data set of the catalog: its task, its size, and what a record is."""
     from graphveil.data.catalog import CATALOG
 
     entries = [_describe(name) for name in CATALOG]
     result = Result("Graphs known by name", data=entries)
     result.table(
-        ["name", "nodes", "features", "classes", "a record", "edges", "split"],
+        ["name", "task", "nodes", "features", "classes", "a record", "edges", "split"],
         [
             [
                 entry["name"],
+                entry["task"] or "varies",
                 _records(entry),
                 _size(entry["num_features"]),
                 _size(entry["num_classes"]),
@@ -71,7 +73,7 @@ def show_(
     whoever holds the data, since most of them are private.
     """
     if is_cataloged(source):
-        content = _describe(source.partition(":")[0])
+        content = _describe(source)
     else:
         content = _count(source, root, classes, directed)
     result = Result(source)
@@ -177,13 +179,15 @@ def build_vocabulary(
     result.show(as_json)
 
 
-def _describe(name: str) -> dict[str, Any]:
-    from graphveil.data.catalog import CATALOG
+def _describe(source: str) -> dict[str, Any]:
+    from graphveil.data.catalog import entry_of
 
-    entry = CATALOG[name]
+    if (entry := entry_of(source)) is None:
+        raise InvalidInputError(f"There is no data set {source!r}; see graphveil data list.")
     return {
         "name": entry.name,
         "title": entry.title,
+        "task": entry.task,
         "record": entry.record,
         "unit": entry.unit,
         "num_graphs": entry.num_graphs,

@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from graphveil.data._cache import cache
+from graphveil.data._variants import parse_graphland, parse_relbench
 
 Files = tuple[str, tuple[str, ...]]  # a folder, and patterns of files that must be in it
 
@@ -22,6 +23,12 @@ _NPZ = {
     "reddit": ("Reddit/raw", ("reddit_data.npz", "reddit_graph.npz")),
     "debian": ("debian", ("packages.csv.gz", "links.csv.gz")),
 }
+_PPI_PARTS = ("feats.npy", "graph_id.npy", "graph.json", "labels.npy")
+PPI: Files = (
+    "PPI/raw",
+    tuple(f"{part}_{file}" for part in ("train", "valid", "test") for file in _PPI_PARTS),
+)
+_NPZ["ppi"] = PPI
 _NPZ["reddit-sample"] = _NPZ["reddit"]
 _PLANETOID = {"cora": "Cora", "citeseer": "CiteSeer", "pubmed": "PubMed"}
 _OGB = {"ogbn-arxiv": "time", "ogbn-products": "sales_ranking", "ogbn-mag": "time/paper"}
@@ -98,7 +105,26 @@ def _ecg(variant: str) -> list[Files]:
     return [("PTBXL", ("ptbxl_2s5_1987.npz",))]
 
 
+def graphland_files(variant: str) -> list[Files]:
+    """The tables of a data set of GraphLand, as it is unpacked and as PyG keeps it."""
+    if (parsed := parse_graphland(variant)) is None:
+        return []
+    files = ("info.yaml", "features.csv", "targets.csv", "edgelist.csv")
+    split = f"split_masks_{parsed.split}.csv"
+    name = parsed.name
+    return [(folder, (*files, split)) for folder in (f"{name}/raw/{name}", name)]
+
+
+def _relbench(variant: str) -> list[Files]:
+    if (parsed := parse_relbench(variant)) is None:
+        return []
+    tables = (f"tasks/{parsed.task}/{part}.parquet" for part in ("train", "val", "test"))
+    return [(parsed.database, ("db/*.parquet", *tables))]
+
+
 _OTHERS = {
+    "graphland": graphland_files,
+    "relbench": _relbench,
     "facebook100": _school,
     "pokec": _pokec,
     "tu": _tu,

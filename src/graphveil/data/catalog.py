@@ -23,6 +23,7 @@ from graphveil._errors import InvalidInputError
 from graphveil._inputs import at_home
 from graphveil.data._cache import cache
 from graphveil.data._places import files_of, is_generated, is_there
+from graphveil.data._task_sets import TASK_SETS
 from graphveil.graph.shares import part_ends
 
 if TYPE_CHECKING:
@@ -35,6 +36,7 @@ Loader = Callable[[str, Path, str], "Data"]  # the name as written, the root, th
 class Entry:
     """What is known of a data set before it is loaded. None, or 0 classes: it depends on the files.
 
+    ``task`` is what is learnt, see :mod:`graphveil.graph.targets`.
     ``record`` is what is labelled and split, a ``node`` of one graph or a ``graph`` of many;
     ``unit`` is what such a record is in the world, hence what a guarantee for one protects.
     ``num_nodes`` counts the nodes of all graphs, of the name without a variant. ``variants``: the
@@ -53,6 +55,7 @@ class Entry:
     num_nodes: int | None
     num_features: int | None
     num_classes: int
+    task: str | None = "multiclass"
     record: str = "node"
     num_graphs: int | None = None
     directed: bool = False
@@ -154,9 +157,12 @@ def load(
             f"The data set {name!r} has no variants. Got {source!r} instead; write {name!r}."
         )
     data = entry.load(str(source), _root(root), variant)
-    data.directed = entry.directed
+    if "directed" not in data:  # files may say it of themselves
+        data.directed = entry.directed
     if entry.num_classes:
         data.num_classes = entry.num_classes
+    if entry.task not in (None, "multiclass") and "task" not in data:
+        data.task = entry.task
     from graphveil.graph.checks import check
 
     try:
@@ -187,6 +193,7 @@ def how_to_get(source: str) -> str:
     if is_generated(name):
         return f"{source} is generated: nothing is needed."
     place = " or ".join(dict.fromkeys(folder for folder, _ in files_of(name, variant)))
+    place = place or f"the folder that {name} names"
     if entry.download == "none":
         return f"Get {entry.title} from {entry.url} and put the files into {place} below --root."
     return (
@@ -521,6 +528,7 @@ _ENTRIES = (
         licence="differs; often not stated",
         note="Write tu:NAME, as in tu:MUTAG. Which labels occur counts as public.",
     ),
+    *(Entry(**{**fields, "load": _loader(fields["load"])}) for fields in TASK_SETS),
 )
 
 CATALOG: dict[str, Entry] = {entry.name: entry for entry in _ENTRIES}
