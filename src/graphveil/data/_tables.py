@@ -63,18 +63,20 @@ def read_table(
     text: Names | None = TEXT,
     only: Names | None = None,
     filled: Names | None = None,
+    as_written: bool = False,
 ) -> pd.DataFrame:
     """The table at ``path``: ``.csv``, ``.csv.gz`` or ``.parquet``.
 
     ``required`` columns must be there, and those ``filled`` (``required`` unless told) have no
     empty cell. ``text`` columns are read as written; None takes a csv, all columns as written. Of a
-    csv, ``only`` these columns are kept.
+    csv, ``only`` these columns are kept. With ``as_written`` no cell depends on others: all columns
+    of a csv are text, and whole numbers of a parquet file stay so beside empty cells.
     """
     with reading_file(path):
         if text is not None and path.suffix == ".parquet":
-            table = _read_parquet(path, required, text)
+            table = _read_parquet(path, required, text, as_written)
         else:
-            table = _read_csv(path, required, text, only)
+            table = _read_csv(path, required, None if as_written else text, only)
     for name in required if filled is None else filled:
         if name in table:
             check_cells(path, table[name], table[name].isna(), "filled in", "every row needs one")
@@ -155,7 +157,9 @@ def _check_columns(path: Path, columns: list[str], required: Names) -> None:
         raise InvalidInputError(f"{path} has the column {twice[0]!r} more than once; rename one.")
 
 
-def _read_parquet(path: Path, required: Names, text: Names) -> pd.DataFrame:
+def _read_parquet(
+    path: Path, required: Names, text: Names, as_written: bool = False
+) -> pd.DataFrame:
     """All columns, an index of pandas that has a name among them."""
     try:
         import pyarrow as pa
@@ -190,7 +194,7 @@ def _read_parquet(path: Path, required: Names, text: Names) -> pd.DataFrame:
                     f"{path}: column {name!r} must be UTF-8 text. Got other bytes instead; decode "
                     "them before you save the table."
                 ) from None
-    return table.to_pandas(ignore_metadata=True)
+    return table.to_pandas(ignore_metadata=True, integer_object_nulls=as_written)
 
 
 def read_numbers(path: Path, dtype: Any) -> NDArray[Any]:
@@ -233,17 +237,21 @@ def places(
     return positions.astype(np.int64)
 
 
-def ids_of(folder: str | Path, stem: str) -> list[str]:
+def ids_of(folder: str | Path, stem: str, column: str = "id") -> list[str]:
     """The ids in the table ``stem`` at ``folder``, as written there, in their order."""
-    table = read_table(table_path(at_home(folder), stem), ("id",))
-    return [str(name) for name in table["id"]]
+    table = read_table(table_path(at_home(folder), stem), (column,), text=(*TEXT, column))
+    return [str(name) for name in table[column]]
 
 
 def edge_ends(
-    nodes_path: Path, ids: pd.Series, edges_path: Path, edges: pd.DataFrame
+    nodes_path: Path,
+    ids: pd.Series,
+    edges_path: Path,
+    edges: pd.DataFrame,
+    ends: tuple[str, str] = ("source", "target"),
 ) -> NDArray[np.int64]:
-    """(2, edges): the columns ``source`` and ``target`` as places among the ``ids`` of nodes."""
-    known, *columns = comparable([ids, edges["source"], edges["target"]])
+    """(2, edges): the columns ``ends`` of ``edges`` as places among the ``ids`` of nodes."""
+    known, *columns = comparable([ids, *(edges[name] for name in ends)])
     rule, way_out = "unlike all other ids", "keep one row for each node"
     index = unique_index(nodes_path, ids, rule, way_out, keys=known)
     rule, way_out = f"an id in {nodes_path.name}", "add the node or drop the edge"

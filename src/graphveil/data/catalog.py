@@ -128,6 +128,7 @@ def load(
     *,
     classes: Any = None,
     directed: bool | None = None,
+    schema: Any = None,
 ) -> Data:
     """The graph or graphs called ``source``, or at the path ``source``.
 
@@ -135,15 +136,16 @@ def load(
     three masks if it brings a split of its own; undirected graphs have each edge in both
     directions. Many graphs have ``batch`` and ``num_graphs`` besides, and ``y`` and masks of one
     entry for each graph. A name goes before a path: write ``./cora`` for a folder called cora.
-    ``classes`` and ``directed`` are for files of your own, see :func:`graphveil.data.files.read`.
+    ``classes``, ``directed`` and ``schema`` are for files of your own, see
+    :func:`graphveil.data.files.read`.
 
     *Guarantee*: none; loading is not releasing.
     """
     name, _, variant = str(source).partition(":")
     entry = entry_of(source) if isinstance(source, str) else None
     if entry is None:
-        return _load_path(source, classes, directed)
-    for what, stated in (("classes", classes), ("directed", directed)):
+        return _load_path(source, classes, directed, schema)
+    for what, stated in (("classes", classes), ("directed", directed), ("schema", schema)):
         if stated is not None:
             raise InvalidInputError(
                 f"The '{what}' parameter is for files of your own. Got {stated!r} for {name!r} "
@@ -195,7 +197,7 @@ def how_to_get(source: str) -> str:
     )
 
 
-def _load_path(source: str | Path, classes: Any, directed: bool | None) -> Data:
+def _load_path(source: str | Path, classes: Any, directed: bool | None, schema: Any) -> Data:
     if not at_home(source).exists():
         raise InvalidInputError(
             f"There is no file or directory {str(source)!r}, and no data set of that name; give a "
@@ -203,7 +205,7 @@ def _load_path(source: str | Path, classes: Any, directed: bool | None) -> Data:
         )
     from graphveil.data import files
 
-    return files.read(source, classes=classes, directed=directed)
+    return files.read(source, classes=classes, directed=directed, schema=schema)
 
 
 def _root(root: str | Path | None) -> Path:
