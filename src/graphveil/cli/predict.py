@@ -71,8 +71,10 @@ def predict(
         **where,
     )
     mode = mode or method.modes[0]
-    names = trained.record().asked.class_names
-    columns, table = _table(probabilities, names, _ids(data, method.record))
+    asked = trained.record().asked
+    id_column = (asked.schema or {}).get("id", "id")
+    ids = _ids(data, method.record, id_column)
+    columns, table = _table(probabilities, asked.class_names, ids)
     of, promise, private = _of_file(method, mode)
     result = Result(f"Predictions of {method.name}, {mode}", run=run, data=data, mode=mode)
     result.add(f"{method.record}s", len(table), f"{method.record}s", "{:,}".format)
@@ -159,13 +161,14 @@ def _table(
     return ["id", "class", *([] if names is None else ["name"]), "probability"], rows
 
 
-def _ids(data: str, record: str) -> list[str] | None:
+def _ids(data: str, record: str, column: str) -> list[str] | None:
     """The ids as the user's own table has them; None where nodes or graphs are numbered from 0."""
     from graphveil.data import files, graph_tables
 
     if is_cataloged(data) or not at_home(data).is_dir():
         return None
-    return graph_tables.graph_ids(data) if record == "graph" else files.node_ids(data)
+    read = graph_tables.graph_ids if record == "graph" else files.node_ids
+    return read(data, column)
 
 
 def _csv(columns: list[str], rows: list[list[Any]]) -> str:

@@ -34,13 +34,16 @@ _COMMA = re.compile(r"\s*([+-]?[0-9]+),([0-9]+)\s*")
 _DATE = re.compile(r"\s*(\d{4}-\d{1,2}-\d{1,2}|\d{1,2}([./])\d{1,2}\2\d{2,4})\b")
 
 # Ways to make a cell a number that read no other row.
+_SCHEMA = "'graphveil data schema' writes a first schema"
 _FREE_CONSTANT = (
-    "put a public constant there, and a column of 0 and 1 that says where it was missing; a mean "
-    "or median of the column is read off private rows: a release that no certificate covers"
+    "put a public constant there, and a column of 0 and 1 that says where it was missing, as a "
+    f"schema does ({_SCHEMA}); a mean or median of the column is read off private rows: a release "
+    "that no certificate covers"
 )
 _FREE_WORDS = (
-    "make columns of 0 and 1 by a public list of categories, or by a hash of the cell alone; the "
-    "categories that occur are read off private rows: a release that no certificate covers"
+    "make columns of 0 and 1 by a public list of categories, or by a hash of the cell alone, as a "
+    f"schema does ({_SCHEMA}); the categories that occur are read off private rows: a release that "
+    "no certificate covers"
 )
 
 
@@ -139,6 +142,22 @@ def _header(path: Path, file: io.BufferedReader) -> list[str]:
         return next(csv.reader(lines), [])
 
 
+def column_names(path: Path) -> list[str]:
+    """The names of the columns of a table, csv or parquet; no cell is read."""
+    with reading_file(path):
+        if path.suffix == ".parquet":
+            columns = [name for name in _parquet(path).read_schema(path).names if name]
+        elif path.suffix in (".csv", ".gz"):
+            with open_table(path) as file:
+                columns = _header(path, file)
+        else:
+            raise ValueError("its name must end in .csv or .parquet")
+    _check_columns(path, columns, ())
+    if not columns:
+        raise InvalidInputError(f"{path} has no columns; name them in its first line.")
+    return [name for name in columns if not _NAMELESS.match(name)]
+
+
 def _check_columns(path: Path, columns: list[str], required: Names) -> None:
     missing = [name for name in required if name not in columns]
     if missing:
@@ -161,16 +180,12 @@ def _read_parquet(
     path: Path, required: Names, text: Names, as_written: bool = False
 ) -> pd.DataFrame:
     """All columns, an index of pandas that has a name among them."""
-    try:
-        import pyarrow as pa
-        import pyarrow.parquet
-    except ImportError:
-        raise InvalidInputError(
-            f"Reading {path} needs pyarrow; pip install 'graphveil[data]', or save it as csv."
-        ) from None
+    parquet = _parquet(path)
+    import pyarrow as pa
+
     fixed = pa.types.is_primitive  # all values of such a type take the same room
     way_out = "write it without compression and dictionaries, or as csv"
-    with pyarrow.parquet.ParquetFile(path) as file:
+    with parquet.ParquetFile(path) as file:
         schema = file.schema_arrow
         _check_columns(path, schema.names, required)
         # Runs of one value take hardly any room in the file, in which metadata count them so.
@@ -195,6 +210,17 @@ def _read_parquet(
                     "them before you save the table."
                 ) from None
     return table.to_pandas(ignore_metadata=True, integer_object_nulls=as_written)
+
+
+def _parquet(path: Path) -> Any:
+    """The library that reads parquet."""
+    try:
+        import pyarrow.parquet
+    except ImportError:
+        raise InvalidInputError(
+            f"Reading {path} needs pyarrow; pip install 'graphveil[data]', or save it as csv."
+        ) from None
+    return pyarrow.parquet
 
 
 def read_numbers(path: Path, dtype: Any) -> NDArray[Any]:
@@ -299,7 +325,7 @@ def numbers(path: Path, table: pd.DataFrame, columns: list[str]) -> NDArray[np.f
 def _way_to_number(cell: Any) -> str:
     """What to do about a cell that is no finite number."""
     if isinstance(cell, (date, np.datetime64)) or (isinstance(cell, str) and _DATE.match(cell)):
-        return "give days since a public date"
+        return f"give days since a public date, as a schema does ({_SCHEMA})"
     if not isinstance(cell, str):
         return _FREE_CONSTANT
     if comma := _COMMA.fullmatch(cell):

@@ -159,6 +159,11 @@ def put_owner(data: Data, schema: Schema, table: pd.DataFrame, where: Any) -> No
     """Number the owners of rows, if the schema names them; one with several rows is refused."""
     if schema.owner is None:
         return
+    if schema.owner not in table:
+        raise InvalidInputError(
+            f"{where} must have the column {schema.owner!r}, which the schema calls the owner. Got "
+            "no such column instead; add it, or leave it out of the schema."
+        )
     cells = read_cells(table[schema.owner], where, schema.empty)
     check_cells(where, cells.column, pd.Series(cells.empty), "filled in", "every row needs one")
     owners, _ = pd.factorize(pd.Series(cells.texts, dtype=object))

@@ -83,7 +83,6 @@ def read_graphs(
     data.directed = directed
     put_public(data, folder)
     if schema is not None:
-        schema.check_roles(graphs.columns, graphs_path)
         encoding.put_label(data, schema, graphs, graphs_path)
         encoding.put_owner(data, schema, graphs, graphs_path)
     if names.label is None and "label" in graphs:

@@ -34,7 +34,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -303,16 +303,6 @@ class Schema:
         """Refuse a table without a column that is read, or with one that nobody stated."""
         roles = (self.id, self.split or "split", self.owner, *self.label_names())
         self.check_columns([name for name in columns if name not in roles], where)
-        self.check_roles(columns, where)
-
-    def check_roles(self, columns: Sequence[str], where: Any) -> None:
-        """Refuse a table of records without the split or the owner that is stated."""
-        for name in (self.split, self.owner):
-            if name is not None and name not in columns:
-                raise InvalidInputError(
-                    f"{where} must have the column {name!r}, which the schema names. Got no such "
-                    "column instead; add it, or leave it out of the schema."
-                )
 
     def check_columns(self, columns: Sequence[str], where: Any) -> None:
         """Refuse features without a column that is read, or with one that nobody stated."""
@@ -329,6 +319,12 @@ class Schema:
                 f"{where} has the column {unknown[0]!r}, which the schema does not name; leave it "
                 'out, or name it there before training (kind = "ignored" leaves it unread).'
             )
+
+    def for_prediction(self) -> Schema:
+        """The same for tables to predict on, in which nobody asks whose a row is."""
+        if self.owner is None:
+            return self
+        return replace(self, owner=None, columns={**self.columns, self.owner: Ignored()})
 
     def difference(self, other: Schema) -> str | None:
         """The first thing that ``other`` states differently, in half a sentence; None if nothing.
