@@ -11,11 +11,13 @@ import click
 from graphveil._errors import InvalidInputError
 from graphveil._inputs import at_home
 from graphveil.cli import _options as option
+from graphveil.cli._notices import notices
 from graphveil.cli._output import Result, check_file, say, write_text
 from graphveil.cli._runs import add_cost, add_ledger, is_cataloged, is_same_place
 
 if TYPE_CHECKING:
     from graphveil.methods import Method
+    from graphveil.runs import Run
 
 
 @click.command()
@@ -63,7 +65,7 @@ def predict(
     charged: dict[str, str] = {}
     trained = runs.Run(run)
     method, probabilities = trained.predict(
-        lambda: trained.load(data, root),
+        lambda: _load(trained, data, root),
         mode=mode,
         epsilon=epsilon,
         on_charge=charged.update,
@@ -96,6 +98,11 @@ def predict(
             say(f"charged to {rows['charged to']}")
         return
     result.show(as_json)
+
+
+@notices()
+def _load(trained: Run, data: str, root: str | None) -> Any:
+    return trained.load(data, root)
 
 
 def _check_graph(data: str, run: str, mode: str | None) -> None:
