@@ -168,9 +168,11 @@ def _check_columns(path: Path, columns: list[str], required: Names) -> None:
                     "with commas, and with points in numbers."
                 )
         got = ", ".join(_validate.shown(name) for name in columns[:8]) or "an empty file"
+        called = ", or say in a schema what they are called"
+        called = f"{called} ({_SCHEMA})" if path.stem in ("nodes", "edges", "graphs") else ""
         raise InvalidInputError(
             f"{path} must have the column(s) {', '.join(map(repr, missing))}. Got {got} instead; "
-            "name them in the first line."
+            f"name them in the first line{called}."
         )
     if twice := sorted({name for name in columns if columns.count(name) > 1}):
         raise InvalidInputError(f"{path} has the column {twice[0]!r} more than once; rename one.")

@@ -18,6 +18,7 @@ from __future__ import annotations
 import tempfile
 import warnings
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -91,7 +92,8 @@ def tables(num_patients: int = PATIENTS, *, seed: int = 0) -> tuple[pd.DataFrame
     age = np.clip(np.round(63 + 6 * frail + 14 * rng.normal(size=count)), 18, 104)
     smoker = rng.random(count) < 0.28
 
-    nodes = {"patient_id": [f"P-{number:05d}" for number in rng.permutation(count) + 1]}
+    nodes: dict[str, Any] = {}
+    nodes["patient_id"] = [f"P-{number:05d}" for number in rng.permutation(count) + 1]
     sexes = np.array(["female", "male", "diverse", ""])
     nodes["sex"] = rng.choice(sexes, count, p=[0.5, 0.48, 0.01, 0.01])
     mistyped = rng.random(count) < 0.002
