@@ -82,8 +82,16 @@ directed = click.option(
     help="Whether edges of your own files have a direction; the unit edge asks for it. A line of "
     "a table goes both ways unless --directed.",
 )
+schema = click.option(
+    "--schema",
+    type=click.Path(dir_okay=False),
+    help="What is public of every column of your own tables: see 'graphveil data schema'. Default: "
+    "the schema.toml beside them, if there is one.",
+)
 # Where data comes from and how it is split; _runs.make_source reads them.
-source = together(root, split, fractions, train_share, thinned, min_class, classes, directed)
+source = together(
+    root, split, fractions, train_share, thinned, min_class, classes, directed, schema
+)
 
 sets = click.option(
     "--set", "sets", multiple=True, metavar="KEY=VALUE", help="A setting of the method; repeat."

@@ -25,7 +25,19 @@ __all__ = [
 
 CONFIG: Schema = {
     **dict.fromkeys(
-        ("method", "recipe", "data", "root", "split", "out", "ledger", "account", "thinned"), str
+        (
+            "method",
+            "recipe",
+            "data",
+            "root",
+            "split",
+            "out",
+            "ledger",
+            "account",
+            "thinned",
+            "schema",
+        ),
+        str,
     ),
     **dict.fromkeys(("epsilon", "delta", "train_share"), NUMBER),
     **dict.fromkeys(("private_losses", "directed"), bool),

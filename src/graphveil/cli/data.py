@@ -10,7 +10,7 @@ import click
 from graphveil._errors import InvalidInputError
 from graphveil.cli import _options as option
 from graphveil.cli._notices import notices
-from graphveil.cli._output import Result, bar, check_file
+from graphveil.cli._output import Result, bar, check_file, write_text
 from graphveil.cli._runs import is_cataloged
 
 # What is stated of edges; whether each has its reverse is read off private edges.
@@ -62,11 +62,10 @@ def list_(as_json: bool) -> None:
 @option.root
 @option.classes
 @option.directed
+@option.schema
 @option.as_json
 @notices()
-def show_(
-    source: str, root: str | None, classes: str | None, directed: bool | None, as_json: bool
-) -> None:
+def show_(source: str, root: str | None, as_json: bool, **stated: Any) -> None:
     """What is known of a data set, or what is in the files at a path.
 
     For a name nothing is loaded. For a path the files are read and counted; the counts are for
@@ -75,13 +74,66 @@ def show_(
     if is_cataloged(source):
         content = _describe(source)
     else:
-        content = _count(source, root, classes, directed)
+        content = _count(source, root, stated)
     result = Result(source)
     for key, value in content.items():
         # What is public names classes and columns.
-        hidden = key in ("class_names", "columns") or value == ""
+        hidden = key in ("class_names", "columns", "schema") or value == ""
         label = None if hidden else key.removeprefix("num_").replace("_", " ")
         result.add(key, value, label, _text)
+    result.show(as_json)
+
+
+@data.command("schema")
+@click.argument("path")
+@click.option("--out", help="The file to write. Default: schema.toml beside the tables.")
+@option.force
+@option.as_json
+def schema_(path: str, out: str | None, force: bool, as_json: bool) -> None:
+    """A first schema for the tables at PATH, by the names of their columns alone.
+
+    What is public of each column is for you to fill in: values are private, and are not read.
+
+    \b
+    graphveil data schema ward/
+    graphveil train late-graph --data ward/ --epsilon 8 --out runs/ward
+    """
+    from graphveil.data.table_names import draft_for, place_for
+
+    out = out or str(place_for(path))
+    check_file(out, force)
+    text, columns = draft_for(path)
+    write_text(out, text)
+    result = Result(f"A first schema for {path}")
+    result.add("columns", columns, "columns", lambda names: f"{len(names):,}")
+    result.add("to_fill_in", text.count('"?"') - 1, "to fill in", "{:,}".format)
+    result.add("out", out, "written to")
+    result.note('Fill in every "?", and correct what is marked "# ?"; training refuses the rest.')
+    result.show(as_json)
+
+
+@data.command("export")
+@click.argument("name")
+@click.option(
+    "--out", required=True, help="The folder to write: nodes.csv, edges.csv, schema.toml."
+)
+@option.force
+@option.as_json
+def export(name: str, out: str, force: bool, as_json: bool) -> None:
+    """The synthetic hospital as the tables that somebody would have.
+
+    \b
+    graphveil data export hospital --out ward
+    graphveil train late-graph --data ward --epsilon 8 --out runs/ward
+    """
+    from graphveil.data import hospital
+
+    nodes, edges = hospital.write(name, out, force=force)
+    result = Result(f"{name}, as tables")
+    result.add("num_nodes", nodes, "patients", _text)
+    result.add("num_edges", edges, "contacts", _text)
+    result.add("out", out, "written to")
+    result.note("Synthetic: nobody in it is real.")
     result.show(as_json)
 
 
@@ -204,14 +256,14 @@ def _describe(source: str) -> dict[str, Any]:
     }
 
 
-def _count(
-    source: str, root: str | None, classes: str | None, directed: bool | None
-) -> dict[str, Any]:
+def _count(source: str, root: str | None, stated: dict[str, Any]) -> dict[str, Any]:
     from graphveil.data import load
     from graphveil.graph import checks
     from graphveil.graph.targets import is_labelled
 
-    graph = load(source, root, classes=classes, directed=directed)
+    graph = load(source, root, **stated)
+    task = checks.task_of(graph)
+    classes = None if graph.y is None or task == "regression" else checks.num_classes_of(graph)
     graphs = checks.num_records(graph) if checks.record_of(graph) == "graph" else None
     names = checks.columns_of(graph)
     return {
@@ -221,8 +273,8 @@ def _count(
         "num_nodes": len(graph.x),
         "mean_nodes": _mean(len(graph.x), graphs),
         "num_features": graph.x.shape[1],
-        "task": checks.task_of(graph),
-        "num_classes": None if graph.y is None else checks.num_classes_of(graph),
+        "task": task,
+        "num_classes": classes,
         "class_names": getattr(graph, "class_names", None),
         "columns": None if names is None else list(names),
         "messages": graph.edge_index.shape[1],

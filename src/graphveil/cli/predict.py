@@ -11,11 +11,13 @@ import click
 from graphveil._errors import InvalidInputError
 from graphveil._inputs import at_home
 from graphveil.cli import _options as option
+from graphveil.cli._notices import notices
 from graphveil.cli._output import Result, check_file, say, write_text
 from graphveil.cli._runs import add_cost, add_ledger, is_cataloged, is_same_place
 
 if TYPE_CHECKING:
     from graphveil.methods import Method
+    from graphveil.runs import Run
 
 
 @click.command()
@@ -63,7 +65,7 @@ def predict(
     charged: dict[str, str] = {}
     trained = runs.Run(run)
     method, probabilities = trained.predict(
-        lambda: trained.load(data, root),
+        lambda: _load(trained, data, root),
         mode=mode,
         epsilon=epsilon,
         on_charge=charged.update,
@@ -71,8 +73,10 @@ def predict(
         **where,
     )
     mode = mode or method.modes[0]
-    names = trained.record().asked.class_names
-    columns, table = _table(probabilities, names, _ids(data, method.record))
+    asked = trained.record().asked
+    id_column = (asked.schema or {}).get("id", "id")
+    ids = _ids(data, method.record, id_column)
+    columns, table = _table(probabilities, asked.class_names, ids)
     of, promise, private = _of_file(method, mode)
     result = Result(f"Predictions of {method.name}, {mode}", run=run, data=data, mode=mode)
     result.add(f"{method.record}s", len(table), f"{method.record}s", "{:,}".format)
@@ -94,6 +98,11 @@ def predict(
             say(f"charged to {rows['charged to']}")
         return
     result.show(as_json)
+
+
+@notices()
+def _load(trained: Run, data: str, root: str | None) -> Any:
+    return trained.load(data, root)
 
 
 def _check_graph(data: str, run: str, mode: str | None) -> None:
@@ -159,13 +168,14 @@ def _table(
     return ["id", "class", *([] if names is None else ["name"]), "probability"], rows
 
 
-def _ids(data: str, record: str) -> list[str] | None:
+def _ids(data: str, record: str, column: str) -> list[str] | None:
     """The ids as the user's own table has them; None where nodes or graphs are numbered from 0."""
     from graphveil.data import files, graph_tables
 
     if is_cataloged(data) or not at_home(data).is_dir():
         return None
-    return graph_tables.graph_ids(data) if record == "graph" else files.node_ids(data)
+    read = graph_tables.graph_ids if record == "graph" else files.node_ids
+    return read(data, column)
 
 
 def _csv(columns: list[str], rows: list[list[Any]]) -> str:

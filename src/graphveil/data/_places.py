@@ -32,7 +32,7 @@ _NPZ["ppi"] = PPI
 _NPZ["reddit-sample"] = _NPZ["reddit"]
 _PLANETOID = {"cora": "Cora", "citeseer": "CiteSeer", "pubmed": "PubMed"}
 _OGB = {"ogbn-arxiv": "time", "ogbn-products": "sales_ranking", "ogbn-mag": "time/paper"}
-_GENERATED = ("social", "synthetic-er", "synthetic-citations")
+_GENERATED = ("social", "hospital", "synthetic-er", "synthetic-citations")
 
 
 def is_generated(name: str) -> bool:

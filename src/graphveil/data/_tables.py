@@ -34,13 +34,16 @@ _COMMA = re.compile(r"\s*([+-]?[0-9]+),([0-9]+)\s*")
 _DATE = re.compile(r"\s*(\d{4}-\d{1,2}-\d{1,2}|\d{1,2}([./])\d{1,2}\2\d{2,4})\b")
 
 # Ways to make a cell a number that read no other row.
+_SCHEMA = "'graphveil data schema' writes a first schema"
 _FREE_CONSTANT = (
-    "put a public constant there, and a column of 0 and 1 that says where it was missing; a mean "
-    "or median of the column is read off private rows: a release that no certificate covers"
+    "put a public constant there, and a column of 0 and 1 that says where it was missing, as a "
+    f"schema does ({_SCHEMA}); a mean or median of the column is read off private rows: a release "
+    "that no certificate covers"
 )
 _FREE_WORDS = (
-    "make columns of 0 and 1 by a public list of categories, or by a hash of the cell alone; the "
-    "categories that occur are read off private rows: a release that no certificate covers"
+    "make columns of 0 and 1 by a public list of categories, or by a hash of the cell alone, as a "
+    f"schema does ({_SCHEMA}); the categories that occur are read off private rows: a release that "
+    "no certificate covers"
 )
 
 
@@ -63,18 +66,20 @@ def read_table(
     text: Names | None = TEXT,
     only: Names | None = None,
     filled: Names | None = None,
+    as_written: bool = False,
 ) -> pd.DataFrame:
     """The table at ``path``: ``.csv``, ``.csv.gz`` or ``.parquet``.
 
     ``required`` columns must be there, and those ``filled`` (``required`` unless told) have no
     empty cell. ``text`` columns are read as written; None takes a csv, all columns as written. Of a
-    csv, ``only`` these columns are kept.
+    csv, ``only`` these columns are kept. With ``as_written`` no cell depends on others: all columns
+    of a csv are text, and whole numbers of a parquet file stay so beside empty cells.
     """
     with reading_file(path):
         if text is not None and path.suffix == ".parquet":
-            table = _read_parquet(path, required, text)
+            table = _read_parquet(path, required, text, as_written)
         else:
-            table = _read_csv(path, required, text, only)
+            table = _read_csv(path, required, None if as_written else text, only)
     for name in required if filled is None else filled:
         if name in table:
             check_cells(path, table[name], table[name].isna(), "filled in", "every row needs one")
@@ -137,6 +142,22 @@ def _header(path: Path, file: io.BufferedReader) -> list[str]:
         return next(csv.reader(lines), [])
 
 
+def column_names(path: Path) -> list[str]:
+    """The names of the columns of a table, csv or parquet; no cell is read."""
+    with reading_file(path):
+        if path.suffix == ".parquet":
+            columns = [name for name in _parquet(path).read_schema(path).names if name]
+        elif path.suffix in (".csv", ".gz"):
+            with open_table(path) as file:
+                columns = _header(path, file)
+        else:
+            raise ValueError("its name must end in .csv or .parquet")
+    _check_columns(path, columns, ())
+    if not columns:
+        raise InvalidInputError(f"{path} has no columns; name them in its first line.")
+    return [name for name in columns if not _NAMELESS.match(name)]
+
+
 def _check_columns(path: Path, columns: list[str], required: Names) -> None:
     missing = [name for name in required if name not in columns]
     if missing:
@@ -147,26 +168,26 @@ def _check_columns(path: Path, columns: list[str], required: Names) -> None:
                     "with commas, and with points in numbers."
                 )
         got = ", ".join(_validate.shown(name) for name in columns[:8]) or "an empty file"
+        called = ", or say in a schema what they are called"
+        called = f"{called} ({_SCHEMA})" if path.stem in ("nodes", "edges", "graphs") else ""
         raise InvalidInputError(
             f"{path} must have the column(s) {', '.join(map(repr, missing))}. Got {got} instead; "
-            "name them in the first line."
+            f"name them in the first line{called}."
         )
     if twice := sorted({name for name in columns if columns.count(name) > 1}):
         raise InvalidInputError(f"{path} has the column {twice[0]!r} more than once; rename one.")
 
 
-def _read_parquet(path: Path, required: Names, text: Names) -> pd.DataFrame:
+def _read_parquet(
+    path: Path, required: Names, text: Names, as_written: bool = False
+) -> pd.DataFrame:
     """All columns, an index of pandas that has a name among them."""
-    try:
-        import pyarrow as pa
-        import pyarrow.parquet
-    except ImportError:
-        raise InvalidInputError(
-            f"Reading {path} needs pyarrow; pip install 'graphveil[data]', or save it as csv."
-        ) from None
+    parquet = _parquet(path)
+    import pyarrow as pa
+
     fixed = pa.types.is_primitive  # all values of such a type take the same room
     way_out = "write it without compression and dictionaries, or as csv"
-    with pyarrow.parquet.ParquetFile(path) as file:
+    with parquet.ParquetFile(path) as file:
         schema = file.schema_arrow
         _check_columns(path, schema.names, required)
         # Runs of one value take hardly any room in the file, in which metadata count them so.
@@ -190,7 +211,18 @@ def _read_parquet(path: Path, required: Names, text: Names) -> pd.DataFrame:
                     f"{path}: column {name!r} must be UTF-8 text. Got other bytes instead; decode "
                     "them before you save the table."
                 ) from None
-    return table.to_pandas(ignore_metadata=True)
+    return table.to_pandas(ignore_metadata=True, integer_object_nulls=as_written)
+
+
+def _parquet(path: Path) -> Any:
+    """The library that reads parquet."""
+    try:
+        import pyarrow.parquet
+    except ImportError:
+        raise InvalidInputError(
+            f"Reading {path} needs pyarrow; pip install 'graphveil[data]', or save it as csv."
+        ) from None
+    return pyarrow.parquet
 
 
 def read_numbers(path: Path, dtype: Any) -> NDArray[Any]:
@@ -233,17 +265,21 @@ def places(
     return positions.astype(np.int64)
 
 
-def ids_of(folder: str | Path, stem: str) -> list[str]:
+def ids_of(folder: str | Path, stem: str, column: str = "id") -> list[str]:
     """The ids in the table ``stem`` at ``folder``, as written there, in their order."""
-    table = read_table(table_path(at_home(folder), stem), ("id",))
-    return [str(name) for name in table["id"]]
+    table = read_table(table_path(at_home(folder), stem), (column,), text=(*TEXT, column))
+    return [str(name) for name in table[column]]
 
 
 def edge_ends(
-    nodes_path: Path, ids: pd.Series, edges_path: Path, edges: pd.DataFrame
+    nodes_path: Path,
+    ids: pd.Series,
+    edges_path: Path,
+    edges: pd.DataFrame,
+    ends: tuple[str, str] = ("source", "target"),
 ) -> NDArray[np.int64]:
-    """(2, edges): the columns ``source`` and ``target`` as places among the ``ids`` of nodes."""
-    known, *columns = comparable([ids, edges["source"], edges["target"]])
+    """(2, edges): the columns ``ends`` of ``edges`` as places among the ``ids`` of nodes."""
+    known, *columns = comparable([ids, *(edges[name] for name in ends)])
     rule, way_out = "unlike all other ids", "keep one row for each node"
     index = unique_index(nodes_path, ids, rule, way_out, keys=known)
     rule, way_out = f"an id in {nodes_path.name}", "add the node or drop the edge"
@@ -291,7 +327,7 @@ def numbers(path: Path, table: pd.DataFrame, columns: list[str]) -> NDArray[np.f
 def _way_to_number(cell: Any) -> str:
     """What to do about a cell that is no finite number."""
     if isinstance(cell, (date, np.datetime64)) or (isinstance(cell, str) and _DATE.match(cell)):
-        return "give days since a public date"
+        return f"give days since a public date, as a schema does ({_SCHEMA})"
     if not isinstance(cell, str):
         return _FREE_CONSTANT
     if comma := _COMMA.fullmatch(cell):

@@ -38,7 +38,10 @@ from graphveil.graph.public_lines import DECLARED, NUMBER_READ_OFF, UNNAMED
 
 MOST, LEAST = 1000, 10  # classes that may be read off labels, and labelled records for one
 _WHOLE = re.compile(r"[+-]?[0-9]+")
-_WAY_OUT = "correct it, leave it empty, or state the public list of names with --classes a,b,c"
+_WAY_OUT = (
+    "correct it, leave it empty, or state the public list of names with --classes a,b,c, or the "
+    "task regression in a schema ('graphveil data schema' writes a first one)"
+)
 
 
 def put(
@@ -158,7 +161,8 @@ def _check_number(path: Path, number: int, labelled: int) -> None:
             f"{path}: classes read off labels must be at most {MOST:,}, and one for every {LEAST} "
             "labelled records. Got more instead, as identifiers or measurements have; group them "
             "by a public rule, or state what is public of them, known without counting labels, "
-            "with --classes N or --classes a,b,c."
+            "with --classes N or --classes a,b,c, or in a schema, which takes measurements as a "
+            "regression ('graphveil data schema' writes a first one)."
         )
 
 

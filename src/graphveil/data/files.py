@@ -47,11 +47,14 @@ from torch_geometric.data.data import DataEdgeAttr, DataTensorAttr
 from torch_geometric.data.storage import GlobalStorage
 from torch_geometric.utils import to_undirected
 
+from graphveil import _validate
 from graphveil._errors import InvalidInputError
 from graphveil._inputs import ARRAYS, at_home, check_unpacked, check_zip, read_text, regular
 from graphveil.data import _tables
 from graphveil.data import classes as _classes
 from graphveil.data.class_list import Stated, parse_classes
+from graphveil.data.encoding import encode_table
+from graphveil.data.schema import Schema, as_schema, schema_beside
 from graphveil.graph.checks import LINES, MASKS, OF_ALL, check, check_layout, directed_of
 from graphveil.graph.collate import collate
 from graphveil.graph.sparse_rows import is_sparse, values_of
@@ -63,13 +66,19 @@ _NAMES = ("x", "edge_index", "y", *MASKS, "edge_attr", *OF_ALL, *_OF_GRAPHS)
 PUBLIC = "public.txt"  # what tables rest on, beside them
 
 
-def read(path: str | Path, *, classes: Any = None, directed: bool | None = None) -> Data:
+def read(
+    path: str | Path, *, classes: Any = None, directed: bool | None = None, schema: Any = None
+) -> Data:
     """Read the graph at ``path``.
 
     ``classes`` states which classes there are: their number, a list of names, or ``"public"``; see
     :mod:`graphveil.data.classes`. ``directed`` states whether edges have a direction. A line of a
     table is one message then, and else two; of arrays, which are taken as they are, nobody knows
     unless it is said.
+
+    ``schema`` states what is public of every column of tables: a
+    :class:`~graphveil.data.schema.Schema` or the path of one. None takes the ``schema.toml`` beside
+    them, if there is one; without any, features are numbers.
 
     Refused, in one line: absent, empty, truncated or garbled files, missing columns, duplicate ids,
     edges to absent nodes, features that are no numbers, labels that look like identifiers, and
@@ -82,12 +91,15 @@ def read(path: str | Path, *, classes: Any = None, directed: bool | None = None)
     if not os.path.exists(path):  # unlike path.exists(), False for a name that is too long
         raise InvalidInputError(f"There is no file or directory {path}; check the path.")
     statement = parse_classes(classes)
+    stated = _schema_for(path, schema)
+    if stated is not None:
+        directed = _settle_stated(stated, statement, directed)
     if path.is_dir() and any((path / f"graphs.{end}").exists() for end in ("csv", "parquet")):
         from graphveil.data.graph_tables import read_graphs
 
-        data = read_graphs(path, classes=statement, directed=bool(directed))
+        data = read_graphs(path, classes=statement, directed=bool(directed), schema=stated)
     elif path.is_dir():
-        data = _read_tables(path, statement, bool(directed))
+        data = _read_tables(path, statement, bool(directed), stated)
     elif path.suffix == ".npz":
         data = _read_npz(regular(path))
     elif path.suffix in (".pt", ".pth"):
@@ -110,6 +122,34 @@ def read(path: str | Path, *, classes: Any = None, directed: bool | None = None)
         return check(data, labels=False, masks=False)
 
 
+def _schema_for(path: Path, schema: Any) -> Schema | None:
+    """The schema that is named, or the one beside tables."""
+    if path.is_dir():
+        return schema_beside(path) if schema is None else as_schema(schema)
+    if schema is not None:
+        raise InvalidInputError(
+            f"The 'schema' parameter is for a directory with tables. Got it for {path} instead, "
+            "which holds numbers already; leave it out."
+        )
+    return None
+
+
+def _settle_stated(schema: Schema, classes: Stated, directed: bool | None) -> bool | None:
+    """The direction of edges; what is stated twice must be so once, or alike."""
+    if classes is not None and schema.label is not None:
+        raise InvalidInputError(
+            "The 'classes' parameter must be left out where the schema states the label. Got "
+            f"{_validate.shown(classes)} instead; leave it out, or correct the schema."
+        )
+    own = schema.edges.directed
+    if None not in (own, directed) and own != directed:
+        raise InvalidInputError(
+            f"The 'directed' parameter must be as the schema says. Got {directed} where it says "
+            f"{own} instead; correct either."
+        )
+    return own if directed is None else directed
+
+
 def _settle_direction(data: Data, directed: bool | None) -> None:
     """Compare what is stated of edges with what the file says itself."""
     in_file = directed_of(data)
@@ -122,21 +162,41 @@ def _settle_direction(data: Data, directed: bool | None) -> None:
         data.directed = directed
 
 
-def node_ids(folder: str | Path) -> list[str]:
+def node_ids(folder: str | Path, column: str = "id") -> list[str]:
     """The ids in the tables at ``folder``, as written there, in the order of the nodes."""
-    return _tables.ids_of(folder, "nodes")
+    return _tables.ids_of(folder, "nodes", column)
 
 
-def _read_tables(folder: Path, classes: Stated, directed: bool) -> Data:
+def _read_tables(folder: Path, classes: Stated, directed: bool, schema: Schema | None) -> Data:
     nodes_path, edges_path = (
         _tables.table_path(folder, "nodes"),
         _tables.table_path(folder, "edges"),
     )
-    nodes, ends = _tables.read_table(nodes_path, ("id",)), ("source", "target")
-    edges = _tables.read_table(edges_path, ends, only=ends)
+    names = schema or Schema()
+    ends = names.edges.ends
+    nodes = _tables.read_table(nodes_path, (names.id,), as_written=schema is not None)
+    edges = _tables.read_table(edges_path, ends, text=ends, only=ends)
     if len(nodes) == 0:
         raise InvalidInputError(f"{nodes_path} has no rows; give each node one.")
+    data = _rows_of(folder, nodes, nodes_path) if schema is None else Data()
+    if schema is not None:
+        data = encode_table(schema, nodes, nodes_path)
+    data.directed = directed
+    data.edge_index = torch.from_numpy(
+        _tables.edge_ends(nodes_path, nodes[names.id], edges_path, edges, ends)
+    )
+    if not directed:
+        data.edge_index = to_undirected(data.edge_index, num_nodes=len(nodes))
+    put_public(data, folder)
+    if names.label is None and "label" in names.label_names() and "label" in nodes:
+        _classes.put(data, nodes_path, nodes["label"], classes)
+    if (split := names.split_name(nodes.columns)) is not None:
+        put_masks(data, nodes_path, nodes[split])
+    return data
 
+
+def _rows_of(folder: Path, nodes: pd.DataFrame, nodes_path: Path) -> Data:
+    """Features of a table without a schema: numbers, as they are."""
     if "graph" in nodes and _tables.floats(nodes["graph"]).isna().any():
         raise InvalidInputError(
             f"{nodes_path} has a column 'graph' of names, so that {folder} must hold a table of "
@@ -150,17 +210,7 @@ def _read_tables(folder: Path, classes: Stated, directed: bool) -> Data:
             "column of ones."
         )
     data = Data(x=torch.from_numpy(_tables.numbers(nodes_path, nodes, columns)))
-    data.columns, data.directed = columns, directed
-    data.edge_index = torch.from_numpy(
-        _tables.edge_ends(nodes_path, nodes["id"], edges_path, edges)
-    )
-    if not directed:
-        data.edge_index = to_undirected(data.edge_index, num_nodes=len(nodes))
-    put_public(data, folder)
-    if "label" in nodes:
-        _classes.put(data, nodes_path, nodes["label"], classes)
-    if "split" in nodes:
-        put_masks(data, nodes_path, nodes["split"])
+    data.columns = columns
     return data
 
 
@@ -168,7 +218,8 @@ def put_public(data: Data, folder: Path) -> None:
     """Give ``data`` the lines of the ``public.txt`` in ``folder``, if there is one."""
     if (lines := folder / PUBLIC).is_file():
         with _tables.reading_file(lines):
-            data.public = [line for line in read_text(lines).splitlines() if line.strip()]
+            own = [line for line in read_text(lines).splitlines() if line.strip()]
+        data.public = [*getattr(data, "public", ()), *own]
 
 
 def put_masks(data: Data, path: Path, parts: pd.Series) -> None:
@@ -192,7 +243,7 @@ def _read_npz(path: Path) -> Data:
             arrays = {name: file[name] for name in file.files}
     data = Data()
     for name, array in arrays.items():
-        if name in ("num_classes", "num_graphs", "directed"):
+        if name in ("num_classes", "num_graphs", "directed", "task", "unit_name", "value_range"):
             data[name] = array.item() if array.ndim == 0 else array.tolist()
         elif name in _TEXTS:
             if array.ndim > 1 or (array.size and array.dtype.kind != "U"):

@@ -30,7 +30,10 @@ from graphveil.graph.targets import OF_CLASSES, TASKS, is_labelled
 
 # What is said of all records together, not of one: a part of the data keeps it.
 LINES = ("public", "unprotected", "void_because")
-OF_ALL = ("num_classes", "class_names", "columns", "directed", "task", "value_range", *LINES)
+OF_ALL = (
+    "num_classes", "class_names", "columns", "directed", "task", "value_range", "unit_name",
+    "schema", *LINES,
+)  # fmt: skip
 
 _CLASSES = "[1, 1e6]"
 _ODD = 100  # a label so large, and no smaller than the number of records, is a mistake

@@ -18,6 +18,7 @@ from typing import Any
 
 from graphveil._errors import InvalidInputError
 from graphveil._files import write_file
+from graphveil.data.schema import Schema
 from graphveil.methods import METHODS, Method, Plan
 from graphveil.privacy.events import from_json, to_json
 from graphveil.privacy.guarantee import Certificate, Charge, versions
@@ -40,6 +41,7 @@ CHECKPOINT = "checkpoint"
 class Asked:
     """What was asked for: all that settings.json says, and all that must be equal to go on.
 
+    ``schema`` is the content of the one by which tables were read, and by which others are.
     ``tuning`` says how the settings were chosen, if trials chose them. ``plan_sha256`` is the hash
     of the plan that runs: no other one is gone on with, or read.
     """
@@ -50,6 +52,7 @@ class Asked:
     split: str | None = None
     class_names: list[str] | None = None
     columns: list[str] | None = None
+    schema: Mapping[str, Any] | None = None
     tuning: Mapping[str, Any] | None = None
     plan_sha256: str | None = None
 
@@ -63,6 +66,7 @@ class Asked:
                 "data": {**asdict(self.source), "split": self.split or self.source.split},
                 "class_names": self.class_names,
                 "columns": self.columns,
+                "schema": None if self.schema is None else dict(self.schema),
                 "tuning": None if self.tuning is None else dict(self.tuning),
                 "plan_sha256": self.plan_sha256,
             }
@@ -94,6 +98,7 @@ class Asked:
                 split=content["data"].get("split"),
                 class_names=None if names is None else [str(name) for name in names],
                 columns=content.get("columns"),
+                schema=_schema_of(content.get("schema")),
                 tuning=tuning,
                 plan_sha256=content.get("plan_sha256"),
             )
@@ -101,6 +106,11 @@ class Asked:
     def make(self) -> Method:
         """The method, with its settings."""
         return METHODS[self.method](**self.settings)
+
+
+def _schema_of(content: Any) -> dict[str, Any] | None:
+    """A schema as it was written, checked."""
+    return None if content is None else Schema.from_dict(content).to_dict()
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,13 +13,15 @@ import copy
 import os
 import shutil
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from graphveil._errors import InvalidInputError
 from graphveil._files import partial_name
+from graphveil._inputs import at_home
+from graphveil.data.schema import Schema
 from graphveil.methods import Method
 from graphveil.methods.checkpoint import Checkpoint
 from graphveil.runs import record as _record
@@ -249,12 +251,15 @@ class Run:
 
     def arrange(self, root: str | None = None) -> Arranged:
         """The run's data, loaded and split as for training; raw data may be elsewhere now."""
-        source = Asked.read(self.directory).source
+        asked = Asked.read(self.directory)
+        source = replace(asked.source, schema=self._schema_for(asked, asked.source.data))
         source = source if root is None else replace(source, root=root)
         return source.arrange(self.put_in_order(source.load()))
 
     def load(self, data: str, root: str | None = None) -> Data:
         """Data to predict on, with the classes that the run has; others are refused.
+
+        Tables are read by the run's schema, if it has one; another beside them is refused.
 
         *Guarantee*: none; loading is not releasing.
         """
@@ -262,18 +267,40 @@ class Run:
         from graphveil.data.classes import Notice
 
         asked, plan = Asked.read(self.directory), _record.read_plan(self.directory)
+        schema = self._schema_for(asked, data)
+        schema = None if schema is None else schema.for_prediction()
         if asked.source.min_class is not None:
             from graphveil.graph.splits import take_classes
 
-            return take_classes(
-                replace(asked.source, data=data, root=root).load(), asked.class_names or []
-            )
+            stated = {"classes": asked.source.classes, "directed": asked.source.directed}
+            whole = load(data, root, schema=schema, **stated)
+            return take_classes(whole, asked.class_names or [])
         if data.partition(":")[0] in CATALOG:
             return load(data, root)
         known = asked.class_names or plan.facts.num_classes
+        if schema is not None and schema.label is not None:
+            return load(data, root, directed=asked.source.directed, schema=schema)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", Notice)  # the statement is the run's
-            return load(data, root, classes=known, directed=asked.source.directed)
+            directed = asked.source.directed
+            return load(data, root, classes=known, directed=directed, schema=schema)
+
+    def _schema_for(self, asked: Asked, data: str) -> Schema | None:
+        """The run's schema where ``data`` are tables; one beside them must say the same.
+
+        It is not asked where the run was trained by a schema that was named.
+        """
+        from graphveil.data.catalog import CATALOG
+        from graphveil.data.schema import schema_beside
+
+        folder = at_home(data)
+        if data.partition(":")[0] in CATALOG or not folder.is_dir():
+            return None
+        beside = None if asked.source.schema is not None else schema_beside(folder)
+        if beside is not None:
+            what = f"The tables in {folder} must be read as the run in {self.directory} says: it"
+            check_schema(asked.schema, beside.to_dict(), what)
+        return None if asked.schema is None else Schema.from_dict(asked.schema)
 
     def put_in_order(self, data: Data) -> Data:
         """``data`` with its feature columns in the order of the run's, by their names.
@@ -385,6 +412,22 @@ class Run:
                 _record.write_events(self.directory, method, hashes)
                 _record.write_certificate(self.directory, method.certificate_)
         return chances
+
+
+def check_schema(then: Mapping[str, Any] | None, now: Mapping[str, Any] | None, what: str) -> None:
+    """Refuse another schema ``now`` than a run was trained by, and name the first difference."""
+    if then == now:
+        return
+    if then is None or now is None:
+        old, new = ("no", "one") if then is None else ("a", "none")
+        raise InvalidInputError(
+            f"{what} was trained with {old} schema. Got {new} instead; take the same, or train "
+            "anew."
+        )
+    first = Schema.from_dict(then).difference(Schema.from_dict(now))
+    raise InvalidInputError(
+        f"{what} was trained with another schema: {first}. Take the same, or train anew."
+    )
 
 
 def restore(record: Record) -> Method:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from graphveil import _validate
 from graphveil._errors import InvalidInputError
 from graphveil.data.catalog import CATALOG, load, sizes_of
 from graphveil.data.class_list import Notice
+from graphveil.data.schema import as_schema
 from graphveil.graph.shares import SHARES, check_fractions, part_ends, thinned_size
 from graphveil.methods.plan import Facts
 
@@ -37,8 +39,9 @@ class Source:
     :func:`graphveil.graph.splits.leave_out_small_classes`: read off the labels, and declared
     public.
 
-    Of files of one's own, ``classes`` and ``directed`` state what is public of classes and edges:
-    see :func:`graphveil.data.files.read`.
+    Of files of one's own, ``classes`` and ``directed`` state what is public of classes and edges,
+    and ``schema`` (a Schema, or its path) what is of every column of tables; without it, the
+    ``schema.toml`` beside them is taken: see :func:`graphveil.data.files.read`.
     """
 
     data: str
@@ -51,12 +54,15 @@ class Source:
     fractions: tuple[float, float, float] | None = None
     min_class: int | None = None
     thinned: str = "keep"
+    schema: Any = None
 
     def __post_init__(self) -> None:
         if self.classes is not None:
             from graphveil.data.class_list import parse_classes
 
             object.__setattr__(self, "classes", parse_classes(self.classes))
+        if self.schema is not None and not isinstance(self.schema, str):
+            object.__setattr__(self, "schema", _plain_schema(self.schema))
         if self.split is not None:
             _validate.choice("split", self.split, SPLITS)
         _validate.integer("seed", self.seed, "[0, 1e18]")
@@ -81,7 +87,11 @@ class Source:
 
     def load(self) -> Data:
         """The graph, not yet split."""
-        return load(self.data, self.root, classes=self.classes, directed=self.directed)
+        data = load(
+            self.data, self.root, classes=self.classes, directed=self.directed, schema=self.schema
+        )
+        _check_roles(self.data, data)
+        return data
 
     def arrange(self, data: Data) -> Arranged:
         """Split a loaded graph into what is trained on and what is tested on."""
@@ -159,6 +169,30 @@ class Source:
                 return None if split is None else (split[0], split[0] + split[1])
         drawn, left, _ = part_ends(records, self._shares)
         return drawn, left
+
+
+def _check_roles(name: str, data: Data) -> None:
+    """Refuse tables to train on without the label or the split that their schema names."""
+    schema = as_schema(getattr(data, "schema", None))
+    if schema is None:
+        return
+    label = None if schema.label is None or "y" in data else schema.label.names[0]
+    split = None if "train_mask" in data else schema.split
+    for column, role in ((label, "label"), (split, "split")):
+        if column is not None:
+            raise InvalidInputError(
+                f"{name} must have the column {column!r} to train and test on, which its schema "
+                f"calls the {role}. Got no such column instead; add it."
+            )
+
+
+def _plain_schema(schema: Any) -> str | dict[str, Any]:
+    """A schema as settings.json has it: its path, or its content, checked."""
+    if isinstance(schema, Path):
+        return str(schema)
+    content = as_schema(schema)
+    assert content is not None
+    return content.to_dict()
 
 
 def cataloged_facts(data: str) -> Facts | None:

@@ -25,7 +25,7 @@ from graphveil.runs.charging import Spending, kept_beside, read_note, refuse_unc
 from graphveil.runs.files import locked, log, unusable, write_json
 from graphveil.runs.fingerprints import content_hash
 from graphveil.runs.record import Asked
-from graphveil.runs.run import FINGERPRINT, KEY, Run, restore
+from graphveil.runs.run import FINGERPRINT, KEY, Run, check_schema, restore
 from graphveil.runs.source import Arranged, Source
 
 if TYPE_CHECKING:
@@ -213,6 +213,7 @@ class Training:
     def _check_source(self, plan: Plan, data: Data) -> None:
         """Refuse to go on with data of other sizes, or that is split or read in another way."""
         before, now = Asked.read(self.directory), self.plans.facts_of(data)
+        check_schema(before.schema, getattr(data, "schema", None), f"The run in {self.directory}")
         # What decides who is trained on, and how classes and edges are read.
         names = ("seed", "train_share", "classes", "directed", "fractions", "min_class", "thinned")
         then = {name: getattr(before.source, name) for name in names} | vars(plan.facts)
@@ -312,6 +313,7 @@ def _describe(
         split=arranged.split,
         class_names=None if names is None else list(names),
         columns=None if columns is None else list(columns),
+        schema=getattr(arranged.training, "schema", None),
         tuning=tuning,
     )
 

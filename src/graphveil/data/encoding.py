@@ -1,0 +1,464 @@
+"""From cells to numbers, row by row, by a public schema.
+
+What becomes of a row depends on that row and on the :class:`~graphveil.data.schema.Schema`, bit for
+bit: no mean, no vocabulary, no kind of a column is read off a table. Encoding therefore costs
+nothing. Refusals name a cell and are for whoever holds the data, and so is the notice that counts
+values outside a range.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import re
+import unicodedata
+import warnings
+from collections import Counter
+from collections.abc import Callable, Sequence
+from datetime import date
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+import torch
+from numpy.typing import NDArray
+from scipy import sparse
+from torch_geometric.data import Data
+
+from graphveil._errors import InvalidInputError
+from graphveil.data._tables import check_cells
+from graphveil.data.class_list import Notice
+from graphveil.data.column_kinds import (
+    MODEL,
+    Category,
+    Column,
+    Date,
+    Flag,
+    Number,
+    Text,
+    parse_date,
+    text_of,
+)
+from graphveil.data.schema import Label, Schema, missing_name
+from graphveil.graph.checks import shorten
+from graphveil.graph.sparse_rows import as_tensor
+
+MOST_DENSE = 4096  # columns of x; wider rows are sparse, whatever they hold
+_LISTED = 40  # columns that a certificate lists one by one
+_LONGEST = 400  # characters of such a line
+_WORD = re.compile(r"\w+")
+_COMMA = re.compile(r"[+-]?[0-9]+,[0-9]+")
+
+Rows = Any  # (records, columns) of float32: an array, or a sparse one of scipy
+
+
+class Cells(NamedTuple):
+    """A column of a table: where it stands, what it holds, as text too, and what is empty.
+
+    ``texts`` has None where a cell is empty, or nothing that has a text.
+    """
+
+    where: Any
+    column: pd.Series
+    texts: list[str | None]
+    empty: NDArray[np.bool_]
+
+    def check(self, wrong: NDArray[np.bool_], rule: str, way_out: str) -> None:
+        """Refuse the column if a cell that is not empty is ``wrong``, and name the first."""
+        check_cells(self.where, self.column, pd.Series(wrong & ~self.empty), rule, way_out)
+
+
+# --- a whole table --------------------------------------------------------------------------------
+
+
+def encode_table(schema: Schema, table: pd.DataFrame, where: Any) -> Data:
+    """A table of nodes, without edges: ``x``, labels, owners, and all that is stated of them.
+
+    ``where`` names the table in refusals.
+
+    *Guarantee*: no cost. Each row of ``x`` and ``y`` depends on its own row and on ``schema``.
+    """
+    data = Data()
+    schema.check_names([*table.columns], where)
+    put_rows(data, schema, table, where)
+    put_label(data, schema, table, where)
+    put_owner(data, schema, table, where)
+    return data
+
+
+def put_rows(
+    data: Data, schema: Schema, table: pd.DataFrame, where: Any, *, dense: bool = False
+) -> None:
+    """Give ``data`` its features ``x``, their names, and what certificates list of the schema.
+
+    Above 4,096 columns ``x`` is sparse, unless it must be ``dense``.
+    """
+    blocks, names, cut = [], [], Counter[str]()
+    for name, column in schema.columns.items():
+        if column.kind == "ignored":
+            continue
+        cells = read_cells(table[name], where, schema.empty)
+        if not column.optional:
+            way_out = "fill it in, or state optional = true in the schema"
+            check_cells(where, cells.column, pd.Series(cells.empty), "filled in", way_out)
+        rows, outside = _ENCODERS[type(column)](column, cells)
+        cut[name] = outside
+        blocks.append(rows)
+        # A language model gives as many columns as it has.
+        own = column.names(name) or [f"{name}#{place}" for place in range(rows.shape[1])]
+        names += own
+        if column.optional:
+            blocks.append(cells.empty[:, None].astype(np.float32))
+            names.append(missing_name(name))
+    if not blocks:
+        raise InvalidInputError(
+            f"{where} must have a column of features. Got a schema that reads none instead; state "
+            "one, such as a column of ones (a number from 0 to 1)."
+        )
+    data.x = _join(blocks, dense=dense or len(names) <= MOST_DENSE)
+    data.columns = names
+    data.schema = schema.to_dict()
+    if schema.unit is not None:
+        data.unit_name = schema.unit
+    before = list(getattr(data, "public", ()))
+    data.public = before + [line for line in public_lines(schema) if line not in before]
+    _notice(where, cut)
+
+
+def put_label(data: Data, schema: Schema, table: pd.DataFrame, where: Any) -> None:
+    """Give ``data`` the task of a schema, its public classes or range, and labels if it has any."""
+    label = schema.label
+    if label is None:
+        return
+    data.task = label.task
+    if label.value_range is not None:
+        data.value_range = label.value_range
+    else:
+        data.class_names, data.num_classes = list(label.class_names), len(label.class_names)
+    absent = [name for name in label.names if name not in table]
+    if len(absent) == len(label.names):
+        return  # to predict
+    if absent:
+        raise InvalidInputError(
+            f"{where} must have the column {absent[0]!r} of labels, as it has others. Got none "
+            "instead; add it, or leave all of them out to predict."
+        )
+    columns = [read_cells(table[name], where, schema.empty) for name in label.names]
+    if label.task == "regression":
+        data.y, outside = _take_values(label, columns[0])
+        _notice(where, Counter({label.names[0]: outside}))
+    elif label.columns:
+        data.y = torch.stack([_take_flag(cells) for cells in columns], dim=1)
+    elif label.task == "multilabel":
+        data.y = _take_labels(label, columns[0])
+    else:
+        data.y = _take_class(label, columns[0])
+
+
+def put_owner(data: Data, schema: Schema, table: pd.DataFrame, where: Any) -> None:
+    """Number the owners of rows, if the schema names them; one with several rows is refused."""
+    if schema.owner is None:
+        return
+    if schema.owner not in table:
+        raise InvalidInputError(
+            f"{where} must have the column {schema.owner!r}, which the schema calls the owner. Got "
+            "no such column instead; add it, or leave it out of the schema."
+        )
+    cells = read_cells(table[schema.owner], where, schema.empty)
+    check_cells(where, cells.column, pd.Series(cells.empty), "filled in", "every row needs one")
+    owners, _ = pd.factorize(pd.Series(cells.texts, dtype=object))
+    several = pd.Series(owners).duplicated()
+    way_out = (
+        "several rows of one person are not one unit yet, so that a guarantee for a row would be "
+        "weaker for that person; keep one row for each"
+    )
+    check_cells(where, cells.column, several, "another in each row", way_out)
+    data.owner = torch.from_numpy(owners.astype(np.int64))
+
+
+def public_lines(schema: Schema) -> list[str]:
+    """What a certificate takes as public of a schema: a line for each column, and the label.
+
+    Of very many columns the first are listed, and the others counted by kind.
+    """
+    lines = []
+    if schema.unit is not None:
+        lines.append(f"the schema: a record is one {schema.unit}")
+    read = [(name, column) for name, column in schema.columns.items() if column.kind != "ignored"]
+    for name, column in read[:_LISTED]:
+        empty = ", or missing" if column.optional else ""
+        line = f"the schema, column {shorten([name])}: {column.describe()}{empty}"
+        lines.append(_plain(line))
+    if more := Counter(column.kind for _, column in read[_LISTED:]):
+        kinds = ", ".join(f"{count:,} of the kind {kind}" for kind, count in more.items())
+        lines.append(f"the schema, further columns: {kinds}; all in settings.json")
+    if schema.label is not None:
+        lines.append(_plain(f"the schema, {_describe_label(schema.label)}"))
+    return lines
+
+
+def _describe_label(label: Label) -> str:
+    of = shorten(label.names, 8)
+    if label.value_range is not None:
+        low, high = label.value_range
+        return f"label {of}: a number from {low:g} to {high:g}, cut to it"
+    names = shorten(label.class_names, 8)
+    what = "any of" if label.task == "multilabel" else "one of"
+    looked_for = f"; {shorten(label.class_names[-1:])} is looked for"
+    return f"label {of}: {what} {names}{looked_for if label.task == 'binary' else ''}"
+
+
+def _plain(line: str) -> str:
+    """A line as a certificate may print it."""
+    signs = ("?" if sign in "<>|`" or not sign.isprintable() else sign for sign in line)
+    return "".join(signs)[:_LONGEST] + ("..." if len(line) > _LONGEST else "")
+
+
+def _notice(where: Any, cut: Counter[str]) -> None:
+    """Tell the owner how many values were cut to their range."""
+    counts = ", ".join(f"{name!r} {count:,}" for name, count in cut.items() if count)
+    if counts:
+        warnings.warn(
+            f"{where}: values outside the range that the schema states were cut to it: {counts}",
+            Notice,
+            stacklevel=2,
+        )
+
+
+def _join(blocks: list[Rows], *, dense: bool) -> torch.Tensor:
+    if dense:
+        parts = [rows.toarray() if sparse.issparse(rows) else rows for rows in blocks]
+        return torch.from_numpy(np.ascontiguousarray(np.concatenate(parts, axis=1), np.float32))
+    joined = sparse.csr_array(sparse.hstack([sparse.csr_array(rows) for rows in blocks], "csr"))
+    joined.sort_indices()
+    return as_tensor(joined.astype(np.float32))
+
+
+# --- cells ----------------------------------------------------------------------------------------
+
+
+def read_cells(column: pd.Series, where: Any, empty: Sequence[str] = ()) -> Cells:
+    """The cells of a column, each by itself; ``empty`` are words that count as no cell."""
+    column, words = column.reset_index(drop=True), {"", *empty}
+    missing = column.isna().to_numpy(bool)
+    texts = [
+        None if none else text_of(cell) for none, cell in zip(missing, column.tolist(), strict=True)
+    ]
+    missing = missing | np.array([text in words for text in texts], dtype=bool)
+    texts = [None if none else text for none, text in zip(missing, texts, strict=True)]
+    return Cells(where, column, texts, missing)
+
+
+def _numbers(cells: Cells) -> NDArray[np.float64]:
+    """Every cell as a number; NaN where it is empty, and refused where it is none."""
+    if pd.api.types.is_numeric_dtype(cells.column) and cells.column.dtype.kind in "iuf":
+        values = cells.column.to_numpy(np.float64, na_value=np.nan)
+    else:
+        values = np.array([_number(text) for text in cells.texts], dtype=np.float64)
+    wrong = ~np.isfinite(values)
+    if (wrong & ~cells.empty).any():
+        first = cells.texts[int(np.argmax(wrong & ~cells.empty))]
+        way_out = "correct it, leave it empty, or list it as empty in the schema"
+        if first is not None and _COMMA.fullmatch(first):
+            way_out = f"write numbers with a point: {first.replace(',', '.')}"
+        cells.check(wrong, "a finite number", way_out)
+    return np.where(cells.empty, np.nan, values)
+
+
+def _number(text: str | None) -> float:
+    try:
+        return math.nan if text is None or "_" in text else float(text)
+    except ValueError:
+        return math.nan
+
+
+def _cut(values: NDArray[np.float64], column: Number | Date, cells: Cells) -> tuple[Any, int]:
+    """Values cut to the range of a ``column``, and how many were outside; or refused."""
+    outside = (values < column.low) | (values > column.high)
+    if column.outside == "refuse":
+        rule = f"from {column.low:g} to {column.high:g}, as the schema states"
+        if isinstance(column, Date):
+            rule += f", in units of {column.scale} since {column.origin}"
+        cells.check(outside, rule, 'correct it, or state outside = "cut"')
+    return np.clip(values, column.low, column.high), int(outside.sum())
+
+
+def _encode_number(column: Number, cells: Cells) -> tuple[Rows, int]:
+    values, outside = _cut(_numbers(cells), column, cells)
+    middle = column.low / 2 + column.high / 2
+    constant = middle if column.missing is None else column.missing
+    values = np.where(cells.empty, constant, values)
+    scaled = (values - middle) / (column.high / 2 - column.low / 2)
+    return np.clip(scaled, -1.0, 1.0)[:, None].astype(np.float32), outside
+
+
+def _encode_date(column: Date, cells: Cells) -> tuple[Rows, int]:
+    origin = parse_date(column.origin)
+    assert origin is not None
+
+    def units(text: str | None, form: str | None) -> float:
+        moment = None if text is None else parse_date(text, form)
+        if moment is None:
+            return math.nan
+        return (moment - origin).total_seconds() / 86_400 / column.days
+
+    # A cell that holds a date, and no text, is written out in one way.
+    forms = [None if isinstance(cell, date) else column.format for cell in cells.column.tolist()]
+    values = np.array([units(*pair) for pair in zip(cells.texts, forms, strict=True)], np.float64)
+    written = "as 2020-12-31" if column.format is None else f"as {column.format}"
+    way_out = "correct it, leave it empty, or state another format in the schema"
+    cells.check(np.isnan(values), f"a date {written}", way_out)
+    values, outside = _cut(values, column, cells)
+    constant = column.low / 2 + column.high / 2
+    if column.missing is not None:
+        constant = min(max(units(column.missing, None), column.low), column.high)
+    return np.where(cells.empty, constant, values)[:, None].astype(np.float32), outside
+
+
+def _encode_category(column: Category, cells: Cells) -> tuple[Rows, int]:
+    name = str(cells.column.name)
+    unreadable = np.array([text is None for text in cells.texts], dtype=bool)
+    cells.check(unreadable, "a text or a number", "write one value a cell")
+    if column.buckets is not None:
+        known: dict[str, int] = {}
+        for text in cells.texts:
+            if text is not None and text not in known:
+                known[text] = hash_word(name, text) % column.buckets
+        width = column.buckets
+    else:
+        known = {value: place for place, value in enumerate(column.values)}
+        width = len(column.values) + column.other
+    places = np.array([-1 if t is None else known.get(t, -1) for t in cells.texts], np.int64)
+    if column.other:
+        places = np.where((places < 0) & ~cells.empty, width - 1, places)
+    rule = f"one of the categories that the schema states, {shorten(column.values, 8)}"
+    way_out = "correct it, leave it empty, or state other = true in the schema, or the category"
+    cells.check(places < 0, rule, way_out)
+    return _ones(places, width), 0
+
+
+def _ones(places: NDArray[np.int64], width: int) -> sparse.csr_array:
+    """A 1 in each row at its place; none where the place is negative."""
+    filled = places >= 0
+    starts = np.concatenate([[0], np.cumsum(filled)])
+    values = np.ones(int(filled.sum()), np.float32)
+    return sparse.csr_array((values, places[filled], starts), shape=(len(places), width))
+
+
+def _encode_flag(column: Flag, cells: Cells) -> tuple[Rows, int]:
+    values = _flags(cells, column.true, column.false)
+    return np.maximum(values, 0)[:, None].astype(np.float32), 0
+
+
+def _flags(cells: Cells, true: Sequence[str], false: Sequence[str]) -> NDArray[np.int64]:
+    """1 for yes, 0 for no, -1 for an empty cell."""
+    known = {**dict.fromkeys(true, 1), **dict.fromkeys(false, 0)}
+    texts = cells.texts
+    values = np.array([-1 if t is None else known.get(t.casefold(), -1) for t in texts], np.int64)
+    rule = f"yes or no: {', '.join(true)}; {', '.join(false)}"
+    cells.check(values < 0, rule, "correct it, or state the words in the schema")
+    return values
+
+
+def _encode_text(column: Text, cells: Cells) -> tuple[Rows, int]:
+    unreadable = np.array([text is None for text in cells.texts], dtype=bool)
+    cells.check(unreadable, "a text", "write one text a cell")
+    if column.embed:
+        return _embed(column, cells), 0
+    return hash_texts(str(cells.column.name), cells.texts, column.buckets or 0), 0
+
+
+def hash_texts(name: str, texts: Sequence[str | None], buckets: int) -> sparse.csr_array:
+    """Words counted in ``buckets`` columns by a fixed hash with signs; rows of length 1 or 0.
+
+    *Guarantee*: no cost. Nothing is learnt from the texts.
+    """
+    hashes: dict[str, int] = {}
+    columns: list[int] = []
+    values: list[float] = []
+    starts = [0]
+    for text in texts:
+        counts: dict[int, int] = {}
+        for word in _WORD.findall(unicodedata.normalize("NFKC", text or "").casefold()):
+            if word not in hashes:
+                hashes[word] = hash_word(name, word)
+            sign, place = 1 - 2 * (hashes[word] & 1), (hashes[word] >> 1) % buckets
+            counts[place] = counts.get(place, 0) + sign
+        filled = sorted((place, count) for place, count in counts.items() if count)
+        length = math.sqrt(sum(count * count for _, count in filled))
+        columns += [place for place, _ in filled]
+        values += [count / length for _, count in filled]
+        starts.append(len(columns))
+    parts = np.array(values, np.float32), np.array(columns, np.int64), np.array(starts, np.int64)
+    return sparse.csr_array(parts, shape=(len(texts), buckets))
+
+
+def hash_word(name: str, word: str) -> int:
+    """A fixed number for a word of the column ``name``, the same on every machine."""
+    content = f"{len(name)}:{name}:{word}".encode("utf-8", "surrogatepass")
+    return int.from_bytes(hashlib.blake2b(content, digest_size=8).digest(), "little")
+
+
+def _embed(column: Text, cells: Cells) -> NDArray[np.float32]:
+    from graphveil.data.text_features import sentences
+
+    try:
+        return sentences([text or "" for text in cells.texts], column.model or MODEL)
+    except InvalidInputError as error:
+        raise InvalidInputError(
+            f"{cells.where}: column {cells.column.name!r} has embed = true in the schema. {error} "
+            "Or write buckets = 256 there instead."
+        ) from None
+
+
+_Encoder = Callable[[Any, Cells], tuple[Rows, int]]
+_ENCODERS: dict[type[Column], _Encoder] = {
+    Number: _encode_number,
+    Category: _encode_category,
+    Date: _encode_date,
+    Flag: _encode_flag,
+    Text: _encode_text,
+}
+
+
+# --- labels ---------------------------------------------------------------------------------------
+
+
+def _take_class(label: Label, cells: Cells) -> torch.Tensor:
+    known = {name: place for place, name in enumerate(label.classes)}
+    places = np.array([-1 if t is None else known.get(t, -1) for t in cells.texts], np.int64)
+    rule = f"one of the classes that the schema states, {shorten(label.class_names, 8)}"
+    way_out = "correct it, leave it empty, or state another public list there"
+    cells.check(places < 0, rule, way_out)
+    return torch.from_numpy(places)
+
+
+def _take_flag(cells: Cells) -> torch.Tensor:
+    flag = Flag()
+    return torch.from_numpy(_flags(cells, flag.true, flag.false))
+
+
+def _take_labels(label: Label, cells: Cells) -> torch.Tensor:
+    known = {name: place for place, name in enumerate(label.labels)}
+    y = np.full((len(cells.texts), len(known)), -1, np.int64)
+    wrong = np.zeros(len(cells.texts), dtype=bool)
+    for row, text in enumerate(cells.texts):
+        if text is None:
+            wrong[row] = True
+            continue
+        words = [] if text == label.none else [w.strip() for w in text.split(label.separator)]
+        wrong[row] = not all(word in known for word in words)
+        y[row] = 0
+        y[row, [known[word] for word in words if word in known]] = 1
+    rule = f"labels that the schema states, {shorten(label.class_names, 8)}"
+    rule += f", with {label.separator!r} between them"
+    way_out = "correct it, leave it empty, or state the word for none there"
+    cells.check(wrong, rule, way_out)
+    return torch.from_numpy(y)
+
+
+def _take_values(label: Label, cells: Cells) -> tuple[torch.Tensor, int]:
+    low, high = label.value_range or (0.0, 0.0)
+    values = _numbers(cells)
+    outside = int(((values < low) | (values > high)).sum())
+    return torch.from_numpy(np.clip(values, low, high).astype(np.float32)), outside

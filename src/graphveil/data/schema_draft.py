@@ -1,0 +1,107 @@
+"""A first schema by the names of columns alone: values are private, and are not looked at.
+
+What only the owner knows is a question mark, which training refuses. What a name suggests is
+marked as a guess. Neither pandas nor torch is loaded here.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from graphveil._errors import InvalidInputError
+from graphveil.data.schema import write_key, write_value
+
+_HEAD = """\
+# What is public of these tables: a first draft, made from the names of columns alone.
+# Fill in every "?": what you know without looking at the data. What is marked "# ?" was guessed
+# from a name; correct it. Kinds are number, category, date, flag, text and ignored; add
+# optional = true where a cell may be empty. docs/data.md explains each entry.
+"""
+_ID = re.compile(r"(.*[_ ])?(id|uuid|key|nr)|[a-z]id", re.IGNORECASE)
+_LABELS = ("label", "target", "outcome", "class", "y")
+_SPLITS = ("split", "fold", "part")
+_KINDS = (  # the first that fits
+    ("ignored", r"(.*_)?(id|uuid|name|firstname|surname|email|phone|address)s?"),
+    ("date", r".*(date|datum|time|timestamp|birthday)|.*_(at|on|since|until)|(admitted|born)"),
+    ("flag", r"(is|has|had|was|does|can)_.*|.*_(flag|yn)|smoker|active|deleted"),
+    ("category", r"(.*_)?(sex|gender|country|region|state|type|kind|status|group|category|ward)"),
+    ("hashed", r"(.*_)?(zip|postcode|postal_code|zipcode|plz|code|city|icd)"),
+    ("text", r".*(text|note|notes|comment|comments|description|remarks|title)"),
+    ("number", r".*_(count|days|years|mg|ml|kg|cm|mmol|rate|score|level|price|amount)|n_.*|num_.*"),
+    (
+        "number",
+        r"(age|height|weight|bmi|income|salary|price|amount|size|length|score|posts|visits)",
+    ),
+)
+_ENTRIES = {
+    "number": (
+        'low = "?"     # the least value that can occur',
+        'high = "?"    # the largest; values outside are cut to the range',
+    ),
+    "category": ('values = "?"  # the public list, as ["a", "b"]; or buckets = 64 for a hash',),
+    "hashed": ("buckets = 64   # ? columns of a hash; or values = [...], the public list",),
+    "date": (
+        'origin = "?"     # a public date, as "2020-01-01"',
+        'scale = "365 days"  # ? what counts as 1',
+    ),
+    "flag": (),
+    "text": ("buckets = 256  # ? columns for hashed words; or embed = true",),
+    "ignored": (),
+}
+_UNKNOWN = (
+    '# as number: low = 0, high = 10; as category: values = ["a", "b"]; as flag, text, ignored: -',
+)
+
+
+def draft(
+    columns: Sequence[str], *, of_graphs: Sequence[str] = (), of_edges: Sequence[str] = ()
+) -> str:
+    """The text of a first ``schema.toml`` for a table with these ``columns``.
+
+    ``of_graphs`` are the columns of a table of graphs, whose label is predicted then, and
+    ``of_edges`` those of the table of edges.
+
+    *Guarantee*: none is needed; names of columns are public, and nothing else is read.
+    """
+    if not columns:
+        raise InvalidInputError("A schema must be about a column. Got a table without any instead.")
+    records = of_graphs or columns
+    known = {"graph", "id"} if of_graphs else set()
+    head = ['unit = "?"   # what one record is: "patient", "customer", "molecule"']
+    name = "id" if "id" in records else next(filter(_ID.fullmatch, records), None)
+    if name != "id":
+        head.append(f"id = {write_value(name or '?')}   # ? the column of ids")
+    split = next((name for name in records if name.lower() in _SPLITS), None)
+    if split not in (None, "split"):
+        head.append(f"split = {write_value(split)}   # ? says train, val or test")
+    label = next((name for name in records if name.lower() in _LABELS), "?")
+    taken = known if of_graphs else {name, split, label}
+    blocks = [f"{_HEAD}\n" + "\n".join(head)]
+    blocks += [_block(name) for name in columns if name not in taken]
+    guess = "   # ? guessed by its name" if label != "?" else "   # what is to be predicted"
+    blocks.append(
+        f'[label]\ncolumn = {write_value(label)}{guess}\ntask = "?"     # binary, multiclass, '
+        'ordinal, multilabel or regression\nclasses = "?"  # the public list, as ["no", "yes"]; of '
+        "a regression low = and high = instead"
+    )
+    blocks.append(_edges(of_edges))
+    return "\n\n".join(block for block in blocks if block) + "\n"
+
+
+def _block(name: str) -> str:
+    kind = next((kind for kind, form in _KINDS if re.fullmatch(form, name.lower())), None)
+    head = f"[columns.{write_key(name)}]"
+    if kind is None:
+        return "\n".join([head, 'kind = "?"', *_UNKNOWN])
+    word = "category" if kind == "hashed" else kind
+    return "\n".join([head, f'kind = "{word}"  # ?', *_ENTRIES[kind]])
+
+
+def _edges(columns: Sequence[str]) -> str:
+    """Names of the ends, where they are others than usual; the first two of the table."""
+    ends = [name for name in columns if name != "graph"]
+    if {"source", "target"} <= set(ends) or len(ends) < 2:
+        return ""
+    source, target = map(write_value, ends[:2])
+    return f"[edges]\nsource = {source}   # ?\ntarget = {target}   # ?"
