@@ -21,6 +21,7 @@ from graphveil._progress import Progress
 from graphveil.bench.measuring import MEASURES, measure_outcome
 from graphveil.bench.requests import Memory, Outcome, Request, is_private
 from graphveil.methods import METHODS
+from graphveil.methods.measures import METRICS, SMALLER_IS_BETTER, UNBOUNDED, is_better
 
 if TYPE_CHECKING:
     from torch_geometric.data import Data
@@ -40,7 +41,9 @@ class Row:
 
     ``target_epsilon`` is what each run was allowed to spend, ``epsilon`` what the costliest of them
     is proven to spend. ``setting`` tells the row from others of the same method or ``name``.
-    ``scores`` has a value for each seed, by metric. ``refused`` says why nothing was run.
+    ``scores`` has a value for each seed, by metric, and ``baseline`` the mean figures of the best
+    guess that reads no row. Rows are set side by side by ``metric``. ``learnt`` says whether a
+    seed did better than that guess. ``refused`` says why nothing was run.
     """
 
     method: str
@@ -55,7 +58,11 @@ class Row:
     delta: float | None = None
     claimed_epsilon: float | None = None
     noise_multiplier: float | None = None
+    task: str = "multiclass"
+    metric: str = "accuracy"
     scores: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
+    baseline: Mapping[str, float] = field(default_factory=dict)
+    learnt: bool | None = None
     class_accuracy: tuple[float | None, ...] = ()
     class_share: tuple[float, ...] = ()
     seconds: float = 0.0
@@ -72,19 +79,34 @@ class Row:
         return f"{name} ({', '.join(f'{k}={v}' for k, v in self.setting.items())})"
 
     @property
-    def accuracies(self) -> tuple[float, ...]:
-        """Test accuracy of every seed."""
-        return self.scores.get("accuracy", ())
+    def seeds(self) -> int:
+        """How many runs it is about."""
+        return max(map(len, self.scores.values()), default=0)
 
     @property
     def mean(self) -> float | None:
-        """Mean test accuracy over the seeds."""
-        return self.score("accuracy")[0]
+        """The mean of the metric over the seeds."""
+        return self.score(self.metric)[0]
 
     @property
     def deviation(self) -> float | None:
         """Standard deviation over the seeds; None for a single one."""
-        return self.score("accuracy")[1]
+        return self.score(self.metric)[1]
+
+    @property
+    def standing(self) -> float:
+        """What rows are ranked by: the larger, the better."""
+        if self.mean is None:
+            return -math.inf
+        return -self.mean if self.metric in SMALLER_IS_BETTER else self.mean
+
+    def measured_by(self, metric: str) -> Row:
+        """The same row, set beside others by another metric."""
+        row = replace(self, metric=_validate.choice("metric", metric, METRICS))
+        guess = self.baseline.get(metric)
+        if row.mean is None or guess is None or self.learnt is None:
+            return row
+        return replace(row, learnt=is_better(metric, row.mean, guess))
 
     def score(self, metric: str) -> tuple[float | None, float | None]:
         """Mean and standard deviation of one of :data:`MEASURES` over the seeds."""
@@ -102,7 +124,7 @@ class Row:
             "unit": self.unit if self.private else None,
             "mean": self.mean,
             "deviation": self.deviation,
-            "accuracies": self.accuracies,
+            "accuracies": self.scores.get("accuracy", ()),
             "seconds": round(self.seconds, 3),
         }
 
@@ -182,27 +204,52 @@ def sweep(
 def rank(rows: Iterable[Row]) -> list[Row]:
     """The rows, the best private method for each unit and epsilon marked.
 
-    A void certificate never is; promises about nodes and about edges are not set side by side.
+    A void certificate never is, nor what learnt nothing; promises about nodes and about edges are
+    not set side by side.
     """
     rows = list(rows)
     best: dict[tuple[str, float | None], float] = {}
-    for row in filter(_holds, rows):
+    for row in filter(_may_be_best, rows):
         place = row.unit, row.target_epsilon
-        best[place] = max(best.get(place, 0.0), row.mean or 0.0)
+        best[place] = max(best.get(place, -math.inf), row.standing)
     return [
-        replace(row, best=_holds(row) and row.mean == best[row.unit, row.target_epsilon])
+        replace(
+            row,
+            best=_may_be_best(row) and row.standing == best[row.unit, row.target_epsilon],
+        )
         for row in rows
     ]
 
 
+def _may_be_best(row: Row) -> bool:
+    return _holds(row) and row.learnt is not False
+
+
 def remarks(rows: Iterable[Row]) -> list[str]:
-    """What a reader should not overlook: where the graph costs more than it tells."""
+    """What a reader should not overlook: what learnt nothing, where the graph costs too much."""
     by_place = {(row.label, row.target_epsilon): row for row in rows}
+    idle = [_describe_idle(row) for row in by_place.values() if row.learnt is False]
     verdicts = [_verdict(row, by_place.get(_baseline(row))) for row in by_place.values()]
     refusals = [
         f"{row.label} was left out: {row.refused}" for row in by_place.values() if row.refused
     ]
-    return [*filter(None, verdicts), *refusals]
+    return [*idle, *filter(None, verdicts), *refusals]
+
+
+GUESSES = {
+    "regression": "the mean of the training values",
+    "multilabel": "how often each label occurs",
+    "ordinal": "the middle class",
+}
+
+
+def _describe_idle(row: Row) -> str:
+    at = "" if row.target_epsilon is None else f" at epsilon {row.target_epsilon:g}"
+    guess = GUESSES.get(row.task, "the commonest class")
+    return (
+        f"{row.label}{at} learnt nothing that its {row.metric.replace('_', ' ')} shows: always "
+        f"answering {guess}, without reading a row, does as well or better."
+    )
 
 
 def _baseline(row: Row) -> tuple[str, float | None]:
@@ -215,6 +262,8 @@ def _baseline(row: Row) -> tuple[str, float | None]:
 def _verdict(row: Row, baseline: Row | None) -> str | None:
     """Which of two is better, where both were run."""
     if baseline is None or baseline.mean is None or row.mean is None:
+        return None
+    if row.metric != baseline.metric or row.metric in UNBOUNDED:
         return None
     difference = 100 * (row.mean - baseline.mean)
     claimed = "a claimed " if row.claimed_epsilon is not None else ""
@@ -292,9 +341,14 @@ def make_row(request: Request, data: str, outcomes: Sequence[Outcome]) -> Row:
     # The costliest run speaks for all of them.
     last = max(ran, key=_epsilon)
     same = ("unit", "delta", "claimed_epsilon", "noise_multiplier")
+    stated = {name: last[name] for name in ("task", "metric") if name in last}
+    learnt = [one.get("learnt") for one in ran]
     return replace(
         row,
         **{name: last[name] for name in same},
+        **stated,
+        baseline=_mean_figures([one.get("baseline", {}) for one in ran]),
+        learnt=None if None in learnt else any(learnt),
         epsilon=_epsilon(last),
         void_because=tuple(last["void_because"]),
         scores={
@@ -306,6 +360,12 @@ def make_row(request: Request, data: str, outcomes: Sequence[Outcome]) -> Row:
         class_share=_means([one["class_share"] for one in ran]),
         seconds=sum(one["seconds"] for one in ran),
     )
+
+
+def _mean_figures(figures: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    """The means of figures that all of them have."""
+    shared = set.intersection(*(set(one) for one in figures))
+    return {name: statistics.fmean(one[name] for one in figures) for name in sorted(shared)}
 
 
 def _epsilon(outcome: Outcome) -> float:

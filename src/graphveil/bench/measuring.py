@@ -85,7 +85,7 @@ def try_outcome(
 
 def _outcome(method: Method, arranged: Arranged, chances: Tensor) -> Outcome:
     scores = method.task(method.plan_.facts).measure_test(chances, arranged.testing, method.record)
-    if scores["test_accuracy"] is None:
+    if not scores[f"test_{method.record}s"]:
         raise InvalidInputError("The 'test_mask' must hold a labelled record. Got none instead.")
     certificate = method.certificate_
     proven = certificate.guarantee.epsilon
@@ -97,6 +97,10 @@ def _outcome(method: Method, arranged: Arranged, chances: Tensor) -> Outcome:
         "claimed_epsilon": None if certificate.claim is None else certificate.claim.epsilon,
         "noise_multiplier": method.plan_.details.get("noise_multiplier"),
         "void_because": list(certificate.void_because),
+        "task": scores["task"],
+        "metric": scores["metric"],
+        "baseline": scores["baseline"],
+        "learnt": scores["learnt"],
         "scores": {metric: scores[f"test_{metric}"] for metric in METRICS},
         "class_accuracy": scores["class_accuracy"],
         "class_share": [count / total for count in scores["class_count"]],

@@ -125,3 +125,8 @@ seeds = together(
     click.option("--seeds", type=int, default=3, help="Runs of each."),
     click.option("--seed", type=int, default=0, help="The first of them."),
 )
+metric = click.option(
+    "--metric",
+    help="What rows are set side by side by, such as accuracy, macro_f1, average_precision, r2. "
+    "Default: what fits the task.",
+)

@@ -36,6 +36,29 @@ def check_ran(rows: Sequence[Row]) -> None:
         raise RefusedError(refusals[0])
 
 
+def score_cell(row: Row, metric: str | None = None) -> str:
+    """A mean with its deviation: shares in percent, other figures as they are."""
+    from graphveil.methods.measures import UNBOUNDED
+
+    metric = metric or row.metric
+    mean, deviation = row.score(metric)
+    if metric not in UNBOUNDED or row.refused:
+        return percent(mean, deviation)
+    if mean is None:
+        return ""
+    return f"{mean:.3f}" + ("" if deviation is None else f" ± {deviation:.3f}")
+
+
+def guess_cell(row: Row) -> str:
+    """What the best guess gets that reads no row."""
+    from graphveil.methods.measures import UNBOUNDED
+
+    guess = row.baseline.get(row.metric)
+    if guess is None:
+        return ""
+    return f"{guess:.3f}" if row.metric in UNBOUNDED else f"{100 * guess:.1f}"
+
+
 def percent(mean: float | None, deviation: float | None) -> str:
     """A mean with its deviation, in percent."""
     if mean is None:
@@ -64,4 +87,4 @@ def cost_cells(row: Row) -> list[str]:
 
 def seconds_of(row: Row) -> str:
     """How long one run took."""
-    return "" if row.mean is None else f"{row.seconds / len(row.accuracies):.1f}"
+    return "" if row.mean is None else f"{row.seconds / row.seeds:.1f}"

@@ -118,14 +118,6 @@ def add_out(result: Result, out: str) -> None:
     result.add("out", out, "written to", lambda path: f"{path}: {end}")
 
 
-def add_accuracy(result: Result, metrics: Mapping[str, Any]) -> None:
-    """How many test records are right."""
-    accuracy = metrics["test_accuracy"]
-    result.add("test_accuracy", accuracy, "test accuracy", "{:.2%}".format)
-    if accuracy is None:
-        result.row("test accuracy", "no labelled record")
-
-
 def check_account(asked: Mapping[str, Any]) -> None:
     """Refuse an account without the file that it is in."""
     if asked.get("account") is not None and asked.get("ledger") is None:

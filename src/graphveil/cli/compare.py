@@ -9,15 +9,17 @@ import click
 
 from graphveil.cli import _options as option
 from graphveil.cli import _runs, _settings
+from graphveil.cli._metrics import check_metric, name_metric
 from graphveil.cli._notices import notices
 from graphveil.cli._output import Result, bar, check_file, check_folder, plural, write_json
 from graphveil.cli._rows import (
     check_ran,
     claim_cell,
     cost_cells,
+    guess_cell,
     has_claims,
-    percent,
     plan_first,
+    score_cell,
     seconds_of,
 )
 
@@ -37,6 +39,7 @@ PLOTS = ("privacy-utility.png", "class-accuracy.png")
     "--methods",
     help="NAME or NAME:KEY=VALUE+KEY=VALUE, with commas. Default: what there is for such data.",
 )
+@option.metric
 @option.seeds
 @option.source
 @option.sets
@@ -49,6 +52,7 @@ def compare(
     epsilons: tuple[float, ...],
     delta: float | None,
     methods: str | None,
+    metric: str | None,
     seeds: int,
     sets: tuple[str, ...],
     out: str | None,
@@ -69,6 +73,7 @@ def compare(
     """
     from graphveil import bench
 
+    check_metric(metric)
     source = _runs.make_source(given)
     names = ",".join(_settings.compared_methods(_record(source))) if methods is None else methods
     chosen = _choose(names, _settings.parse(sets))
@@ -87,9 +92,13 @@ def compare(
         progress=bar("comparing"),
     )
     check_ran(rows)
-    rows = bench.rank(rows)
-    title = f"Test accuracy on {source.data}, {plural(seeds, 'seed')}"
+    rows = bench.rank(rows if metric is None else [row.measured_by(metric) for row in rows])
+    ran = next((row for row in rows if not row.refused), rows[0])
+    title = f"Test {name_metric(ran.metric)} on {source.data}, {plural(seeds, 'seed')}"
     result = Result(title, data=source.data, split=source.split, seeds=seeds)
+    result.add("task", ran.task)
+    result.add("metric", ran.metric)
+    result.add("baseline", dict(ran.baseline))
     result.add("rows", [row.json() for row in rows])
     result.table(*_table(rows))
     result.add("remarks", bench.remarks(rows), "note")
@@ -160,43 +169,55 @@ def _draw(rows: list[Row], files: list[Path], data: str, names: list[str] | None
     drawn = [plots.privacy_utility(rows, curve, data)]
     private = [row for row in rows if row.best]
     in_the_open = [row for row in rows if not row.private and row.mean is not None]
-    if private and in_the_open:
+    if private and in_the_open and private[0].class_accuracy:
         widest = max(private, key=lambda row: row.target_epsilon or 0.0)
-        honest = max(in_the_open, key=lambda row: row.mean or 0.0)
+        honest = max(in_the_open, key=lambda row: row.standing)
         drawn.append(plots.class_accuracy(widest, honest, bars, data, names))
     return drawn
 
 
 def _table(rows: list[Row]) -> tuple[list[str], list[list[str]]]:
-    """Columns and cells; ROC AUC where there are two classes, claims where papers make them."""
-    claims = has_claims(rows)
-    ranked = any(len(row.class_share) == 2 for row in rows)
+    """Columns and cells: the metric, the best guess, and figures that a task has besides."""
+    claims, metric = has_claims(rows), rows[0].metric
+    besides = [name for name in _BESIDES.get(_kind(rows), ()) if name != metric]
     costs = ["claimed", "proven"] if claims else ["epsilon"]
-    columns = ["method", "unit", *costs, "delta", "accuracy"]
+    columns = ["method", "unit", *costs, "delta", name_metric(metric), "guess"]
     cells = [
         [
             row.label,
             row.unit if row.private else "",
             *([claim_cell(row)] if claims else []),
             *cost_cells(row),
-            percent(row.mean, row.deviation),
-            *([_area(row)] if ranked else []),
+            score_cell(row),
+            guess_cell(row),
+            *(score_cell(row, name) if not row.refused else "" for name in besides),
             seconds_of(row),
             _mark(row),
         ]
         for row in rows
     ]
-    return [*columns, *(["ROC AUC"] if ranked else []), "seconds", ""], cells
+    return [*columns, *map(name_metric, besides), "seconds", ""], cells
 
 
-def _area(row: Row) -> str:
-    area = row.score("roc_auc")[0]
-    return "" if area is None else f"{area:.3f}"
+# Figures that stand beside the metric.
+_BESIDES = {
+    "two classes": ("roc_auc", "average_precision"),
+    "ordinal": ("accuracy", "mae"),
+    "multilabel": ("macro_f1", "average_precision"),
+    "regression": ("r2", "mae"),
+}
+
+
+def _kind(rows: list[Row]) -> str:
+    two = any(len(row.class_share) == 2 for row in rows)
+    return "two classes" if two else rows[0].task
 
 
 def _mark(row: Row) -> str:
     if row.void_because:
         return "void certificate"
+    if row.learnt is False:
+        return "learnt nothing"
     if not row.private:
         return "not private"
     return "best private" if row.best else ""

@@ -9,15 +9,17 @@ import click
 from graphveil._inputs import toml_value
 from graphveil.cli import _options as option
 from graphveil.cli import _runs, _settings
+from graphveil.cli._metrics import check_metric, name_metric
 from graphveil.cli._notices import notices
 from graphveil.cli._output import Result, bar, check_file, check_picture, plural, write_json
 from graphveil.cli._rows import (
     check_ran,
     claim_cell,
     cost_cells,
+    guess_cell,
     has_claims,
-    percent,
     plan_first,
+    score_cell,
     seconds_of,
 )
 
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
 @click.option("--vary", required=True, metavar="KEY=V1,V2,...", help="A setting and its values.")
 @click.option("--epsilon", type=float, help="What each run may spend.")
 @option.delta
+@option.metric
 @option.seeds
 @option.source
 @option.sets
@@ -63,6 +66,7 @@ def sweep(
     words = [toml_value(text) for text in listed.split(",") if text.strip()]
     if not equals or not words:
         raise click.UsageError(f"Write '--vary' as KEY=V1,V2, e.g. sender_cap=1,3. Got {vary!r}.")
+    check_metric(metric := given.pop("metric"))
     check_file(out, force)
     check_picture(plot, force)
 
@@ -90,6 +94,7 @@ def sweep(
         **budget,
     )
     check_ran(rows)
+    rows = rows if metric is None else [row.measured_by(metric) for row in rows]
     title = f"{kind.name} on {source.data} under several {key}, {plural(seeds, 'seed')}"
     result = Result(title, data=source.data, method=kind.name, vary=key, seeds=seeds)
     result.add("rows", [row.json() for row in rows])
@@ -100,7 +105,8 @@ def sweep(
             "noise",
             *(["claimed", "proven"] if claims else ["epsilon"]),
             "delta",
-            "accuracy",
+            name_metric(rows[0].metric),
+            "guess",
             "seconds",
         ],
         [
@@ -109,7 +115,8 @@ def sweep(
                 "" if row.noise_multiplier is None else f"{row.noise_multiplier:.4g}",
                 *([claim_cell(row)] if claims else []),
                 *cost_cells(row),
-                percent(row.mean, row.deviation),
+                score_cell(row),
+                guess_cell(row),
                 seconds_of(row),
             ]
             for row in rows

@@ -9,6 +9,7 @@ import click
 
 from graphveil.cli import _choosing, _runs, _settings
 from graphveil.cli import _options as option
+from graphveil.cli._metrics import add_figures
 from graphveil.cli._notices import notices
 from graphveil.cli._output import Result, bar, say
 
@@ -90,21 +91,15 @@ def _train(asked: dict[str, Any], resume: bool, force: bool, say_choice: bool) -
     )
     if choice is not None:
         result.add("why", list(choice.why))
-    _runs.add_accuracy(result, metrics)
-    # What is worth a line beside the accuracy: of two classes the ranking, of more the mean.
-    ranked = len(metrics["class_count"]) == 2
-    label = None if ranked else "macro F1"
-    result.add("test_macro_f1", metrics["test_macro_f1"], label, "{:.3f}".format)
-    if ranked and metrics["test_roc_auc"] is not None:
-        result.row("ROC AUC", f"{metrics['test_roc_auc']:.3f}")
+    add_figures(result, metrics)
     _runs.add_cost(result, certificate)
     _runs.add_ledger(result, run.charged_to())
     result.add("seconds", metrics["seconds"], "seconds", "{:.1f}".format)
     _runs.add_out(result, asked["out"])
     if class_source(certificate.public) == "names":
         result.row("classes", "class numbers only; to publish names: --classes a,b,c")
-    if metrics["test_accuracy"] is not None:
-        result.row("note", f"The accuracy was {metrics['note']}.")
+    if metrics[f"test_{metrics['metric']}"] is not None:
+        result.row("note", f"The figures were {metrics['note']}.")
     if asked.get("private_losses"):
         result.row("for you only", f"{runs.LOSSES}: no certificate covers it; do not share it")
     return result

@@ -11,6 +11,7 @@ from graphveil._errors import InvalidInputError
 from graphveil._schema import NUMBER, Schema
 from graphveil.cli import _options as option
 from graphveil.cli import _runs, _settings
+from graphveil.cli._metrics import add_figures
 from graphveil.cli._notices import notices
 from graphveil.cli._output import Result, bar, figure, say
 
@@ -108,12 +109,11 @@ def tune(
         seed=tuning.seed,
         scores=tuning.scores,
         validation_accuracy=winner.score,
-        test_macro_f1=metrics["test_macro_f1"],
         delta=certificate.guarantee.delta,
         void_because=list(certificate.void_because),
     )
     result.add("chosen", winner.candidate, "chosen", _settings_text)
-    _runs.add_accuracy(result, metrics)
+    add_figures(result, metrics)
     guarantee = certificate.guarantee
     result.add("epsilon", guarantee.epsilon, "epsilon", lambda _: _runs.price(guarantee))
     _runs.add_ledger(result, runs.Run(asked["out"]).charged_to())
@@ -128,7 +128,7 @@ def tune(
         lambda noise: scored.format(public_data=tuning.public_data, noise=noise),
     )
     _runs.add_out(result, asked["out"])
-    result.row("note", f"The accuracy was {metrics['note']}.")
+    result.row("note", f"The figures were {metrics['note']}.")
     result.show(as_json)
 
 

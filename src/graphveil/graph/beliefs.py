@@ -55,3 +55,35 @@ def pass_label_beliefs(
 
     passed = pass_beliefs(two_classes(own), two_classes(prior), edges, rounds, likeness)
     return passed[..., 1] - passed[..., 0]
+
+
+def pass_value_beliefs(
+    own: Tensor, known: Tensor, edges: Tensor, rounds: int, likeness: float
+) -> Tensor:
+    r"""Values (nodes, 1) after hearing one's neighbours ``rounds`` times.
+
+    ``own`` are answers from each node's own row. ``known`` are the mean m and the variance s of
+    values before any row was read, and the mean squared error e of answers. Let a neighbour's value
+    be correlated by ``likeness`` r, all normal. Own rows say y_i ~ N(own, e). A neighbour that
+    believes N(b, v) says y_i ~ N(m + r (b - m), w) with w = r^2 v + (1 - r^2) s. What that is
+    beyond the prior N(m, s) is a precision 1/w - 1/s; a node adds those of its n neighbours,
+    divided by sqrt(n), as for classes.
+
+    *Guarantee*: none. Rows within ``rounds`` steps are read in the open.
+    """
+    import torch
+
+    mean, spread, error = known.double().tolist()
+    error = min(error, 0.999 * spread)
+    nodes = len(own)
+    heard = torch.bincount(edges[1], minlength=nodes).clamp_min(1).double().sqrt()
+    messages = Messages(edges, torch.ones(edges.shape[1]), torch.zeros(nodes))
+    apart = (own.double().squeeze(1) - mean).nan_to_num(0.0)
+    beliefs, variance = apart, torch.full_like(apart, error)
+    for _ in range(rounds):
+        wide = likeness**2 * variance + (1 - likeness**2) * spread
+        evidence = torch.stack([likeness * beliefs / wide, 1 / wide - 1 / spread], 1)
+        pulled, surer = (messages.total(evidence) / heard.unsqueeze(1)).unbind(1)
+        variance = 1 / (1 / error + surer)
+        beliefs = (apart / error + pulled) * variance
+    return (mean + beliefs).unsqueeze(1).to(own.dtype)

@@ -136,7 +136,11 @@ class LateGraph(Method, OwnRowSettings, Budget):
 
     def _hear(self, data: Data, messages: Messages) -> Tensor:
         """Log-beliefs of nodes that read their neighbours."""
-        from graphveil.graph.beliefs import pass_beliefs, pass_label_beliefs
+        from graphveil.graph.beliefs import (
+            pass_beliefs,
+            pass_label_beliefs,
+            pass_value_beliefs,
+        )
         from graphveil.graph.propagation import spread_rows
 
         network, task = self.network_, self.plan_.facts.task
@@ -145,9 +149,11 @@ class LateGraph(Method, OwnRowSettings, Budget):
             hidden = hidden.to_dense() if hidden.is_sparse_csr else hidden
             return network.decoder(spread_rows(hidden, messages, self.rounds, self.teleport))
         own = self._own_beliefs(data)
-        if self.reading == "smoothing" or task == "regression":
+        if self.reading == "smoothing":
             return spread_rows(own, messages, self.rounds, self.teleport)
         prior, edges = network.log_prior, messages.edge_index
+        if task == "regression":
+            return pass_value_beliefs(own, prior, edges, self.rounds, self.likeness)
         if task == "multilabel":
             odds = prior - (-prior.expm1()).log()
             doubted = odds + own_row.trust(self) * (own - odds)

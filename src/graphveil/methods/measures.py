@@ -31,6 +31,7 @@ METRICS = (
     "rmse",
 )
 SMALLER_IS_BETTER = ("brier", "calibration_error", "mae", "rmse", "loss")
+UNBOUNDED = ("r2", "mae", "rmse", "loss")  # figures that are no shares
 _BINS = 15  # of the calibration error
 
 Figures = dict[str, float | None]

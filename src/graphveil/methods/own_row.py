@@ -14,8 +14,9 @@ steps              100 on all training nodes at once, or on about 50,000 of them
 learning rate      as long as the noise in one output, a standard deviation of 0.8, allows
 =================  =================================================================================
 
-Noisy sums are released before the steps, for a small share of the budget: the mean row, and how
-many training nodes each class has. Proofs: docs/guarantees/node.md.
+Noisy sums are released beside the steps, for a small share of the budget: the mean row, and how
+many training nodes each class has; of a regression how values spread and how far answers are off
+(:mod:`graphveil.methods.moments`). Proofs: docs/guarantees/node.md.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ from graphveil.methods.budget import (
 )
 from graphveil.methods.class_weights import PART, count_release, pays_for_counts, release_counts
 from graphveil.methods.features import Features
+from graphveil.methods.moments import plan_errors, plan_moments, release_errors, release_moments
 from graphveil.methods.parts import Part, Release, Steps
 from graphveil.methods.plan import Facts, Plan
 from graphveil.methods.settings import (
@@ -58,7 +60,12 @@ _NOISE = 0.8  # in one output, at the end
 _LONGEST = 5.0  # a learning rate for rows of length 4, beyond which steps overshoot
 _DRAWN = 50_000  # training nodes that a step reads, about
 _FEW_COLUMNS = 1024
-SHARES = {"mean": 0.05, "counts": 0.01}  # of a squared Gaussian mu; the steps get the rest
+SHARES = {
+    "mean": 0.05,
+    "counts": 0.01,
+    "moments": 0.005,
+    "errors": 0.005,
+}  # of a squared Gaussian mu; the steps get the rest
 
 
 @settings(project_above=1_000_000_000, steps=100, max_grad_norm=2.0, averaged=0.5)
@@ -193,7 +200,7 @@ def describe_network(method: Any, facts: Facts, dropout: float = 0.0) -> NodeNet
         decoder_layers=1,
         activation=method.activation,
         dropout=dropout,
-        prior=method.reads_prior and facts.task != "regression",
+        prior=_size_of_prior(facts) if method.reads_prior else 0,
     )
 
 
@@ -206,8 +213,7 @@ def plan_own_rows(method: Any, facts: Facts) -> Plan:
         lambda scale: _parts(method, facts, scale), epsilon=method.epsilon, delta=delta
     )
     parts = _parts(method, facts, scale)
-    steps = parts[-1]
-    assert isinstance(steps, Steps)
+    steps = next(part for part in parts if isinstance(part, Steps))
     drawn = steps.rate * facts.num_train
     return Plan(
         method=method.name,
@@ -234,7 +240,7 @@ def plan_own_rows(method: Any, facts: Facts) -> Plan:
 
 def _parts(method: Any, facts: Facts, scale: float) -> tuple[Part, ...]:
     """What is released, when a Gaussian with the whole budget has the noise ``scale``."""
-    released = ["counts"] * counts_classes(method, facts) + ["mean"] * is_centred(method, facts)
+    released = _released(method, facts)
     left = 1.0 - sum(SHARES[name] for name in released)
     rate, (removed, altered) = choose_rate(method, facts), INFLUENCE
     strength = left / scale**2
@@ -261,9 +267,29 @@ def _parts(method: Any, facts: Facts, scale: float) -> tuple[Part, ...]:
     labels = facts.num_classes if facts.task == "multilabel" else None
     sums = {
         "counts": lambda noise: count_release(noise, labels=labels),
+        "moments": plan_moments,
         "mean": plan_mean,
+        "errors": plan_errors,
     }
-    return *(sums[name](noises[name]) for name in released), replace(steps, learning_rate=size)
+    made = {name: sums[name](noises[name]) for name in released}
+    after = [made.pop("errors")] if "errors" in made else []
+    return *made.values(), replace(steps, learning_rate=size), *after
+
+
+def _released(method: Any, facts: Facts) -> list[str]:
+    """What is released besides the steps, in its order; the errors come after them."""
+    values = method.reads_prior and facts.task == "regression"
+    return [
+        *(["counts"] if counts_classes(method, facts) else []),
+        *(["moments"] if values else []),
+        *(["mean"] if is_centred(method, facts) else []),
+        *(["errors"] if values else []),
+    ]
+
+
+def _size_of_prior(facts: Facts) -> int:
+    """How many numbers are known before any row is read: a class's share, or three of values."""
+    return 3 if facts.task == "regression" else facts.num_classes
 
 
 def plan_mean(noise: float) -> Release:
@@ -295,14 +321,18 @@ def train_own_rows(method: Any, execution: Execution, data: Data) -> nn.Module:
     """Release the sums, take the steps, and have the network read rows as they are."""
     import torch
 
-    from graphveil.methods.terms import node_losses
+    from graphveil.graph.sparse_rows import take_rows
+    from graphveil.methods.terms import no_messages, node_losses
 
     plan = execution.plan
     facts, network = plan.facts, method.build(plan.facts)
     if method.num_layers == 1:  # zero is where noise has told nothing yet
         torch.nn.init.zeros_(network.decoder.linears[0].weight)
         torch.nn.init.zeros_(network.decoder.linears[0].bias)
-    if method.reads_prior and facts.task != "regression":
+    values = method.reads_prior and facts.task == "regression"
+    if values:
+        network.log_prior[:2] = torch.tensor(release_moments(execution, data))
+    elif method.reads_prior:
         network.log_prior.copy_(_release_prior(execution, data))
     centre = release_mean(method, execution, data) if is_centred(method, facts) else None
     losses = node_losses(method.task(facts), execution.class_weights)
@@ -310,6 +340,11 @@ def train_own_rows(method: Any, execution: Execution, data: Data) -> nn.Module:
     if centre is not None:
         first = network.encoder.linears[0] if method.num_layers > 1 else network.decoder.linears[0]
         read_uncentred(first, centre)
+    if values:
+        rows = take_rows(prepare(method, data), data.train_mask.nonzero().flatten())
+        with torch.no_grad():
+            answers = network.eval().on_graph(rows, no_messages(rows.shape[0]))
+        network.log_prior[2] = release_errors(execution, answers, data)
     return network
 
 

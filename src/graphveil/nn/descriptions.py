@@ -240,7 +240,7 @@ class NodeNetwork(ConvolutionSettings):
     activation: str = "tanh"
     dropout: float = 0.0
     norm: str | None = None
-    prior: bool = False
+    prior: int = 0
 
     def __post_init__(self) -> None:
         _validate.integer("hidden_channels", self.hidden_channels, "[1, inf)")

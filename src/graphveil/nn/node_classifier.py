@@ -38,7 +38,7 @@ class NodeClassifier(nn.Module):
             nn.Identity() if part is None else part.build() for part in description.after
         )
         if description.prior:
-            self.register_buffer("log_prior", torch.zeros(description.out_channels))
+            self.register_buffer("log_prior", torch.zeros(description.prior))
 
     def forward(self, around: Rooted) -> Tensor:
         """Logits of the roots: (b, out)."""

@@ -1,0 +1,86 @@
+"""Figures on the command line: their names, and those of a run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from graphveil import _validate
+from graphveil.cli._output import Result
+
+_NAMES = {"r2": "R2", "mae": "MAE", "rmse": "RMSE", "roc_auc": "ROC AUC", "micro_auc": "micro AUC"}
+# What is worth a line beside the metric of a task.
+_BESIDES = {
+    "multiclass": ("accuracy", "macro_f1"),
+    "binary": ("average_precision", "roc_auc", "balanced_accuracy", "accuracy"),
+    "ordinal": ("mae", "accuracy"),
+    "multilabel": ("average_precision", "macro_f1", "micro_f1"),
+    "regression": ("r2", "mae", "rmse"),
+}
+_GUESSES = {
+    "regression": "always the mean",
+    "multilabel": "how often each label occurs",
+    "ordinal": "always the middle class",
+}
+
+
+def check_metric(metric: str | None) -> None:
+    """Refuse a figure that there is not; before any data is touched."""
+    if metric is not None:
+        from graphveil.methods.measures import METRICS
+
+        _validate.choice("metric", metric, METRICS)
+
+
+def name_metric(metric: str) -> str:
+    """A figure as a person calls it."""
+    return _NAMES.get(metric, metric.replace("_", " ").replace(" f1", " F1"))
+
+
+def show_figure(metric: str, value: float) -> str:
+    """A figure as a person reads it: the accuracy in percent."""
+    return f"{value:.2%}" if metric == "accuracy" else f"{value:.3f}"
+
+
+def add_figures(result: Result, metrics: Mapping[str, Any]) -> None:
+    """What a run learnt, beside the best guess; in a line, whether it learnt anything."""
+    task, metric = metrics.get("task", "multiclass"), metrics.get("metric", "accuracy")
+    guesses = metrics.get("baseline", {})
+    result.add("task", task)
+    result.add("metric", metric)
+    figures = {
+        name.removeprefix("test_"): value
+        for name, value in metrics.items()
+        if name.startswith("test_") and isinstance(value, float)
+    }
+    result.add("metrics", figures)
+    for name in ("accuracy", "macro_f1"):
+        result.add(f"test_{name}", figures.get(name))
+    result.add("baseline", guesses)
+    result.add("learnt", metrics.get("learnt"))
+    if figures.get(metric) is None:
+        result.row(f"test {name_metric(metric)}", "no labelled record")
+        return
+    shown = list(dict.fromkeys([metric, *_BESIDES[task]]))
+    if task == "multiclass" and len(metrics.get("class_count", ())) == 2:
+        shown = ["accuracy", "roc_auc", "average_precision"]
+    for name in shown:
+        if figures.get(name) is not None:
+            label = f"test {name_metric(name)}" if name == metric else name_metric(name)
+            guess = guesses.get(name)
+            beside = "" if guess is None else f"  (guess: {show_figure(name, guess)})"
+            result.row(label, show_figure(name, figures[name]) + beside)
+    _say_idle(result, metrics, task, name_metric(metric))
+
+
+def _say_idle(result: Result, metrics: Mapping[str, Any], task: str, metric: str) -> None:
+    if metrics.get("learnt") is not False:
+        return
+    guess = _GUESSES.get(task, "always the commonest class")
+    what = "it decides the same of everybody" if metrics.get("constant") else "it is no better"
+    result.row(
+        "learnt nothing",
+        f"{what}: the guess ({guess}, which reads no row) has as good a {metric}. Spend more, "
+        "train on more records, weigh rare classes (--set class_weights=noisy), or give it columns "
+        "that say more.",
+    )

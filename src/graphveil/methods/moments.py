@@ -1,0 +1,85 @@
+"""Of a regression: how values spread, and how far answers from own rows are off; through noise.
+
+Values v are in half ranges from the middle of the range, in [-1, 1]. Two sums are released:
+
+=========  ============================================  ======================================
+moments    the sum over training nodes of                a node moves it by 1 at most, since
+           (v, v^2) / sqrt(2)                            v^2 + v^4 is at most 2
+errors     the sum over training nodes of                a node moves it by 1 at most, since
+           ((answer - v) / 2)^2                          answers are cut to [-1, 1]
+=========  ============================================  ======================================
+
+Rows are on a grid on which float64 adds exactly, so that a node moves a sum by its own row alone.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from graphveil.mechanisms import Gaussian
+from graphveil.methods.parts import Release
+
+if TYPE_CHECKING:
+    from torch import Tensor
+    from torch_geometric.data import Data
+
+    from graphveil.methods.execution import Execution
+
+_LEAST = 1e-4  # of a variance, in squared half ranges
+
+
+def plan_moments(noise: float) -> Release:
+    """The release of the moments, with such a noise multiplier."""
+    return Release(
+        name="moments",
+        paid_for="noisy moments of the training nodes' values",
+        mechanism=Gaussian(noise_multiplier=noise, sensitivity=1.0),
+    )
+
+
+def plan_errors(noise: float) -> Release:
+    """The release of the errors, with such a noise multiplier."""
+    return Release(
+        name="errors",
+        paid_for="a noisy sum of the training nodes' squared errors",
+        mechanism=Gaussian(noise_multiplier=noise, sensitivity=1.0),
+    )
+
+
+def release_moments(execution: Execution, data: Data) -> tuple[float, float]:
+    """The mean and the variance of the training nodes' values."""
+    import torch
+
+    values = _values(data)
+    rows = torch.stack([values, values.square()], 1) / math.sqrt(2)
+    total = _release(execution, "moments", rows) * math.sqrt(2)
+    mean, square = (total / execution.plan.facts.num_train).clamp(-1.0, 1.0).tolist()
+    return mean, max(square - mean**2, _LEAST)
+
+
+def release_errors(execution: Execution, answers: Tensor, data: Data) -> float:
+    """The mean squared error of ``answers`` (training nodes, 1) on the training nodes."""
+    off = (answers.squeeze(1).double().clamp(-1.0, 1.0) - _values(data)) / 2
+    known = data.y[data.train_mask] >= 0
+    rows = off.square().where(known, 0.0).unsqueeze(1)
+    total = 4 * _release(execution, "errors", rows)
+    return float((total / execution.plan.facts.num_train).clamp_min(_LEAST)[0])
+
+
+def _values(data: Data) -> Tensor:
+    """In half ranges; nothing of who is withheld."""
+    targets = data.y[data.train_mask].double()
+    return (2 * targets - 1).where(targets >= 0, 0.0)
+
+
+def _release(execution: Execution, name: str, rows: Tensor) -> Tensor:
+    import torch
+
+    from graphveil.graph.aggregation import bounded_rows
+
+    total = bounded_rows(rows).sum(0, dtype=torch.float64)
+    noisy: Tensor = execution.release(
+        execution.plan.part(name), lambda mechanism, rng: {name: mechanism.release(total, rng)}
+    )[name]
+    return noisy
