@@ -47,6 +47,41 @@ def test_every_unit_and_setting_holds(name, settings, case):
     )
 
 
+def about(data, task):
+    """The same data about another target."""
+    data = copy.copy(data)
+    data.task = task
+    if task == "multilabel":
+        data.y = torch.stack([data.y == 0, data.y > 0], 1).long()
+        data.num_classes = 2
+    elif task == "regression":
+        data.y = data.y.float() + 0.1 * torch.arange(len(data.y)) % 1
+        data.value_range = (0.0, 3.0)
+    return data
+
+
+OTHER_TASKS = [
+    ("late-graph", "regression", {}),
+    ("late-graph", "multilabel", {}),
+    ("late-graph", "ordinal", {"class_weights": "noisy"}),
+    ("dp-mlp", "multiclass", {"class_weights": "noisy"}),
+    ("gap", "regression", {}),
+    ("gap", "multiclass", {"class_weights": "noisy"}),
+    ("dpar", "multilabel", {"class_weights": (1.0, 0.5)}),
+    ("dp-gnn", "regression", {"huber": 0.2}),
+    ("graph-split", "multilabel", {"clip_by": "group", "splits": 4}),
+    ("graph-dpsgd", "regression", {}),
+]
+
+
+@pytest.mark.parametrize(("name", "task", "settings"), OTHER_TASKS, ids=str)
+def test_other_tasks_and_class_weights_hold(name, task, settings):
+    data = about(data_of(name), task)
+    finding = replay(make(name, **settings), data, most=3)
+    assert finding.holds, finding.violations
+    assert finding.figures["removed"] + finding.figures["altered"] > 0
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", PRIVATE)
 def test_every_method_holds_on_every_case(name):

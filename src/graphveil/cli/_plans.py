@@ -61,7 +61,7 @@ def plan_result(planned: Plan, certificate: Certificate) -> Result:
     result.row(
         "planned for",
         f"{facts.num_nodes:,} {facts.record}s, {facts.num_train:,} to train on, "
-        f"{facts.num_features:,} features, {facts.num_classes} classes",
+        f"{facts.num_features:,} features, {_answers(facts)}",
     )
     return result
 
@@ -152,6 +152,13 @@ def _add_structure(result: Result, details: Mapping[str, Any]) -> None:
         result.row("sample", f"each node takes part with probability {details['graph_rate']:g}")
 
 
+def _answers(facts: Facts) -> str:
+    """How many classes or labels there are, or between which values one is."""
+    if facts.value_range is not None:
+        return f"a value from {facts.value_range[0]:g} to {facts.value_range[1]:g}"
+    return f"{facts.num_classes} {'labels' if facts.task == 'multilabel' else 'classes'}"
+
+
 def _draw(details: Mapping[str, Any]) -> str:
     if "batch_size" in details:
         return f"exactly {details['batch_size']:,} terms"
@@ -165,9 +172,11 @@ def planned_facts(asked: Mapping[str, Any], sizes: dict[str, Any], record: str) 
 
     data = asked.get("data")
     known = None if data is None else sizes_of(data)
+    task, value_range = "multiclass", None
     if known is not None:
         listed = {option: getattr(known, name) for option, name in SIZES.items()}
         listed["directed"], record = known.directed, known.record
+        task, value_range = known.task or task, known.value_range
         sizes = listed | {key: value for key, value in sizes.items() if value is not None}
     missing = ", ".join(f"--{key}" for key in SIZES if sizes[key] is None)
     if missing and data is None:
@@ -186,6 +195,8 @@ def planned_facts(asked: Mapping[str, Any], sizes: dict[str, Any], record: str) 
         num_train=1,
         directed=sizes["directed"],
         record=record,
+        task=task,
+        value_range=value_range,
     )
     source = {
         name: asked[name]

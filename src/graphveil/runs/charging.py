@@ -104,7 +104,14 @@ class Spending:
 
     def reserve_seen(self, plans: Plans, facts: Facts, data: Data) -> None:
         """Reserve again, now for the data at hand; an equal reservation stays what it is."""
-        from graphveil.graph.checks import num_classes_of, num_records, record_of, void_of
+        from graphveil.graph.checks import (
+            num_classes_of,
+            num_records,
+            record_of,
+            task_of,
+            value_range_of,
+            void_of,
+        )
 
         _refuse_void(void_of(data))
         state = self.ledger.read()
@@ -116,6 +123,8 @@ class Spending:
             "num_classes": num_classes_of(data),
             "directed": facts.directed,
             "record": record_of(data),
+            "task": task_of(data),
+            "value_range": value_range_of(data),
         }
         self._reserve(
             plans,

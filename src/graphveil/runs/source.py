@@ -200,6 +200,8 @@ def cataloged_facts(data: str) -> Facts | None:
     sizes = sizes_of(data)
     if sizes is None or None in (sizes.num_records, sizes.num_features, sizes.num_classes):
         return None
+    if sizes.task == "regression" and sizes.value_range is None:
+        return None
     return Facts(
         num_nodes=sizes.num_records or 0,
         num_features=sizes.num_features or 0,
@@ -207,6 +209,8 @@ def cataloged_facts(data: str) -> Facts | None:
         num_train=1,
         directed=sizes.directed,
         record=sizes.record,
+        task=sizes.task or "multiclass",
+        value_range=sizes.value_range,
     )
 
 
