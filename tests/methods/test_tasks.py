@@ -75,11 +75,8 @@ def test_every_method_learns_every_task(name, task):
     assert (task == "regression") == ("from -10 to 30" in words)
 
 
-@pytest.mark.parametrize("task", TASKS)
-def test_values_outside_the_range_count_as_its_ends(task):
-    if task != "regression":
-        pytest.skip("only values have a range")
-    made_task = make_task(facts_of(task))
+def test_values_outside_the_range_count_as_its_ends():
+    made_task = make_task(facts_of("regression"))
     y = torch.tensor([-1e6, -10.0, 10.0, 30.0, 1e6, float("nan")])
     assert made_task.targets(y).tolist() == [0.0, 0.0, 0.5, 1.0, 1.0, -1.0]
 
@@ -109,7 +106,7 @@ def test_a_label_that_is_not_known_has_no_loss_and_no_gradient():
     y = torch.tensor([[1, -1, 0, 1], [-1, -1, -1, -1], [0, 0, 1, 1]])
     losses = Labels(num_classes=4).losses(outputs, y)
     losses.sum().backward()
-    assert float(losses[1]) == 0.0
+    assert losses[1].item() == 0.0
     assert bool((outputs.grad[y < 0] == 0).all())
     expected = F.binary_cross_entropy_with_logits(outputs[2], y[2].float(), reduction="sum") / 2
     assert torch.allclose(losses[2], expected)
