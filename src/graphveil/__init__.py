@@ -4,7 +4,8 @@ The public names below load on first use (PEP 562), so ``import graphveil`` is i
 accounting never waits for torch:
 
 ======================  =================================================================
-load                    a graph by name, or from files of one's own
+load                    a graph by name, or from files or tables of one's own
+from_networkx           a graph of NetworkX, by the attributes of its nodes
 split                   a graph with random training, validation and test nodes
 DPGNN                   a private graph network on capped neighbourhoods
 LateGraph               a private network trained without edges, that predicts with them
@@ -68,7 +69,7 @@ if TYPE_CHECKING:
         UnprovenError,
         UnsupportedEventError,
     )
-    from graphveil.data import load
+    from graphveil.data import from_networkx, load
     from graphveil.grads import make_private
     from graphveil.graph.splits import split
     from graphveil.mechanisms import Gaussian, GumbelTopK, Laplace
@@ -133,6 +134,7 @@ __all__ = [
     "delta_of",
     "epsilon",
     "epsilon_of",
+    "from_networkx",
     "load",
     "make_private",
     "runs",
@@ -144,7 +146,7 @@ __all__ = [
 _NAMES_OF = {
     "graphveil._errors": "BrokenPromiseError BudgetError GraphveilError InvalidInputError "
     "NotFittedError RefusedError ToleranceError UnprovenError UnsupportedEventError",
-    "graphveil.data": "load",
+    "graphveil.data": "from_networkx load",
     "graphveil.grads": "make_private",
     "graphveil.graph.splits": "split",
     "graphveil.mechanisms": "Gaussian GumbelTopK Laplace",

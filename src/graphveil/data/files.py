@@ -16,8 +16,8 @@ may be a ``public.txt``: a line for each thing that they rest on and that counts
 (``data.public``), which certificates repeat.
 
 **A .npz** with the arrays ``x`` and ``edge_index``, perhaps ``y``, ``train_mask``, ``val_mask``,
-``test_mask``, ``edge_attr``, ``pos``, ``num_classes``, ``class_names``, ``columns`` and
-``directed``: named and shaped as in PyG, taken as they are. What is not a row counts as public;
+``test_mask``, ``edge_attr``, ``pos``, ``num_classes``, ``class_names``, ``columns``, ``ids``
+and ``directed``: named and shaped as in PyG, taken as they are. What is not a row counts as public;
 ``public`` is the lines of ``public.txt``, and ``unprotected`` those of them that are about units of
 the data itself.
 
@@ -39,31 +39,31 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import torch
 from numpy.typing import NDArray
 from torch_geometric.data import Data
 from torch_geometric.data.data import DataEdgeAttr, DataTensorAttr
 from torch_geometric.data.storage import GlobalStorage
-from torch_geometric.utils import to_undirected
 
 from graphveil._errors import InvalidInputError
 from graphveil._inputs import ARRAYS, at_home, check_unpacked, check_zip, read_text, regular
 from graphveil.data import _tables
 from graphveil.data import classes as _classes
 from graphveil.data.class_list import Stated, parse_classes
+from graphveil.data.frames import frames_to_data, say_unread
 from graphveil.graph.checks import LINES, MASKS, OF_ALL, check, check_layout, directed_of
 from graphveil.graph.collate import collate
 from graphveil.graph.sparse_rows import is_sparse, values_of
 
-_PARTS = ("train", "val", "test")
 _OF_GRAPHS = ("batch", "num_graphs", "pos")
-_TEXTS = ("class_names", "columns", *LINES)
-_NAMES = ("x", "edge_index", "y", *MASKS, "edge_attr", *OF_ALL, *_OF_GRAPHS)
+_TEXTS = ("class_names", "columns", "ids", *LINES)
+_NAMES = ("x", "edge_index", "y", *MASKS, "edge_attr", *OF_ALL, "ids", *_OF_GRAPHS)
 PUBLIC = "public.txt"  # what tables rest on, beside them
 
 
-def read(path: str | Path, *, classes: Any = None, directed: bool | None = None) -> Data:
+def read(
+    path: str | Path, *, schema: Any = None, classes: Any = None, directed: bool | None = None
+) -> Data:
     """Read the graph at ``path``.
 
     ``classes`` states which classes there are: their number, a list of names, or ``"public"``; see
@@ -82,12 +82,18 @@ def read(path: str | Path, *, classes: Any = None, directed: bool | None = None)
     if not os.path.exists(path):  # unlike path.exists(), False for a name that is too long
         raise InvalidInputError(f"There is no file or directory {path}; check the path.")
     statement = parse_classes(classes)
-    if path.is_dir() and any((path / f"graphs.{end}").exists() for end in ("csv", "parquet")):
+    of_graphs = path.is_dir() and _has_graphs(path)
+    if schema is not None and (of_graphs or not path.is_dir()):
+        raise InvalidInputError(
+            f"The 'schema' parameter must go with two tables, nodes and edges. Got one for {path} "
+            "instead; leave it out."
+        )
+    if of_graphs:
         from graphveil.data.graph_tables import read_graphs
 
         data = read_graphs(path, classes=statement, directed=bool(directed))
     elif path.is_dir():
-        data = _read_tables(path, statement, bool(directed))
+        data = _read_tables(path, statement, bool(directed), schema)
     elif path.suffix == ".npz":
         data = _read_npz(regular(path))
     elif path.suffix in (".pt", ".pth"):
@@ -110,6 +116,10 @@ def read(path: str | Path, *, classes: Any = None, directed: bool | None = None)
         return check(data, labels=False, masks=False)
 
 
+def _has_graphs(folder: Path) -> bool:
+    return any((folder / f"graphs.{end}").exists() for end in ("csv", "parquet"))
+
+
 def _settle_direction(data: Data, directed: bool | None) -> None:
     """Compare what is stated of edges with what the file says itself."""
     in_file = directed_of(data)
@@ -127,59 +137,37 @@ def node_ids(folder: str | Path) -> list[str]:
     return _tables.ids_of(folder, "nodes")
 
 
-def _read_tables(folder: Path, classes: Stated, directed: bool) -> Data:
+def _read_tables(folder: Path, classes: Stated, directed: bool, schema: Any) -> Data:
     nodes_path, edges_path = (
         _tables.table_path(folder, "nodes"),
         _tables.table_path(folder, "edges"),
     )
     nodes, ends = _tables.read_table(nodes_path, ("id",)), ("source", "target")
     edges = _tables.read_table(edges_path, ends, only=ends)
-    if len(nodes) == 0:
-        raise InvalidInputError(f"{nodes_path} has no rows; give each node one.")
-
     if "graph" in nodes and _tables.floats(nodes["graph"]).isna().any():
         raise InvalidInputError(
             f"{nodes_path} has a column 'graph' of names, so that {folder} must hold a table of "
             "graphs. Got none instead; add graphs.csv with a column 'id'."
         )
-    columns = [name for name in nodes.columns if name not in ("id", "label", "split")]
-    if not columns:
-        raise InvalidInputError(
-            f"{nodes_path} must have a feature column. Got only "
-            f"{', '.join(map(repr, nodes.columns))} instead; where there are no features, add a "
-            "column of ones."
-        )
-    data = Data(x=torch.from_numpy(_tables.numbers(nodes_path, nodes, columns)))
-    data.columns, data.directed = columns, directed
-    data.edge_index = torch.from_numpy(
-        _tables.edge_ends(nodes_path, nodes["id"], edges_path, edges)
+    say_unread(edges_path, _tables.column_names(edges_path, edges))
+    return frames_to_data(
+        nodes,
+        edges[list(ends)],
+        where=nodes_path,
+        edges_where=edges_path,
+        schema=schema,
+        classes=classes,
+        directed=directed,
+        public=read_public(folder),
     )
-    if not directed:
-        data.edge_index = to_undirected(data.edge_index, num_nodes=len(nodes))
-    put_public(data, folder)
-    if "label" in nodes:
-        _classes.put(data, nodes_path, nodes["label"], classes)
-    if "split" in nodes:
-        put_masks(data, nodes_path, nodes["split"])
-    return data
 
 
-def put_public(data: Data, folder: Path) -> None:
-    """Give ``data`` the lines of the ``public.txt`` in ``folder``, if there is one."""
-    if (lines := folder / PUBLIC).is_file():
-        with _tables.reading_file(lines):
-            data.public = [line for line in read_text(lines).splitlines() if line.strip()]
-
-
-def put_masks(data: Data, path: Path, parts: pd.Series) -> None:
-    """Give ``data`` the masks that a column of ``parts`` says."""
-    wrong, way_out = (
-        parts.notna() & ~parts.isin(_PARTS),
-        "write train, val, test, or leave it empty",
-    )
-    _tables.check_cells(path, parts, wrong, "train, val or test", way_out)
-    for part in _PARTS:
-        data[f"{part}_mask"] = torch.tensor((parts == part).to_numpy(bool, na_value=False))
+def read_public(folder: Path) -> list[str]:
+    """The lines of the ``public.txt`` in ``folder``, if there is one."""
+    if not (lines := folder / PUBLIC).is_file():
+        return []
+    with _tables.reading_file(lines):
+        return [line for line in read_text(lines).splitlines() if line.strip()]
 
 
 def _read_npz(path: Path) -> Data:

@@ -29,7 +29,8 @@ from graphveil._errors import InvalidInputError
 from graphveil.data import _tables
 from graphveil.data import classes as _classes
 from graphveil.data.class_list import Stated
-from graphveil.data.files import put_masks, put_public
+from graphveil.data.files import read_public
+from graphveil.data.frames import put_masks
 from graphveil.graph.collate import merge_edges
 
 _TEXT = (*_tables.TEXT, "graph")
@@ -73,7 +74,9 @@ def read_graphs(folder: Path, *, classes: Stated = None, directed: bool = False)
     data.batch, data.num_graphs = torch.from_numpy(batch), len(graphs)
     data = merge_edges(data, mirror=not directed)
     data.directed = directed
-    put_public(data, folder)
+    data.ids = [str(name) for name in graphs["id"]]
+    if lines := read_public(folder):
+        data.public = lines
     if "label" in graphs:
         _classes.put(data, graphs_path, graphs["label"], classes, "graphs")
     if "split" in graphs:
