@@ -22,6 +22,7 @@ OpenGAP                 GAP without noise, in the open, for comparison
 choose                  the method to take by public facts, its plan, and why
 METHODS                 every method, by its name on the command line
 Facts                   what is public of a graph: all that a plan may depend on
+read                    a fitted method that was saved, or trained into a directory
 runs                    runs as directories: train, go on after a crash, read back
 Guarantee               what is promised: unit, relation, epsilon, delta
 Certificate             a guarantee with everything it rests on
@@ -94,6 +95,7 @@ if TYPE_CHECKING:
     from graphveil.privacy.guarantee import Certificate, Guarantee
     from graphveil.privacy.ledger import Ledger
     from graphveil.rng import secret, seeded
+    from graphveil.runs.saving import read
 
 __version__ = "0.1.0"
 
@@ -137,6 +139,7 @@ __all__ = [
     "from_networkx",
     "load",
     "make_private",
+    "read",
     "runs",
     "secret",
     "seeded",
@@ -157,6 +160,7 @@ _NAMES_OF = {
     "graphveil.privacy.guarantee": "Certificate Guarantee",
     "graphveil.privacy.ledger": "Ledger",
     "graphveil.rng": "secret seeded",
+    "graphveil.runs.saving": "read",
     "graphveil.runs": "runs",  # the module itself
 }
 __getattr__, __dir__ = lazy_names(globals(), _NAMES_OF)

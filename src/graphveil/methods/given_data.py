@@ -1,0 +1,66 @@
+"""Data as people have it: what a method takes for a graph, and what it does not drop silently."""
+
+from __future__ import annotations
+
+import warnings
+from typing import TYPE_CHECKING, Any
+
+from graphveil._errors import InvalidInputError
+from graphveil.data.class_list import Notice
+from graphveil.methods.graph_models import reads_counts
+
+if TYPE_CHECKING:
+    from torch_geometric.data import Data
+
+    from graphveil.methods.base import Method
+
+
+def take_graph(method: Method, data: Any) -> Data:
+    """One graph: a ``Data``, a pair of tables (nodes, edges), or a graph of NetworkX.
+
+    A fitted method reads labels of tables as numbers of the classes that it knows; of others the
+    labels say which classes there are, see :mod:`graphveil.data.classes`.
+    """
+    from torch_geometric.data import Data
+    from torch_geometric.data.hetero_data import HeteroData
+
+    if isinstance(data, (Data, HeteroData)) or data is None:
+        return data  # the checks say what is wrong with what is no Data
+    from graphveil.data.in_memory import read_memory
+
+    classes = None
+    if hasattr(method, "network_"):
+        names, number = method.class_names_, method.plan_.facts.num_classes
+        classes = list(names) if names is not None else number if number > 1 else None
+    with warnings.catch_warnings():
+        if classes is not None:
+            warnings.simplefilter("ignore", Notice)  # the statement is the method's
+        directed = method.plan_.facts.directed if classes is not None else None
+        return read_memory(data, classes=classes, directed=directed)
+
+
+def check_edges_read(method: Method, data: Any) -> None:
+    """Refuse what is said of edges and would be dropped; say what is dropped as documented.
+
+    Methods for nodes read of an edge its two ends. Methods for whole graphs count ``edge_attr``
+    with the patterns; their convolutions leave it out.
+    """
+    names = [
+        name
+        for name in data.keys()  # noqa: SIM118
+        if name.startswith("edge_") and name != "edge_index" and data[name] is not None
+    ]
+    if method.record == "graph" and "edge_attr" in names:
+        names.remove("edge_attr")
+        if not reads_counts(method):
+            warnings.warn(
+                f"convolutions of {method.name} read no edge_attr; counts of patterns do",
+                Notice,
+                stacklevel=3,
+            )
+    if names:
+        of = "the ends of an edge alone" if method.record == "node" else "of edges edge_attr alone"
+        raise InvalidInputError(
+            f"The method '{method.name}' reads {of}. Got data with {names[0]!r}, which it would "
+            f"drop, instead; say that it is not needed with del data.{names[0]}."
+        )

@@ -1,0 +1,51 @@
+"""Predictions as a table: ids and names as the owner of the data wrote them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from graphveil.graph.targets import default_task
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from torch import Tensor
+    from torch_geometric.data import Data
+
+    from graphveil.methods.base import Method
+
+
+def tabulate(method: Method, data: Data, answers: Tensor) -> pd.DataFrame:
+    """A row for each record of ``data``; see :meth:`Method.predict_frame`."""
+    import pandas as pd
+
+    facts = method.plan_.facts
+    task = getattr(facts, "task", None) or default_task(facts.num_classes)
+    decided = method.task(facts).decide(answers)
+    columns: dict[str, Any] = {"id": _ids(data)}
+    if task == "regression":
+        return pd.DataFrame(columns | {"prediction": decided.flatten().numpy()})
+    classes = method.classes_
+    if task == "multilabel":
+        chosen = [tuple(classes[row].tolist()) for row in (decided > 0).numpy()]
+        columns["prediction"] = pd.Series(chosen, dtype=object)
+    else:
+        columns["prediction"] = classes[decided.numpy()]
+    for number, name in enumerate(classes):
+        columns[f"probability_{name}"] = answers[:, number].numpy()
+    table = pd.DataFrame(columns)
+    if task == "binary":
+        chances = table[f"probability_{classes[1]}"]
+        ranks = chances.rank(method="min", ascending=False, na_option="bottom")
+        table["rank"] = ranks.astype("int64")
+    return table
+
+
+def _ids(data: Data) -> Any:
+    """Ids as their owner wrote them, or numbers: those before a part was taken, or from 0."""
+    from graphveil.graph.checks import ids_of, num_records, record_of
+
+    ids = ids_of(data)
+    if ids is not None:
+        return ids
+    old = f"{record_of(data)}_id"
+    return data[old].numpy() if old in data else range(num_records(data))
