@@ -19,7 +19,8 @@ may be a ``public.txt``: a line for each thing that they rest on and that counts
 ``test_mask``, ``edge_attr``, ``pos``, ``num_classes``, ``class_names``, ``columns``, ``ids``
 and ``directed``: named and shaped as in PyG, taken as they are. What is not a row counts as public;
 ``public`` is the lines of ``public.txt``, and ``unprotected`` those of them that are about units of
-the data itself.
+the data itself. Of one graph ``edge_attr`` is left out, and its owner hears so: no method for nodes
+reads it.
 
 **A .pt** written by ``torch.save(data, path)``, with the same names, taken as they are. The ``x``
 of one graph may be a sparse tensor, by rows or by coordinates.
@@ -51,7 +52,16 @@ from graphveil.data import _tables
 from graphveil.data import classes as _classes
 from graphveil.data.class_list import Stated, parse_classes
 from graphveil.data.frames import frames_to_data, say_unread
-from graphveil.graph.checks import LINES, MASKS, OF_ALL, check, check_layout, directed_of
+from graphveil.graph.checks import (
+    LINES,
+    MASKS,
+    OF_ALL,
+    check,
+    check_layout,
+    directed_of,
+    has,
+    record_of,
+)
 from graphveil.graph.collate import collate
 from graphveil.graph.sparse_rows import is_sparse, values_of
 
@@ -113,6 +123,7 @@ def read(
         if not path.is_dir():
             _classes.settle(data, path, statement)
             _settle_direction(data, directed)
+            _leave_attributes(data, path)
         return check(data, labels=False, masks=False)
 
 
@@ -130,6 +141,13 @@ def _settle_direction(data: Data, directed: bool | None) -> None:
         )
     if directed is not None:
         data.directed = directed
+
+
+def _leave_attributes(data: Data, path: Path) -> None:
+    """Leave out attributes of edges that no method reads, and tell the owner."""
+    if record_of(data) == "node" and has(data, "edge_attr"):
+        say_unread(path, ["edge_attr"])
+        del data.edge_attr
 
 
 def node_ids(folder: str | Path) -> list[str]:

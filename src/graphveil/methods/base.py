@@ -481,16 +481,12 @@ class Method(Estimator, ABC):
     @final
     def take(self, data: Any, *, to_train: bool = False) -> Data:
         """One ``Data``, also from tables, NetworkX, or a list or a data set of graphs."""
-        from torch_geometric.data import Data
-
-        from graphveil.methods.given_data import take_graph
+        from graphveil.graph.checks import MASKS
+        from graphveil.methods.given_data import take_graph, take_graphs
 
         if self.record == "node":
             return take_graph(self, data)
-        from graphveil.graph.checks import MASKS
-        from graphveil.graph.collate import collate
-
-        data = data if isinstance(data, Data) else collate(data)
+        data = take_graphs(self, data)
         if to_train and any(mask not in data for mask in MASKS):
             raise InvalidInputError(
                 "The graphs must be split: their 'train_mask', 'val_mask' and 'test_mask' must be "

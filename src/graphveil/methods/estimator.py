@@ -78,8 +78,9 @@ class Estimator(Settings):
         while frame is not None:
             module = str(frame.f_globals.get("__name__"))
             if module.startswith(_REPEATED):
+                package = ".".join(module.split(".")[:2])
                 raise UnprovenError(
-                    f"{module} fits a method again and again on the same records, and shows "
+                    f"{package} fits a method again and again on the same records, and shows "
                     "scores of them: releases that no certificate covers. Use 'graphveil tune' "
                     "(graphveil.tuning), which charges all trials to one epsilon, or on public "
                     "data a loop over graphveil.split(data, seed=...); see docs/sklearn.md."

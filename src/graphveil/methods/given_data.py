@@ -39,28 +39,47 @@ def take_graph(method: Method, data: Any) -> Data:
         return read_memory(data, classes=classes, directed=directed)
 
 
-def check_edges_read(method: Method, data: Any) -> None:
+def take_graphs(method: Method, data: Any) -> Data:
+    """Many graphs in one ``Data``, also from a list or a data set of them."""
+    from torch_geometric.data import Data
+
+    from graphveil.graph.collate import collate
+
+    if isinstance(data, Data):
+        return data
+    if hasattr(data, "__len__") and hasattr(data, "__getitem__"):  # it can be gone through twice
+        for graph in data:
+            if isinstance(graph, Data):
+                _refuse_unread(method, graph)
+    return collate(data)
+
+
+def check_edges_read(method: Method, data: Data) -> None:
     """Refuse what is said of edges and would be dropped; say what is dropped as documented.
 
     Methods for nodes read of an edge its two ends. Methods for whole graphs count ``edge_attr``
     with the patterns; their convolutions leave it out.
     """
-    names = [
-        name
-        for name in data.keys()  # noqa: SIM118
-        if name.startswith("edge_") and name != "edge_index" and data[name] is not None
-    ]
-    if method.record == "graph" and "edge_attr" in names:
-        names.remove("edge_attr")
-        if not reads_counts(method):
-            warnings.warn(
-                f"convolutions of {method.name} read no edge_attr; counts of patterns do",
-                Notice,
-                stacklevel=3,
-            )
-    if names:
-        of = "the ends of an edge alone" if method.record == "node" else "of edges edge_attr alone"
-        raise InvalidInputError(
-            f"The method '{method.name}' reads {of}. Got data with {names[0]!r}, which it would "
-            f"drop, instead; say that it is not needed with del data.{names[0]}."
+    _refuse_unread(method, data)
+    if "edge_attr" in _about_edges(data) and not reads_counts(method):
+        warnings.warn(
+            f"convolutions of {method.name} read no edge_attr; counts of patterns do",
+            Notice,
+            stacklevel=3,
         )
+
+
+def _refuse_unread(method: Method, data: Data) -> None:
+    read = ("edge_attr",) if method.record == "graph" else ()
+    if unread := [name for name in _about_edges(data) if name not in read]:
+        of = "of edges edge_attr alone" if read else "the ends of an edge alone"
+        raise InvalidInputError(
+            f"The method '{method.name}' reads {of}. Got data with {unread[0]!r}, which it would "
+            f"drop, instead; say that it is not needed with del data.{unread[0]}."
+        )
+
+
+def _about_edges(data: Data) -> list[str]:
+    """The names of what is said of edges, beside their ends."""
+    names = [name for name in data.keys() if name.startswith("edge_")]  # noqa: SIM118
+    return [name for name in names if name != "edge_index" and data[name] is not None]
