@@ -3,11 +3,11 @@
 import pytest
 
 import prices
-from graphveil.methods import budget, graph_dpsgd, inference
+from graphveil.methods import budget, class_weights, inference
 
 
 @pytest.fixture(autouse=True, scope="session")
 def prices_are_remembered():
     """Many fits here cost the same."""
-    with prices.remembered(budget, inference, graph_dpsgd):
+    with prices.remembered(budget, inference, class_weights):
         yield

@@ -11,7 +11,7 @@ from graphveil.grads import checkpoint as checkpoint_of_steps
 from graphveil.grads import journal
 from graphveil.grads.step import PrivateStep
 from graphveil.mechanisms import Gaussian
-from graphveil.methods import LateGraph, budget, checkpoint, execution, graph_dpsgd, inference
+from graphveil.methods import LateGraph, budget, checkpoint, class_weights, execution, inference
 from graphveil.privacy.ledger import Ledger
 from graphveil.runs import Run, charging, files, record, searching, training
 
@@ -24,7 +24,7 @@ WRITERS = (
 @pytest.fixture(autouse=True)
 def noise_is_sought_once(monkeypatch):
     """Many runs here have the same plan."""
-    for module in (budget, inference, graph_dpsgd):
+    for module in (budget, inference, class_weights):
         monkeypatch.setattr(module, "calibrate", prices.calibrate)
 
 

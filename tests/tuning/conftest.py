@@ -5,14 +5,14 @@ from tuning_cases import QUICK, VARY, drawn_graph
 
 import prices
 from graphveil.graph.splits import split
-from graphveil.methods import Facts, budget, graph_dpsgd, inference
+from graphveil.methods import Facts, budget, class_weights, inference
 from graphveil.tuning import Tuning, plan, values_of
 
 
 @pytest.fixture(autouse=True, scope="session")
 def prices_are_remembered():
     """Many runs here cost the same."""
-    with prices.remembered(budget, inference, graph_dpsgd, plan) as patch:
+    with prices.remembered(budget, inference, class_weights, plan) as patch:
         patch.setattr(plan, "epsilon_of", lambda event, delta: prices.price(event, delta).epsilon)
         yield
 

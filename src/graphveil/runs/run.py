@@ -9,7 +9,6 @@ method, chances = run.predict(data)       # a charge is on disk before they are 
 from __future__ import annotations
 
 import contextlib
-import copy
 import os
 import shutil
 import warnings
@@ -307,29 +306,10 @@ class Run:
 
         Where the run or the data has no names they are taken as they come.
         """
-        from graphveil.graph.checks import columns_of
+        from graphveil.graph.columns import put_in_order
 
-        wanted, names = Asked.read(self.directory).columns, columns_of(data)
-        if wanted is None or names is None or list(names) == wanted:
-            return data
-        missing = [name for name in wanted if name not in names]
-        unknown = [name for name in names if name not in wanted]
-        if missing or unknown:
-            got = (
-                f"no {missing[0]!r} instead; name them alike"
-                if missing
-                else f"one more, {unknown[0]!r}; leave it out"
-            )
-            raise InvalidInputError(
-                f"The feature columns must be those that the run in {self.directory} was trained "
-                f"on: {len(wanted)}, by their names. Got {got}."
-            )
-        from graphveil.graph.sparse_rows import take_columns
-
-        data = copy.copy(data)
-        data.x = take_columns(data.x, [names.index(name) for name in wanted])
-        data.columns = list(wanted)
-        return data
+        wanted = Asked.read(self.directory).columns
+        return put_in_order(data, wanted, f"the run in {self.directory}")
 
     # --- predicting ------------------------------------------------------------------------------
 
@@ -450,6 +430,10 @@ def restore(record: Record) -> Method:
         record.inference,
         record.certificate,
     )
+    asked = record.asked
+    method.put_names(asked.class_names, asked.columns, asked.schema)
+    if record.reservation is not None:
+        method.reservation_ = record.reservation  # type: ignore[attr-defined]
     return method
 
 
