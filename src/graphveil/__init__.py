@@ -22,6 +22,7 @@ choose                  the method to take by public facts, its plan, and why
 METHODS                 every method, by its name on the command line
 Facts                   what is public of a graph: all that a plan may depend on
 runs                    runs as directories: train, go on after a crash, read back
+export                  models as ONNX files, embeddings as tables
 Guarantee               what is promised: unit, relation, epsilon, delta
 Certificate             a guarantee with everything it rests on
 Ledger                  what was ever spent on which data, with a budget for life
@@ -56,7 +57,7 @@ from typing import TYPE_CHECKING
 from graphveil._lazy import lazy_names
 
 if TYPE_CHECKING:
-    from graphveil import runs
+    from graphveil import export, runs
     from graphveil._errors import (
         BrokenPromiseError,
         BudgetError,
@@ -133,6 +134,7 @@ __all__ = [
     "delta_of",
     "epsilon",
     "epsilon_of",
+    "export",
     "load",
     "make_private",
     "runs",
@@ -145,6 +147,7 @@ _NAMES_OF = {
     "graphveil._errors": "BrokenPromiseError BudgetError GraphveilError InvalidInputError "
     "NotFittedError RefusedError ToleranceError UnprovenError UnsupportedEventError",
     "graphveil.data": "load",
+    "graphveil.export": "export",  # the module itself
     "graphveil.grads": "make_private",
     "graphveil.graph.splits": "split",
     "graphveil.mechanisms": "Gaussian GumbelTopK Laplace",

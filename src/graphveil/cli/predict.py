@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from graphveil._errors import InvalidInputError
-from graphveil._inputs import at_home
 from graphveil.cli import _options as option
+from graphveil.cli._graphs import check_graph, read_ids
 from graphveil.cli._output import Result, check_file, say, write_text
-from graphveil.cli._runs import add_cost, add_ledger, is_cataloged, is_same_place
+from graphveil.cli._runs import add_cost, add_ledger
 
 if TYPE_CHECKING:
     from graphveil.methods import Method
@@ -59,7 +58,7 @@ def predict(
     check_file(out, force)
     if mode == "noisy" and epsilon is None:
         raise click.UsageError("The mode 'noisy' spends a budget of its own: give --epsilon.")
-    _check_graph(data, run, mode)
+    check_graph(data, run, mode)
     charged: dict[str, str] = {}
     trained = runs.Run(run)
     method, probabilities = trained.predict(
@@ -72,7 +71,7 @@ def predict(
     )
     mode = mode or method.modes[0]
     names = trained.record().asked.class_names
-    columns, table = _table(probabilities, names, _ids(data, method.record))
+    columns, table = _table(probabilities, names, read_ids(data, method.record))
     of, promise, private = _of_file(method, mode)
     result = Result(f"Predictions of {method.name}, {mode}", run=run, data=data, mode=mode)
     result.add(f"{method.record}s", len(table), f"{method.record}s", "{:,}".format)
@@ -94,33 +93,6 @@ def predict(
             say(f"charged to {rows['charged to']}")
         return
     result.show(as_json)
-
-
-def _check_graph(data: str, run: str, mode: str | None) -> None:
-    """Refuse a mode that the graph is wrong for, where the name alone tells."""
-    from graphveil import runs
-
-    trained = runs.Run(run)
-    cached = mode is None and trained.has(runs.CACHE)
-    if trained.state_of_run != "finished" or not (cached or mode == "disjoint"):
-        return
-    trained_on = trained.record().asked.source.data
-    if cached and not is_same_place(data, trained_on):
-        raise InvalidInputError(
-            f"The run {run} has noisy sums for the nodes of {trained_on!r}, in their order. Got "
-            f"{data!r} instead; for another graph name a --mode: noisy, visible or disjoint "
-            "(cached says that it is the same one under another name)."
-        )
-    if not cached and is_cataloged(data) and data == trained_on:
-        raise InvalidInputError(
-            "The mode 'disjoint' must have another graph than the one trained on. Got "
-            f"{data!r} again; use the mode 'visible' or 'noisy'."
-        )
-    if not cached and not is_cataloged(data) and is_same_place(data, trained_on):
-        say(
-            f"the run was trained on {data}, too: 'disjoint' is true only if another graph is "
-            "there now; otherwise use the mode 'visible' or 'noisy'."
-        )
 
 
 def _seen_by(method: Method, mode: str) -> str:
@@ -157,15 +129,6 @@ def _table(
         for number, (label, chance) in enumerate(zip(classes, chances, strict=True))
     ]
     return ["id", "class", *([] if names is None else ["name"]), "probability"], rows
-
-
-def _ids(data: str, record: str) -> list[str] | None:
-    """The ids as the user's own table has them; None where nodes or graphs are numbered from 0."""
-    from graphveil.data import files, graph_tables
-
-    if is_cataloged(data) or not at_home(data).is_dir():
-        return None
-    return graph_tables.graph_ids(data) if record == "graph" else files.node_ids(data)
 
 
 def _csv(columns: list[str], rows: list[list[Any]]) -> str:
