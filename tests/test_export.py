@@ -143,6 +143,7 @@ def test_the_head_of_late_graph_is_what_it_says_without_neighbours(reading, tmp_
 GAPS = {
     "belief": {},
     "belief, two hops": {"hops": 2},
+    "belief, loud": {"epsilon": 1.0},
     "label": {"messages": "label"},
     "encoding": {"messages": "encoding"},
     "encoding, attention": {"messages": "encoding", "combine": "attention", "hops": 2},
