@@ -24,6 +24,7 @@ METHODS                 every method, by its name on the command line
 Facts                   what is public of a graph: all that a plan may depend on
 read                    a fitted method that was saved, or trained into a directory
 runs                    runs as directories: train, go on after a crash, read back
+export                  models as ONNX files, embeddings as tables
 Guarantee               what is promised: unit, relation, epsilon, delta
 Certificate             a guarantee with everything it rests on
 Ledger                  what was ever spent on which data, with a budget for life
@@ -58,7 +59,7 @@ from typing import TYPE_CHECKING
 from graphveil._lazy import lazy_names
 
 if TYPE_CHECKING:
-    from graphveil import runs
+    from graphveil import export, runs
     from graphveil._errors import (
         BrokenPromiseError,
         BudgetError,
@@ -136,6 +137,7 @@ __all__ = [
     "delta_of",
     "epsilon",
     "epsilon_of",
+    "export",
     "from_networkx",
     "load",
     "make_private",
@@ -150,6 +152,7 @@ _NAMES_OF = {
     "graphveil._errors": "BrokenPromiseError BudgetError GraphveilError InvalidInputError "
     "NotFittedError RefusedError ToleranceError UnprovenError UnsupportedEventError",
     "graphveil.data": "from_networkx load",
+    "graphveil.export": "export",  # the module itself
     "graphveil.grads": "make_private",
     "graphveil.graph.splits": "split",
     "graphveil.mechanisms": "Gaussian GumbelTopK Laplace",

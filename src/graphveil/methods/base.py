@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from torch_geometric.data import Data
 
     from graphveil.methods.checkpoint import Checkpoint
+    from graphveil.methods.embedding import Embedding
     from graphveil.methods.execution import Execution
     from graphveil.rng import SecretStream
 
@@ -377,6 +378,30 @@ class Method(Estimator, ABC):
         """What is decided of every record, in the shape of ``y``: its most probable class, ..."""
         answers = self.predict_proba(data, mode=mode, epsilon=epsilon)
         return self.task(self.plan_.facts).decide(answers)
+
+    @final
+    def embed(self, data: Any, mode: str | None = None, *, of: str | None = None) -> Embedding:
+        """What the model holds of every record before it decides, for other models to read.
+
+        ``mode`` is one of ``modes`` but ``noisy``, by default the first; ``of`` is ``hidden``, the
+        default where there is a hidden layer, or ``output``. See
+        :mod:`graphveil.methods.embedding`.
+
+        *Guarantee*: ``seen_by`` of the answer says who may see it, and ``costs`` what it costs.
+        """
+        from graphveil.methods.embedding import embed
+
+        if mode == "noisy":
+            raise InvalidInputError(
+                "An embedding must read rows in the open or noisy sums that are paid for. Got mode "
+                "'noisy' instead, which pays for predictions; predict in it, or take the mode "
+                f"'{self.modes[0]}'."
+            )
+        mode = _validate.choice("mode", self.modes[0] if mode is None else mode, self.modes)
+        embedding = embed(self, self.readable(data), mode, of)
+        if self.private and mode != self.modes[0]:
+            self._say(self.inferences[self.modes.index(mode)])
+        return embedding
 
     @final
     def predict_frame(

@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from torch import Tensor
     from torch_geometric.data import Data
 
+    from graphveil.methods.embedding import Embedding
+    from graphveil.privacy.guarantee import Certificate
 
 FINGERPRINT, KEY = "data.sha256", "data.key"
 
@@ -382,16 +384,54 @@ class Run:
         before = method.certificate_
         with _reserve(method, epsilon, spending, load) as graph:
             chances = method.predict_proba(graph, mode=mode, epsilon=epsilon)
-            if method.certificate_ != before:
-                events = _record.read_json(self.directory / _record.EVENTS)
-                hashes = {
-                    name: value
-                    for name, value in events.items()
-                    if name.endswith("_sha256") or name == "reservation"
-                }
-                _record.write_events(self.directory, method, hashes)
-                _record.write_certificate(self.directory, method.certificate_)
+            self._certify(method, before)
         return chances
+
+    def _certify(self, method: Method, before: Certificate) -> None:
+        """Write the certificate anew, with its charges, if it is another than ``before``."""
+        if method.certificate_ == before:
+            return
+        events = _record.read_json(self.directory / _record.EVENTS)
+        hashes = {
+            name: value
+            for name, value in events.items()
+            if name.endswith("_sha256") or name == "reservation"
+        }
+        _record.write_events(self.directory, method, hashes)
+        _record.write_certificate(self.directory, method.certificate_)
+
+    # --- embedding -------------------------------------------------------------------------------
+
+    def embed(
+        self, data: Data | Callable[[], Data], *, mode: str | None = None, of: str | None = None
+    ) -> tuple[Method, Embedding]:
+        """The method and its embeddings of ``data``, which may be a function that loads it.
+
+        A ``mode`` that the certificate does not name yet is written there before this returns.
+
+        *Guarantee*: what the embedding's ``seen_by`` says; nothing is charged.
+        """
+        from torch_geometric.data import Data
+
+        _ = self.state_of_run  # a path that is no run is refused by name
+        if mode is None:  # what the certificate says from the start
+            method = self.read()
+            graph = self.put_in_order(data if isinstance(data, Data) else data())
+            return method, method.embed(graph, of=of)
+        try:
+            with locked(self.directory):
+                method = self.read()
+                before = method.certificate_
+                graph = self.put_in_order(data if isinstance(data, Data) else data())
+                embedding = method.embed(graph, mode, of=of)
+                self._certify(method, before)
+        except FileNotFoundError:
+            raise InvalidInputError(
+                f"There is no run in {self.directory}; check the path."
+            ) from None
+        except OSError as error:
+            raise unusable(self.directory, error) from error
+        return method, embedding
 
 
 def check_schema(then: Mapping[str, Any] | None, now: Mapping[str, Any] | None, what: str) -> None:
