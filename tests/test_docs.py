@@ -25,3 +25,13 @@ def test_the_training_step_s_examples_are_complete(place, capsys, monkeypatch):
     assert "The owner vouches that the loss of an example" in said
     if place == 1:
         assert "removed=1, altered=3" in said
+
+
+def test_the_example_of_an_embedding_is_complete(capsys, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    (example,) = examples("export.md")
+    exec(compile(example, "export.md", "exec"), {"__name__": "example"})
+    said = capsys.readouterr().out
+    assert "hidden (" in said
+    assert "whoever may see that node's row" in said
+    assert (tmp_path / "rows.csv").read_text().startswith("id,e0,e1,")

@@ -4,7 +4,8 @@ The public names below load on first use (PEP 562), so ``import graphveil`` is i
 accounting never waits for torch:
 
 ======================  =================================================================
-load                    a graph by name, or from files of one's own
+load                    a graph by name, or from files or tables of one's own
+from_networkx           a graph of NetworkX, by the attributes of its nodes
 split                   a graph with random training, validation and test nodes
 DPGNN                   a private graph network on capped neighbourhoods
 LateGraph               a private network trained without edges, that predicts with them
@@ -21,7 +22,9 @@ OpenGAP                 GAP without noise, in the open, for comparison
 choose                  the method to take by public facts, its plan, and why
 METHODS                 every method, by its name on the command line
 Facts                   what is public of a graph: all that a plan may depend on
+read                    a fitted method that was saved, or trained into a directory
 runs                    runs as directories: train, go on after a crash, read back
+export                  models as ONNX files, embeddings as tables
 Guarantee               what is promised: unit, relation, epsilon, delta
 Certificate             a guarantee with everything it rests on
 Ledger                  what was ever spent on which data, with a budget for life
@@ -56,7 +59,7 @@ from typing import TYPE_CHECKING
 from graphveil._lazy import lazy_names
 
 if TYPE_CHECKING:
-    from graphveil import runs
+    from graphveil import export, runs
     from graphveil._errors import (
         BrokenPromiseError,
         BudgetError,
@@ -68,7 +71,7 @@ if TYPE_CHECKING:
         UnprovenError,
         UnsupportedEventError,
     )
-    from graphveil.data import load
+    from graphveil.data import from_networkx, load
     from graphveil.grads import make_private
     from graphveil.graph.splits import split
     from graphveil.mechanisms import Gaussian, GumbelTopK, Laplace
@@ -93,6 +96,7 @@ if TYPE_CHECKING:
     from graphveil.privacy.guarantee import Certificate, Guarantee
     from graphveil.privacy.ledger import Ledger
     from graphveil.rng import secret, seeded
+    from graphveil.runs.saving import read
 
 __version__ = "0.1.0"
 
@@ -133,8 +137,11 @@ __all__ = [
     "delta_of",
     "epsilon",
     "epsilon_of",
+    "export",
+    "from_networkx",
     "load",
     "make_private",
+    "read",
     "runs",
     "secret",
     "seeded",
@@ -144,7 +151,8 @@ __all__ = [
 _NAMES_OF = {
     "graphveil._errors": "BrokenPromiseError BudgetError GraphveilError InvalidInputError "
     "NotFittedError RefusedError ToleranceError UnprovenError UnsupportedEventError",
-    "graphveil.data": "load",
+    "graphveil.data": "from_networkx load",
+    "graphveil.export": "export",  # the module itself
     "graphveil.grads": "make_private",
     "graphveil.graph.splits": "split",
     "graphveil.mechanisms": "Gaussian GumbelTopK Laplace",
@@ -155,6 +163,7 @@ _NAMES_OF = {
     "graphveil.privacy.guarantee": "Certificate Guarantee",
     "graphveil.privacy.ledger": "Ledger",
     "graphveil.rng": "secret seeded",
+    "graphveil.runs.saving": "read",
     "graphveil.runs": "runs",  # the module itself
 }
 __getattr__, __dir__ = lazy_names(globals(), _NAMES_OF)

@@ -42,7 +42,8 @@ def ward(tmp_path):
     folder.mkdir()
     (folder / "nodes.csv").write_text("\n".join(["pid,outcome,age,sex,room", *rows, ""]))
     pairs = rng.integers(0, 80, size=(120, 2))
-    lines = [f"p{a:03d},p{b:03d}" for a, b in pairs if a != b]
+    once = sorted({(min(pair), max(pair)) for pair in pairs.tolist() if pair[0] != pair[1]})
+    lines = [f"p{a:03d},p{b:03d}" for a, b in once]
     (folder / "edges.csv").write_text("\n".join(["source,target", *lines, ""]))
     (folder / "schema.toml").write_text(SCHEMA)
     return folder

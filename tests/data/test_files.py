@@ -66,7 +66,7 @@ def test_a_friendship_told_twice_is_one(tmp_path):
 
 def test_labels_and_split_may_be_missing_and_edges_may_be_none(tmp_path):
     data = read(tables(tmp_path, "id,a\n1,2\n2,3\n", "source,target\n"))
-    assert sorted(data.keys()) == ["columns", "directed", "edge_index", "x"]
+    assert sorted(data.keys()) == ["columns", "directed", "edge_index", "ids", "x"]
     assert data.edge_index.shape == (2, 0)
 
 

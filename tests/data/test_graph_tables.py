@@ -77,7 +77,7 @@ def test_tables_may_have_no_features_attributes_labels_or_edges(tmp_path):
     data = load(folder)
     assert data.x.tolist() == [[1.0], [1.0]]
     assert data.batch.tolist() == [1, 0]
-    assert sorted(data.keys()) == ["batch", "directed", "edge_index", "num_graphs", "x"]
+    assert sorted(data.keys()) == ["batch", "directed", "edge_index", "ids", "num_graphs", "x"]
 
 
 TABLE_FAULTS = {

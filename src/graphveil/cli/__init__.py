@@ -128,6 +128,8 @@ COMMANDS = {
     "plan": ("plan", "What a method will run and cost, before any data is touched."),
     "train": ("train", "A model, its certificate and its metrics, in a directory."),
     "predict": ("predict", "The class of every node, or of every graph, by a trained model."),
+    "embed": ("embed", "What a trained model holds of every node or graph, for other models."),
+    "export": ("export", "A trained model that reads single rows, as an ONNX file."),
     "report": ("report", "A page about runs, to hand on: what is promised, and what it costs."),
     "audit": ("audit", "A promise put on trial: replays, draws, canaries and attacks."),
     "ledger": ("ledger", "What was ever spent on some people's data, and what is left."),

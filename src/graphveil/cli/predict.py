@@ -8,16 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from graphveil._errors import InvalidInputError
-from graphveil._inputs import at_home
 from graphveil.cli import _options as option
-from graphveil.cli._notices import notices
+from graphveil.cli._graphs import check_graph, load_graph, read_ids
 from graphveil.cli._output import Result, check_file, say, write_text
-from graphveil.cli._runs import add_cost, add_ledger, is_cataloged, is_same_place
+from graphveil.cli._runs import add_cost, add_ledger
 
 if TYPE_CHECKING:
     from graphveil.methods import Method
-    from graphveil.runs import Run
 
 
 @click.command()
@@ -61,11 +58,11 @@ def predict(
     check_file(out, force)
     if mode == "noisy" and epsilon is None:
         raise click.UsageError("The mode 'noisy' spends a budget of its own: give --epsilon.")
-    _check_graph(data, run, mode)
+    check_graph(data, run, mode)
     charged: dict[str, str] = {}
     trained = runs.Run(run)
-    method, probabilities = trained.predict(
-        lambda: _load(trained, data, root),
+    method, answers = trained.predict(
+        lambda: load_graph(trained, data, root),
         mode=mode,
         epsilon=epsilon,
         on_charge=charged.update,
@@ -73,10 +70,7 @@ def predict(
         **where,
     )
     mode = mode or method.modes[0]
-    asked = trained.record().asked
-    id_column = (asked.schema or {}).get("id", "id")
-    ids = _ids(data, method.record, id_column)
-    columns, table = _table(probabilities, asked.class_names, ids)
+    columns, table = _table(method, answers, read_ids(trained, data, method.record))
     of, promise, private = _of_file(method, mode)
     result = Result(f"Predictions of {method.name}, {mode}", run=run, data=data, mode=mode)
     result.add(f"{method.record}s", len(table), f"{method.record}s", "{:,}".format)
@@ -100,38 +94,6 @@ def predict(
     result.show(as_json)
 
 
-@notices()
-def _load(trained: Run, data: str, root: str | None) -> Any:
-    return trained.load(data, root)
-
-
-def _check_graph(data: str, run: str, mode: str | None) -> None:
-    """Refuse a mode that the graph is wrong for, where the name alone tells."""
-    from graphveil import runs
-
-    trained = runs.Run(run)
-    cached = mode is None and trained.has(runs.CACHE)
-    if trained.state_of_run != "finished" or not (cached or mode == "disjoint"):
-        return
-    trained_on = trained.record().asked.source.data
-    if cached and not is_same_place(data, trained_on):
-        raise InvalidInputError(
-            f"The run {run} has noisy sums for the nodes of {trained_on!r}, in their order. Got "
-            f"{data!r} instead; for another graph name a --mode: noisy, visible or disjoint "
-            "(cached says that it is the same one under another name)."
-        )
-    if not cached and is_cataloged(data) and data == trained_on:
-        raise InvalidInputError(
-            "The mode 'disjoint' must have another graph than the one trained on. Got "
-            f"{data!r} again; use the mode 'visible' or 'noisy'."
-        )
-    if not cached and not is_cataloged(data) and is_same_place(data, trained_on):
-        say(
-            f"the run was trained on {data}, too: 'disjoint' is true only if another graph is "
-            "there now; otherwise use the mode 'visible' or 'noisy'."
-        )
-
-
 def _seen_by(method: Method, mode: str) -> str:
     """Who may see a prediction."""
     return method.inferences[method.modes.index(mode)].says(method, method.plan_.unit)
@@ -152,30 +114,28 @@ def _of_file(method: Method, mode: str) -> tuple[str, str, bool]:
 
 
 def _table(
-    probabilities: Any, names: list[str] | None, ids: list[str] | None
+    method: Method, answers: Any, ids: list[str] | None
 ) -> tuple[list[str], list[list[Any]]]:
-    """Columns and rows: the most probable class of each record, and how probable it is."""
-    chances, classes = (column.tolist() for column in probabilities.max(1))
-    rows = [
-        [
-            str(number) if ids is None else ids[number],
-            label,
-            *([] if names is None else [names[label]]),
-            round(chance, 6),
-        ]
-        for number, (label, chance) in enumerate(zip(classes, chances, strict=True))
+    """Columns and rows: the class of each record and how probable it is, or all that is answered.
+
+    Of several labels that is the probability of each, of a regression the value.
+    """
+    from graphveil.methods.task import has_classes
+
+    facts, names = method.plan_.facts, method.class_names_
+    task = method.task(facts)
+    ids = [str(number) for number in range(len(answers))] if ids is None else ids
+    if not has_classes(facts):
+        rows = [[round(value, 6) for value in row] for row in answers.tolist()]
+        table = [[name, *row] for name, row in zip(ids, rows, strict=True)]
+        return ["id", *task.columns(names)], table
+    decided = task.decide(answers)
+    chances = answers.gather(1, decided.unsqueeze(1)).squeeze(1).tolist()
+    table = [
+        [name, label, *([] if names is None else [names[label]]), round(chance, 6)]
+        for name, label, chance in zip(ids, decided.tolist(), chances, strict=True)
     ]
-    return ["id", "class", *([] if names is None else ["name"]), "probability"], rows
-
-
-def _ids(data: str, record: str, column: str) -> list[str] | None:
-    """The ids as the user's own table has them; None where nodes or graphs are numbered from 0."""
-    from graphveil.data import files, graph_tables
-
-    if is_cataloged(data) or not at_home(data).is_dir():
-        return None
-    read = graph_tables.graph_ids if record == "graph" else files.node_ids
-    return read(data, column)
+    return ["id", "class", *([] if names is None else ["name"]), "probability"], table
 
 
 def _csv(columns: list[str], rows: list[list[Any]]) -> str:

@@ -27,6 +27,7 @@ from graphveil._errors import InvalidInputError
 from graphveil._inputs import TABLE, Unpacked, at_home, check_unpacked
 
 Names = tuple[str, ...]  # of columns
+Where = Path | str  # the file of a table, or what a frame is called in refusals
 TEXT = ("id", "label", "split", "source", "target")  # read as written: "01" is not "1"
 _NAMELESS = re.compile(r"__index_level_\d+__$")  # pandas' own numbers of rows
 _LARGEST = float(np.finfo(np.float32).max)
@@ -115,7 +116,7 @@ def open_table(path: Path) -> io.BufferedReader:
 def _read_csv(path: Path, required: Names, text: Names | None, only: Names | None) -> pd.DataFrame:
     with open_table(path) as file:
         columns = _header(path, file)
-    _check_columns(path, columns, required)
+    check_columns(path, columns, required)
     with open_table(path) as file, warnings.catch_warnings():
         # Otherwise a line that is too long loses its last cell with no more than a warning.
         warnings.simplefilter("error", pd.errors.ParserWarning)
@@ -152,13 +153,14 @@ def column_names(path: Path) -> list[str]:
                 columns = _header(path, file)
         else:
             raise ValueError("its name must end in .csv or .parquet")
-    _check_columns(path, columns, ())
+    check_columns(path, columns, ())
     if not columns:
         raise InvalidInputError(f"{path} has no columns; name them in its first line.")
     return [name for name in columns if not _NAMELESS.match(name)]
 
 
-def _check_columns(path: Path, columns: list[str], required: Names) -> None:
+def check_columns(path: Where, columns: list[str], required: Names) -> None:
+    """Refuse a table without a ``required`` column, or with two of one name."""
     missing = [name for name in required if name not in columns]
     if missing:
         for mark, marks in ((";", "semicolons"), ("\t", "tabs"), ("|", "bars")):
@@ -167,12 +169,13 @@ def _check_columns(path: Path, columns: list[str], required: Names) -> None:
                     f"{path} must have commas between its columns. Got {marks} instead; save it "
                     "with commas, and with points in numbers."
                 )
-        got = ", ".join(_validate.shown(name) for name in columns[:8]) or "an empty file"
-        called = ", or say in a schema what they are called"
-        called = f"{called} ({_SCHEMA})" if path.stem in ("nodes", "edges", "graphs") else ""
+        got = ", ".join(_validate.shown(name) for name in columns[:8]) or "an empty table"
+        way_out = "name them in the first line" if isinstance(path, Path) else "rename yours"
+        if not isinstance(path, Path) or path.stem in ("nodes", "edges", "graphs"):
+            way_out += f", or say in a schema what they are called ({_SCHEMA})"
         raise InvalidInputError(
             f"{path} must have the column(s) {', '.join(map(repr, missing))}. Got {got} instead; "
-            f"name them in the first line{called}."
+            f"{way_out}."
         )
     if twice := sorted({name for name in columns if columns.count(name) > 1}):
         raise InvalidInputError(f"{path} has the column {twice[0]!r} more than once; rename one.")
@@ -189,7 +192,7 @@ def _read_parquet(
     way_out = "write it without compression and dictionaries, or as csv"
     with parquet.ParquetFile(path) as file:
         schema = file.schema_arrow
-        _check_columns(path, schema.names, required)
+        check_columns(path, schema.names, required)
         # Runs of one value take hardly any room in the file, in which metadata count them so.
         wide = sum(getattr(kind, "bit_width", 8) if fixed(kind) else 8 for kind in schema.types)
         check_unpacked(path, file.metadata.num_rows * wide // 8, TABLE, way_out)
@@ -201,6 +204,18 @@ def _read_parquet(
             check_unpacked(path, size, TABLE, way_out)
             batches.append(batch)
     table = pa.Table.from_batches(batches, schema=schema)
+    return arrow_to_pandas(path, table, text, as_written=as_written)
+
+
+def arrow_to_pandas(
+    path: Where, table: Any, text: Names = TEXT, *, as_written: bool = False
+) -> pd.DataFrame:
+    """A table of Arrow; ``text`` columns of bytes are decoded, numbers of rows are left out.
+
+    With ``as_written`` whole numbers stay so beside empty cells.
+    """
+    import pyarrow as pa
+
     table = table.drop_columns([name for name in table.column_names if _NAMELESS.match(name)])
     for place, (name, kind) in enumerate(zip(table.column_names, table.schema.types, strict=True)):
         if name in text and (pa.types.is_binary(kind) or pa.types.is_large_binary(kind)):
@@ -242,7 +257,7 @@ def comparable(columns: list[pd.Series]) -> list[pd.Series]:
 
 
 def unique_index(
-    path: Path, ids: pd.Series, rule: str, way_out: str, *, keys: pd.Series | None = None
+    path: Where, ids: pd.Series, rule: str, way_out: str, *, keys: pd.Series | None = None
 ) -> pd.Index:
     """The ``ids``, or what stands for them in ``keys``, to look others up in; refused if twice."""
     index = pd.Index(ids if keys is None else keys)
@@ -252,7 +267,7 @@ def unique_index(
 
 def places(
     index: pd.Index,
-    path: Path,
+    path: Where,
     column: pd.Series,
     rule: str,
     way_out: str,
@@ -272,9 +287,9 @@ def ids_of(folder: str | Path, stem: str, column: str = "id") -> list[str]:
 
 
 def edge_ends(
-    nodes_path: Path,
+    nodes_path: Where,
     ids: pd.Series,
-    edges_path: Path,
+    edges_path: Where,
     edges: pd.DataFrame,
     ends: tuple[str, str] = ("source", "target"),
 ) -> NDArray[np.int64]:
@@ -282,7 +297,7 @@ def edge_ends(
     known, *columns = comparable([ids, *(edges[name] for name in ends)])
     rule, way_out = "unlike all other ids", "keep one row for each node"
     index = unique_index(nodes_path, ids, rule, way_out, keys=known)
-    rule, way_out = f"an id in {nodes_path.name}", "add the node or drop the edge"
+    rule, way_out = f"an id in {Path(nodes_path).name}", "add the node or drop the edge"
     return np.stack([places(index, edges_path, column, rule, way_out) for column in columns])
 
 
@@ -303,7 +318,7 @@ def _float(value: Any) -> float:
         return math.nan
 
 
-def numbers(path: Path, table: pd.DataFrame, columns: list[str]) -> NDArray[np.float32]:
+def numbers(path: Where, table: pd.DataFrame, columns: list[str]) -> NDArray[np.float32]:
     """The ``columns``, each a finite number in every row."""
     for name in columns:
         column = table[name]
@@ -335,7 +350,7 @@ def _way_to_number(cell: Any) -> str:
     return _FREE_WORDS
 
 
-def check_cells(path: Path, column: pd.Series, wrong: pd.Series, rule: str, way_out: str) -> None:
+def check_cells(path: Where, column: pd.Series, wrong: pd.Series, rule: str, way_out: str) -> None:
     """Refuse a ``column`` with a ``wrong`` cell, and name the first."""
     if not wrong.any():
         return

@@ -132,39 +132,58 @@ def names() -> list[str]:
 
 
 def load(
-    source: str | Path,
+    source: Any = None,
     root: str | Path | None = None,
     *,
+    nodes: Any = None,
+    edges: Any = None,
+    schema: Any = None,
     classes: Any = None,
     directed: bool | None = None,
-    schema: Any = None,
 ) -> Data:
-    """The graph or graphs called ``source``, or at the path ``source``.
+    """The graph or graphs called ``source``, at the path ``source``, or in two tables.
 
     A data set of the catalog has ``x`` (float32), ``edge_index``, ``y``, ``num_classes``, and the
     three masks if it brings a split of its own; undirected graphs have each edge in both
     directions. Many graphs have ``batch`` and ``num_graphs`` besides, and ``y`` and masks of one
     entry for each graph. A name goes before a path: write ``./cora`` for a folder called cora.
-    ``classes``, ``directed`` and ``schema`` are for files of your own, see
-    :func:`graphveil.data.files.read`.
+
+    ``nodes`` and ``edges`` are tables in memory: DataFrames of pandas or polars, or anything that
+    streams Arrow (pyarrow, DuckDB), with the columns that files have. ``source`` may be such a
+    pair, or a graph of NetworkX, too. ``schema``, ``classes`` and ``directed`` are for data of
+    your own, see :func:`graphveil.data.files.read`.
 
     *Guarantee*: none; loading is not releasing.
     """
-    name, _, variant = str(source).partition(":")
+    if nodes is not None or edges is not None:
+        if source is not None or nodes is None or edges is None:
+            raise InvalidInputError(
+                "Give a name or a path, or both 'nodes' and 'edges'. Got something else instead."
+            )
+        source = nodes, edges
+    if not isinstance(source, (str, Path)):
+        from graphveil.data.in_memory import read_memory
+
+        return read_memory(source, schema=schema, classes=classes, directed=directed)
     entry = entry_of(source) if isinstance(source, str) else None
     if entry is None:
-        return _load_path(source, classes, directed, schema)
-    for what, stated in (("classes", classes), ("directed", directed), ("schema", schema)):
+        return _load_path(source, schema, classes, directed)
+    for what, stated in (("schema", schema), ("classes", classes), ("directed", directed)):
         if stated is not None:
             raise InvalidInputError(
-                f"The '{what}' parameter is for files of your own. Got {stated!r} for {name!r} "
-                "instead, of which it is known; leave it out."
+                f"The '{what}' parameter is for files of your own. Got {stated!r} for "
+                f"{entry.name!r} instead, of which it is known; leave it out."
             )
+    return _load_entry(entry, str(source), root)
+
+
+def _load_entry(entry: Entry, source: str, root: str | Path | None) -> Data:
+    name, _, variant = source.partition(":")
     if variant and not entry.variants:
         raise InvalidInputError(
             f"The data set {name!r} has no variants. Got {source!r} instead; write {name!r}."
         )
-    data = entry.load(str(source), _root(root), variant)
+    data = entry.load(source, _root(root), variant)
     if "directed" not in data:  # files may say it of themselves
         data.directed = entry.directed
     if entry.num_classes:
@@ -176,7 +195,7 @@ def load(
     try:
         return check(data, labels=False, masks=False)
     except InvalidInputError as error:
-        raise InvalidInputError(f"The files of {str(source)!r} are damaged: {error}") from None
+        raise InvalidInputError(f"The files of {source!r} are damaged: {error}") from None
 
 
 def available(source: str, root: str | Path | None = None) -> bool:
@@ -210,7 +229,7 @@ def how_to_get(source: str) -> str:
     )
 
 
-def _load_path(source: str | Path, classes: Any, directed: bool | None, schema: Any) -> Data:
+def _load_path(source: str | Path, schema: Any, classes: Any, directed: bool | None) -> Data:
     if not at_home(source).exists():
         raise InvalidInputError(
             f"There is no file or directory {str(source)!r}, and no data set of that name; give a "
@@ -218,7 +237,7 @@ def _load_path(source: str | Path, classes: Any, directed: bool | None, schema: 
         )
     from graphveil.data import files
 
-    return files.read(source, classes=classes, directed=directed, schema=schema)
+    return files.read(source, schema=schema, classes=classes, directed=directed)
 
 
 def _root(root: str | Path | None) -> Path:

@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import re
 import warnings
-from pathlib import Path
 from typing import NoReturn
 
 import numpy as np
@@ -31,7 +30,7 @@ from torch_geometric.data import Data
 
 from graphveil import _validate
 from graphveil._errors import InvalidInputError
-from graphveil.data._tables import check_cells, floats
+from graphveil.data._tables import Where, check_cells, floats
 from graphveil.data.class_list import PUBLIC, Notice, Stated
 from graphveil.graph.checks import class_names_of
 from graphveil.graph.public_lines import DECLARED, NUMBER_READ_OFF, UNNAMED
@@ -46,7 +45,7 @@ _WAY_OUT = (
 
 def put(
     data: Data,
-    path: Path,
+    path: Where,
     labels: pd.Series,
     classes: Stated,
     of: str = "nodes",
@@ -86,7 +85,7 @@ def put(
     data.y = torch.from_numpy(y)
 
 
-def settle(data: Data, path: Path, classes: Stated) -> None:
+def settle(data: Data, path: Where, classes: Stated) -> None:
     """Compare what is stated with the arrays of a file, whose labels are numbers already.
 
     The file's own ``class_names`` and ``num_classes`` are statements, too.
@@ -142,7 +141,7 @@ def declare(data: Data, line: str) -> None:
         data.public = list(before) if line in before else [*before, line]
 
 
-def _read_off(data: Data, path: Path, y: NDArray[np.int64], classes: Stated) -> None:
+def _read_off(data: Data, path: Where, y: NDArray[np.int64], classes: Stated) -> None:
     number = int(y.max()) + 1 if len(y) else 0
     if number <= 0:
         return
@@ -151,7 +150,7 @@ def _read_off(data: Data, path: Path, y: NDArray[np.int64], classes: Stated) -> 
     declare(data, DECLARED if classes == PUBLIC else NUMBER_READ_OFF)
 
 
-def _check_number(path: Path, number: int, labelled: int) -> None:
+def _check_number(path: Where, number: int, labelled: int) -> None:
     """Refuse labels that look like identifiers or measurements: too many classes, too few each.
 
     The way out does not repeat the number: it was counted in private labels.
@@ -166,7 +165,7 @@ def _check_number(path: Path, number: int, labelled: int) -> None:
         )
 
 
-def _warn_if_few(path: Path, number: int, labelled: int) -> None:
+def _warn_if_few(path: Where, number: int, labelled: int) -> None:
     """Ask whoever states a number of classes whether labels are what they should be."""
     if labelled and number > max(2, labelled // LEAST):
         warnings.warn(
@@ -184,7 +183,7 @@ def _all_whole(labels: pd.Series) -> bool:
     return bool((np.isfinite(numbers) & (numbers % 1 == 0)).all())
 
 
-def _check_no_numbers(path: Path, labels: pd.Series) -> None:
+def _check_no_numbers(path: Where, labels: pd.Series) -> None:
     """Refuse numbers among names: a slip among class numbers, or measurements."""
     if pd.api.types.is_bool_dtype(labels.dropna()):
         return
@@ -197,7 +196,7 @@ def _check_no_numbers(path: Path, labels: pd.Series) -> None:
 
 
 def _take_numbers(
-    path: Path, labels: pd.Series, most: int, of: str, *, stated: bool
+    path: Where, labels: pd.Series, most: int, of: str, *, stated: bool
 ) -> NDArray[np.int64]:
     """Labels that are class numbers below ``most``; negative is unlabelled."""
     known = labels.notna()
@@ -212,7 +211,7 @@ def _take_numbers(
     return np.where(known, np.maximum(numbers.fillna(-1.0), -1.0), -1.0).astype(np.int64)
 
 
-def _look_up(path: Path, labels: pd.Series, names: tuple[str, ...]) -> NDArray[np.int64]:
+def _look_up(path: Where, labels: pd.Series, names: tuple[str, ...]) -> NDArray[np.int64]:
     """Labels that are among the stated names or, where no name is a number, their numbers."""
     known = labels.notna()
     if pd.api.types.is_float_dtype(labels) and _all_whole(labels):
@@ -231,7 +230,7 @@ def _look_up(path: Path, labels: pd.Series, names: tuple[str, ...]) -> NDArray[n
     return y
 
 
-def _refuse_contradiction(path: Path, got: str) -> NoReturn:
+def _refuse_contradiction(path: Where, got: str) -> NoReturn:
     raise InvalidInputError(
         f"{path}: what is stated of its classes must agree. Got {got} instead; correct either, "
         "or leave the labels out to predict."

@@ -16,10 +16,11 @@ may be a ``public.txt``: a line for each thing that they rest on and that counts
 (``data.public``), which certificates repeat.
 
 **A .npz** with the arrays ``x`` and ``edge_index``, perhaps ``y``, ``train_mask``, ``val_mask``,
-``test_mask``, ``edge_attr``, ``pos``, ``num_classes``, ``class_names``, ``columns`` and
-``directed``: named and shaped as in PyG, taken as they are. What is not a row counts as public;
+``test_mask``, ``edge_attr``, ``pos``, ``num_classes``, ``class_names``, ``columns``, ``ids``
+and ``directed``: named and shaped as in PyG, taken as they are. What is not a row counts as public;
 ``public`` is the lines of ``public.txt``, and ``unprotected`` those of them that are about units of
-the data itself.
+the data itself. Of one graph ``edge_attr`` is left out, and its owner hears so: no method for nodes
+reads it.
 
 **A .pt** written by ``torch.save(data, path)``, with the same names, taken as they are. The ``x``
 of one graph may be a sparse tensor, by rows or by coordinates.
@@ -39,35 +40,40 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import torch
 from numpy.typing import NDArray
 from torch_geometric.data import Data
 from torch_geometric.data.data import DataEdgeAttr, DataTensorAttr
 from torch_geometric.data.storage import GlobalStorage
-from torch_geometric.utils import to_undirected
 
-from graphveil import _validate
 from graphveil._errors import InvalidInputError
 from graphveil._inputs import ARRAYS, at_home, check_unpacked, check_zip, read_text, regular
 from graphveil.data import _tables
 from graphveil.data import classes as _classes
 from graphveil.data.class_list import Stated, parse_classes
-from graphveil.data.encoding import encode_table
+from graphveil.data.frames import frames_to_data, say_unread
 from graphveil.data.schema import Schema, as_schema, schema_beside
-from graphveil.graph.checks import LINES, MASKS, OF_ALL, check, check_layout, directed_of
+from graphveil.graph.checks import (
+    LINES,
+    MASKS,
+    OF_ALL,
+    check,
+    check_layout,
+    directed_of,
+    has,
+    record_of,
+)
 from graphveil.graph.collate import collate
 from graphveil.graph.sparse_rows import is_sparse, values_of
 
-_PARTS = ("train", "val", "test")
 _OF_GRAPHS = ("batch", "num_graphs", "pos")
-_TEXTS = ("class_names", "columns", *LINES)
-_NAMES = ("x", "edge_index", "y", *MASKS, "edge_attr", *OF_ALL, *_OF_GRAPHS)
+_TEXTS = ("class_names", "columns", "ids", *LINES)
+_NAMES = ("x", "edge_index", "y", *MASKS, "edge_attr", *OF_ALL, "ids", *_OF_GRAPHS)
 PUBLIC = "public.txt"  # what tables rest on, beside them
 
 
 def read(
-    path: str | Path, *, classes: Any = None, directed: bool | None = None, schema: Any = None
+    path: str | Path, *, schema: Any = None, classes: Any = None, directed: bool | None = None
 ) -> Data:
     """Read the graph at ``path``.
 
@@ -92,14 +98,12 @@ def read(
         raise InvalidInputError(f"There is no file or directory {path}; check the path.")
     statement = parse_classes(classes)
     stated = _schema_for(path, schema)
-    if stated is not None:
-        directed = _settle_stated(stated, statement, directed)
-    if path.is_dir() and any((path / f"graphs.{end}").exists() for end in ("csv", "parquet")):
+    if path.is_dir() and _has_graphs(path):
         from graphveil.data.graph_tables import read_graphs
 
-        data = read_graphs(path, classes=statement, directed=bool(directed), schema=stated)
+        data = read_graphs(path, classes=statement, directed=directed, schema=stated)
     elif path.is_dir():
-        data = _read_tables(path, statement, bool(directed), stated)
+        data = _read_tables(path, statement, directed, stated)
     elif path.suffix == ".npz":
         data = _read_npz(regular(path))
     elif path.suffix in (".pt", ".pth"):
@@ -119,6 +123,7 @@ def read(
         if not path.is_dir():
             _classes.settle(data, path, statement)
             _settle_direction(data, directed)
+            _leave_attributes(data, path)
         return check(data, labels=False, masks=False)
 
 
@@ -134,20 +139,8 @@ def _schema_for(path: Path, schema: Any) -> Schema | None:
     return None
 
 
-def _settle_stated(schema: Schema, classes: Stated, directed: bool | None) -> bool | None:
-    """The direction of edges; what is stated twice must be so once, or alike."""
-    if classes is not None and schema.label is not None:
-        raise InvalidInputError(
-            "The 'classes' parameter must be left out where the schema states the label. Got "
-            f"{_validate.shown(classes)} instead; leave it out, or correct the schema."
-        )
-    own = schema.edges.directed
-    if None not in (own, directed) and own != directed:
-        raise InvalidInputError(
-            f"The 'directed' parameter must be as the schema says. Got {directed} where it says "
-            f"{own} instead; correct either."
-        )
-    return own if directed is None else directed
+def _has_graphs(folder: Path) -> bool:
+    return any((folder / f"graphs.{end}").exists() for end in ("csv", "parquet"))
 
 
 def _settle_direction(data: Data, directed: bool | None) -> None:
@@ -162,12 +155,21 @@ def _settle_direction(data: Data, directed: bool | None) -> None:
         data.directed = directed
 
 
+def _leave_attributes(data: Data, path: Path) -> None:
+    """Leave out attributes of edges that no method reads, and tell the owner."""
+    if record_of(data) == "node" and has(data, "edge_attr"):
+        say_unread(path, ["edge_attr"])
+        del data.edge_attr
+
+
 def node_ids(folder: str | Path, column: str = "id") -> list[str]:
     """The ids in the tables at ``folder``, as written there, in the order of the nodes."""
     return _tables.ids_of(folder, "nodes", column)
 
 
-def _read_tables(folder: Path, classes: Stated, directed: bool, schema: Schema | None) -> Data:
+def _read_tables(
+    folder: Path, classes: Stated, directed: bool | None, schema: Schema | None
+) -> Data:
     nodes_path, edges_path = (
         _tables.table_path(folder, "nodes"),
         _tables.table_path(folder, "edges"),
@@ -176,61 +178,30 @@ def _read_tables(folder: Path, classes: Stated, directed: bool, schema: Schema |
     ends = names.edges.ends
     nodes = _tables.read_table(nodes_path, (names.id,), as_written=schema is not None)
     edges = _tables.read_table(edges_path, ends, text=ends, only=ends)
-    if len(nodes) == 0:
-        raise InvalidInputError(f"{nodes_path} has no rows; give each node one.")
-    data = _rows_of(folder, nodes, nodes_path) if schema is None else Data()
-    if schema is not None:
-        data = encode_table(schema, nodes, nodes_path)
-    data.directed = directed
-    data.edge_index = torch.from_numpy(
-        _tables.edge_ends(nodes_path, nodes[names.id], edges_path, edges, ends)
-    )
-    if not directed:
-        data.edge_index = to_undirected(data.edge_index, num_nodes=len(nodes))
-    put_public(data, folder)
-    if names.label is None and "label" in names.label_names() and "label" in nodes:
-        _classes.put(data, nodes_path, nodes["label"], classes)
-    if (split := names.split_name(nodes.columns)) is not None:
-        put_masks(data, nodes_path, nodes[split])
-    return data
-
-
-def _rows_of(folder: Path, nodes: pd.DataFrame, nodes_path: Path) -> Data:
-    """Features of a table without a schema: numbers, as they are."""
-    if "graph" in nodes and _tables.floats(nodes["graph"]).isna().any():
+    if schema is None and "graph" in nodes and _tables.floats(nodes["graph"]).isna().any():
         raise InvalidInputError(
             f"{nodes_path} has a column 'graph' of names, so that {folder} must hold a table of "
             "graphs. Got none instead; add graphs.csv with a column 'id'."
         )
-    columns = [name for name in nodes.columns if name not in ("id", "label", "split")]
-    if not columns:
-        raise InvalidInputError(
-            f"{nodes_path} must have a feature column. Got only "
-            f"{', '.join(map(repr, nodes.columns))} instead; where there are no features, add a "
-            "column of ones."
-        )
-    data = Data(x=torch.from_numpy(_tables.numbers(nodes_path, nodes, columns)))
-    data.columns = columns
-    return data
-
-
-def put_public(data: Data, folder: Path) -> None:
-    """Give ``data`` the lines of the ``public.txt`` in ``folder``, if there is one."""
-    if (lines := folder / PUBLIC).is_file():
-        with _tables.reading_file(lines):
-            own = [line for line in read_text(lines).splitlines() if line.strip()]
-        data.public = [*getattr(data, "public", ()), *own]
-
-
-def put_masks(data: Data, path: Path, parts: pd.Series) -> None:
-    """Give ``data`` the masks that a column of ``parts`` says."""
-    wrong, way_out = (
-        parts.notna() & ~parts.isin(_PARTS),
-        "write train, val, test, or leave it empty",
+    say_unread(edges_path, _tables.column_names(edges_path), ends)
+    return frames_to_data(
+        nodes,
+        edges[list(ends)],
+        where=nodes_path,
+        edges_where=edges_path,
+        schema=schema,
+        classes=classes,
+        directed=directed,
+        public=read_public(folder),
     )
-    _tables.check_cells(path, parts, wrong, "train, val or test", way_out)
-    for part in _PARTS:
-        data[f"{part}_mask"] = torch.tensor((parts == part).to_numpy(bool, na_value=False))
+
+
+def read_public(folder: Path) -> list[str]:
+    """The lines of the ``public.txt`` in ``folder``, if there is one."""
+    if not (lines := folder / PUBLIC).is_file():
+        return []
+    with _tables.reading_file(lines):
+        return [line for line in read_text(lines).splitlines() if line.strip()]
 
 
 def _read_npz(path: Path) -> Data:

@@ -29,7 +29,8 @@ from graphveil._errors import InvalidInputError
 from graphveil.data import _tables, encoding
 from graphveil.data import classes as _classes
 from graphveil.data.class_list import Stated
-from graphveil.data.files import put_masks, put_public
+from graphveil.data.files import read_public
+from graphveil.data.frames import put_records, settle_stated
 from graphveil.data.schema import Schema
 from graphveil.graph.collate import merge_edges
 
@@ -40,7 +41,7 @@ def read_graphs(
     folder: Path,
     *,
     classes: Stated = None,
-    directed: bool = False,
+    directed: bool | None = None,
     schema: Schema | None = None,
 ) -> Data:
     """The graphs in the three tables at ``folder``, in the order of ``graphs``.
@@ -56,6 +57,7 @@ def read_graphs(
         _tables.table_path(folder, stem) for stem in ("graphs", "nodes", "edges")
     )
     names, as_written = schema or Schema(), schema is not None
+    directed = settle_stated(schema, classes, directed)
     ends = names.edges.ends
     graphs = _tables.read_table(graphs_path, (names.id,), text=_TEXT, as_written=as_written)
     nodes = _tables.read_table(nodes_path, ("graph", "id"), text=_TEXT, as_written=as_written)
@@ -81,14 +83,12 @@ def read_graphs(
     data.batch, data.num_graphs = torch.from_numpy(batch), len(graphs)
     data = merge_edges(data, mirror=not directed)
     data.directed = directed
-    put_public(data, folder)
     if schema is not None:
         encoding.put_label(data, schema, graphs, graphs_path)
         encoding.put_owner(data, schema, graphs, graphs_path)
+    put_records(data, graphs, graphs_path, schema=schema, public=read_public(folder))
     if names.label is None and "label" in graphs:
         _classes.put(data, graphs_path, graphs["label"], classes, "graphs")
-    if (split := names.split_name(graphs.columns)) is not None:
-        put_masks(data, graphs_path, graphs[split])
     return data
 
 

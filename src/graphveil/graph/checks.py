@@ -148,6 +148,20 @@ def class_names_of(data: Data) -> tuple[str, ...] | None:
     return _names(data, "class_names")
 
 
+def ids_of(data: Data) -> list[str] | None:
+    """The ids of the records as their owner wrote them, ``data.ids``, or None; they are public."""
+    ids = data["ids"] if has(data, "ids") else None
+    if ids is None:
+        return None
+    way_out = "correct it, or leave it out"
+    if not isinstance(ids, (list, tuple)) or not all(isinstance(name, str) for name in ids):
+        raise refusal("ids", "a list of texts", type(ids).__name__, way_out)
+    if len(ids) != num_records(data):
+        got = f"{len(ids)} for {num_records(data)}"
+        raise refusal("ids", f"one for each {record_of(data)}", got, way_out)
+    return list(ids)
+
+
 def shorten(names: Sequence[str], most: int = 20) -> str:
     """Names in one plain line; of many the first, and how many more there are."""
     lines = [
@@ -221,6 +235,7 @@ def check(
     _edges(data, num_nodes)
     if kind == "graph":
         _graphs(data, num_nodes)
+    ids_of(data)
     if masks or any(has(data, name) for name in MASKS):
         _masks(data, num_records(data), kind, required=masks)
     if labels or has(data, "y"):

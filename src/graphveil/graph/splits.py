@@ -33,6 +33,7 @@ from graphveil.graph.checks import (
     check,
     class_names_of,
     has,
+    ids_of,
     num_classes_of,
     num_records,
     record_of,
@@ -184,12 +185,16 @@ def _select(data: Data, subset: Tensor) -> Data:
     part = copy.copy(data)
     # PyG takes a list as long as the graph for a node's own.
     of_all = {name: data[name] for name in OF_ALL if name in data}
-    for name in of_all:
-        del part[name]
+    ids = ids_of(data)
+    for name in (*of_all, "ids"):
+        if name in part:
+            del part[name]
     if "node_id" not in part:
         part.node_id = torch.arange(len(subset))
     part.x = torch.arange(len(subset))  # rows may be sparse, which PyG does not take parts of
     part = part.subgraph(subset)
+    if ids is not None:
+        part.ids = [ids[node] for node in part.x.tolist()]
     part.x = take_rows(data.x, part.x)
     for name, value in of_all.items():
         part[name] = value

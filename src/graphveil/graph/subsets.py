@@ -11,7 +11,7 @@ from torch import Tensor
 from torch_geometric.data import Data
 
 from graphveil._errors import InvalidInputError
-from graphveil.graph.checks import MASKS, OF_ALL, num_records, record_of
+from graphveil.graph.checks import MASKS, OF_ALL, ids_of, num_records, record_of
 
 OF_NODES = ("x", "pos")
 OF_EDGES = ("edge_attr",)
@@ -44,6 +44,9 @@ def select_graphs(data: Data, which: Tensor) -> Data:
     for name in OF_ALL:
         if name in data:
             part[name] = data[name]
+    names_of_graphs = ids_of(data)
+    if names_of_graphs is not None:
+        part.ids = [names_of_graphs[graph] for graph in ids.tolist()]
     if "graph_id" not in part:
         part.graph_id = ids
     return part

@@ -6,9 +6,9 @@
     method.certificate_, method.predict(data)
 
 A method is a keyword-only dataclass of settings (:mod:`graphveil.methods.settings`), and takes part
-in scikit-learn's ``clone``, ``get_params`` and ``set_params``. What `fit` learns ends in an
-underscore; no private data stays on the object. Methods are final: what they share is here, and
-whatever differs is abstract here.
+in scikit-learn's ``clone`` and ``Pipeline`` (:mod:`graphveil.methods.estimator`). What `fit` learns
+ends in an underscore; no private data stays on the object. Methods are final: what they share is
+here, and whatever differs is abstract here.
 """
 
 from __future__ import annotations
@@ -18,33 +18,38 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import field, replace
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self, final
 
 from graphveil import _validate
 from graphveil._errors import GraphveilError, InvalidInputError
 from graphveil._progress import Progress, choose_progress
+from graphveil.data.schema import Schema, as_schema
 from graphveil.graph.influence import count_units
 from graphveil.graph.targets import TASKS, is_labelled
 from graphveil.methods.class_weights import check_class_weights, weigh_classes
+from graphveil.methods.estimator import Estimator
 from graphveil.methods.inference import Inference, Noisy
 from graphveil.methods.parts import Release
 from graphveil.methods.plan import Facts, Plan
-from graphveil.methods.settings import Settings, setting, setting_fields, settings
+from graphveil.methods.settings import setting, setting_fields, settings
 from graphveil.methods.task import Task, make_task
 from graphveil.privacy.guarantee import Certificate, Charge
 
 if TYPE_CHECKING:
+    import pandas as pd
     from torch import Tensor, nn
     from torch_geometric.data import Data
 
     from graphveil.methods.checkpoint import Checkpoint
+    from graphveil.methods.embedding import Embedding
     from graphveil.methods.execution import Execution
     from graphveil.rng import SecretStream
 
 
 @settings()
-class Method(Settings, ABC):
+class Method(Estimator, ABC):
     """A way to train on a graph.
 
     A method says which settings it has, which network it trains, which parts its plan is made of,
@@ -87,6 +92,9 @@ class Method(Settings, ABC):
     charges_: list[Charge] = field(init=False)
     inference_: list[str] = field(init=False)
     void_because_: tuple[str, ...] = field(init=False)
+    class_names_: tuple[str, ...] | None = field(init=False)
+    columns_: tuple[str, ...] | None = field(init=False)
+    schema_: Schema | None = field(init=False)
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
@@ -183,6 +191,7 @@ class Method(Settings, ABC):
     def fit(
         self,
         data: Any,
+        y: None = None,
         *,
         directory: str | Path | None = None,
         progress: Progress | bool | None = None,
@@ -190,7 +199,9 @@ class Method(Settings, ABC):
     ) -> Self:
         """Train on ``data`` (``x``, ``edge_index``, ``y`` and the three masks).
 
-        Whole graphs are one ``Data`` with a ``batch``, or a list or data set of ``Data``. With a
+        It may also be a pair of tables (nodes, edges) with a column ``split``, or such a graph of
+        NetworkX. Whole graphs are one ``Data`` with a ``batch``, or a list or data set of ``Data``.
+        ``y`` is for pipelines of scikit-learn, and None: labels stand in the data. With a
         ``directory`` every step is noted there before it is taken, and a run that was killed goes
         on from its last checkpoint, charged for every step it ever began. ``progress`` is True for
         a bar, which notebooks have anyway, False for none, or a function of the steps.
@@ -199,6 +210,7 @@ class Method(Settings, ABC):
         """
         from graphveil.methods.checkpoint import Checkpoint
 
+        _refuse_labels(y)
         data = self.take(data, to_train=True)
         if "withheld" in data:
             raise InvalidInputError(
@@ -226,8 +238,11 @@ class Method(Settings, ABC):
         on_step: Callable[[Any, int], None] | None = None,
     ) -> Self:
         """Run a plan that was made for this very data; see :class:`Execution` for the rest."""
+        from graphveil.graph.checks import class_names_of, columns_of
         from graphveil.methods.execution import Execution
+        from graphveil.methods.given_data import check_edges_read
 
+        check_edges_read(self, data)
         self._check_plan(plan, data)
         # A paper's epsilon is a claim, which binds nothing.
         target = math.inf if plan.claim is not None else getattr(self, "epsilon", math.inf)
@@ -254,6 +269,7 @@ class Method(Settings, ABC):
             raise
         reasons = (execution.rng.void_reason,) if self.private else ()
         self.restore(plan, network, execution.charges, [reason for reason in reasons if reason])
+        self.put_names(class_names_of(data), columns_of(data), getattr(data, "schema", None))
         return self
 
     @final
@@ -289,11 +305,24 @@ class Method(Settings, ABC):
     ) -> None:
         """Become the fitted method that ran ``plan``; without a certificate, price the charges."""
         self.plan_, self.network_, self.charges_ = plan, network.eval(), charges
+        self.put_names()
         self.void_because_, self.inference_ = tuple(void_because), list(inference)
         if certificate is None:
             self.certify()
         else:
             self.certificate_ = certificate
+
+    @final
+    def put_names(
+        self,
+        classes: Iterable[str] | None = None,
+        columns: Iterable[str] | None = None,
+        schema: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Know the public names of classes and of feature columns, and the schema of tables."""
+        self.schema_ = as_schema(schema)
+        self.class_names_ = None if classes is None else tuple(classes)
+        self.columns_ = None if columns is None else tuple(columns)
 
     @final
     def certify(self) -> None:
@@ -351,13 +380,78 @@ class Method(Settings, ABC):
         return self.task(self.plan_.facts).decide(answers)
 
     @final
-    def score(self, data: Any, *, mode: str | None = None, mask: str = "test_mask") -> float:
+    def embed(self, data: Any, mode: str | None = None, *, of: str | None = None) -> Embedding:
+        """What the model holds of every record before it decides, for other models to read.
+
+        ``mode`` is one of ``modes`` but ``noisy``, by default the first; ``of`` is ``hidden``, the
+        default where there is a hidden layer, or ``output``. See
+        :mod:`graphveil.methods.embedding`.
+
+        *Guarantee*: ``seen_by`` of the answer says who may see it, and ``costs`` what it costs.
+        """
+        from graphveil.methods.embedding import embed
+
+        if mode == "noisy":
+            raise InvalidInputError(
+                "An embedding must read rows in the open or noisy sums that are paid for. Got mode "
+                "'noisy' instead, which pays for predictions; predict in it, or take the mode "
+                f"'{self.modes[0]}'."
+            )
+        mode = _validate.choice("mode", self.modes[0] if mode is None else mode, self.modes)
+        embedding = embed(self, self.readable(data), mode, of)
+        if self.private and mode != self.modes[0]:
+            self._say(self.inferences[self.modes.index(mode)])
+        return embedding
+
+    @final
+    def predict_frame(
+        self, data: Any, *, mode: str | None = None, epsilon: float | None = None
+    ) -> pd.DataFrame:
+        """Predictions as a pandas.DataFrame, a row for each record.
+
+        ``id`` as the owner of the data wrote it (``data.ids``), else a number; ``prediction``, the
+        class by its name where names are public, else its number (of several labels a tuple, of a
+        regression the value); ``probability_NAME`` of every class or label, or ``value``; of a
+        binary task ``rank`` by the probability of the class that is looked for, from 1. ``mode``
+        and ``epsilon`` as in `predict_proba`.
+
+        *Guarantee*: what the mode promises, which ``certificate_`` says.
+        """
+        from graphveil.methods.prediction_table import tabulate
+
+        self._check_fitted()
+        data = self.take(data)
+        return tabulate(self, data, self.predict_proba(data, mode=mode, epsilon=epsilon))
+
+    @final
+    def save(self, directory: str | Path, data: Any = None) -> None:
+        """Write this fitted method as a finished run, which ``graphveil.read`` gives back.
+
+        With ``data`` the figures on its test records are written, too: read off labels, outside
+        the certificate.
+
+        *Guarantee*: that of ``certificate_``, which is written with it.
+        """
+        self._check_fitted()
+        # The one call upwards: what a run is, is known there.
+        import_module("graphveil.runs.saving").save(self, directory, data)
+
+    @final
+    def score(
+        self,
+        data: Any,
+        y: None = None,
+        *,
+        mode: str | None = None,
+        mask: str = "test_mask",
+    ) -> float:
         """How right answers are on the labelled records of a mask, between 0 and 1.
 
         Of classes that is the accuracy, of a regression R2. Outside the guarantee: it reads labels.
         """
         from graphveil.graph.checks import check
 
+        _refuse_labels(y)
         data = self.take(data)
         check(data, labels=False, masks=False)
         if "y" not in data:
@@ -431,10 +525,14 @@ class Method(Settings, ABC):
     def readable(self, data: Any) -> Data:
         """Data that this fitted method can read; anything else is refused."""
         from graphveil.graph.checks import check
+        from graphveil.graph.columns import put_in_order
+        from graphveil.methods.given_data import check_edges_read
 
         self._check_fitted()
         data = self.take(data)
         check(data, labels=False, masks=False, record=self.record)
+        check_edges_read(self, data)
+        data = put_in_order(data, self.columns_, f"this {type(self).__name__}")
         wanted = self.plan_.facts.num_features
         if data.x.shape[1] != wanted:
             raise InvalidInputError(
@@ -451,15 +549,13 @@ class Method(Settings, ABC):
 
     @final
     def take(self, data: Any, *, to_train: bool = False) -> Data:
-        """One ``Data``, also from a list or a data set of graphs."""
-        from torch_geometric.data import Data
+        """One ``Data``, also from tables, NetworkX, or a list or a data set of graphs."""
+        from graphveil.graph.checks import MASKS
+        from graphveil.methods.given_data import take_graph, take_graphs
 
         if self.record == "node":
-            return data
-        from graphveil.graph.checks import MASKS
-        from graphveil.graph.collate import collate
-
-        data = data if isinstance(data, Data) else collate(data)
+            return take_graph(self, data)
+        data = take_graphs(self, data)
         if to_train and any(mask not in data for mask in MASKS):
             raise InvalidInputError(
                 "The graphs must be split: their 'train_mask', 'val_mask' and 'test_mask' must be "
@@ -472,3 +568,11 @@ class Method(Settings, ABC):
 def _differing(now: Mapping[str, Any], then: Mapping[str, Any]) -> list[str]:
     """The names of settings that are not what they were."""
     return sorted(name for name in now.keys() | then.keys() if now.get(name) != then.get(name))
+
+
+def _refuse_labels(y: Any) -> None:
+    if y is not None:
+        raise InvalidInputError(
+            "The labels must stand in the data (data.y, or the column 'label'). Got a 'y' beside "
+            "it instead; put it there."
+        )

@@ -78,12 +78,15 @@ class Features:
         scale = 1.0 if x.shape[1] > self.project_above else self.scale
         return scale_rows(rows, scale / np.maximum(row_lengths(rows), 1e-12))
 
-    def _project(self, x: Tensor) -> Tensor:
-        """Through a public random matrix."""
+    def matrix(self, columns: int) -> Tensor:
+        """The public random matrix that so many columns are projected by."""
         import torch
 
         from graphveil.rng import seeded
 
         generator = seeded(self.seed, "projection").torch_generator()
-        drawn = torch.randn(x.shape[1], self.projection, generator=generator)
-        return x @ (drawn / self.projection**0.5)
+        drawn = torch.randn(columns, self.projection, generator=generator)
+        return drawn / self.projection**0.5
+
+    def _project(self, x: Tensor) -> Tensor:
+        return x @ self.matrix(x.shape[1])

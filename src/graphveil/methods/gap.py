@@ -330,7 +330,7 @@ class GAP(Method, HopSettings, RuledSteps, Budget):
         if activation == "auto":
             activation = "tanh" if self.unit == "node" else "relu"
         return HopNetwork(
-            in_channels=self._features(facts.num_features).columns(facts.num_features),
+            in_channels=self.features_for(facts.num_features).columns(facts.num_features),
             hidden_channels=self.hidden_channels,
             out_channels=self.task(facts).outputs,
             halved=self.halved,
@@ -580,7 +580,7 @@ class GAP(Method, HopSettings, RuledSteps, Budget):
         hops.classify(self, network, inputs, data, execution)
         return network
 
-    def _features(self, columns: int) -> Features:
+    def features_for(self, columns: int) -> Features:
         """Public features stay whole unless a paper's are narrower: no noise is trained with."""
         features = Features.of(self)
         if self.project_above is not None:
@@ -592,7 +592,7 @@ class GAP(Method, HopSettings, RuledSteps, Budget):
         """The rows that the network reads; with beliefs sparse ones stay sparse."""
         if self.messages_in_use == "belief":
             return own_row.prepare(self.own_rows, data)
-        return self._features(data.x.shape[1]).prepare(data.x)
+        return self.features_for(data.x.shape[1]).prepare(data.x)
 
     # --- prediction ------------------------------------------------------------------------------
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from graphveil.methods.gap import GAP
     from graphveil.methods.sending import Sender
 
-_FAINTEST = -10.0  # log-probabilities below this say no more
+FAINTEST = -10.0  # log-probabilities below this say no more
 _CLEARLY = 0.03  # by how much the loss of a less simple head must be smaller
 
 
@@ -206,7 +206,7 @@ def _belief_inputs(
 ) -> Tensor:
     """Own log-probabilities, own sums, sums of the own list: each of about one length."""
     own = network.log_probabilities(x) if beliefs is None else beliefs
-    own = own.clamp_min(_FAINTEST)
+    own = own.clamp_min(FAINTEST)
     own = own - own.mean(1, keepdim=True)
     heard, read = (cache / method.cache_unit).float().chunk(2, 1)
     # One's own sum is one noisy row; what a list says was averaged over many.

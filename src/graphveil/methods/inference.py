@@ -111,14 +111,19 @@ class Cached:
 
     def predict(self, method: Any, data: Data, epsilon: float | None) -> Tensor:
         """From a node's own row and its cached ones."""
-        cache = method.cache_
-        if len(data.x) != len(cache):
-            raise InvalidInputError(
-                "The mode 'cached' must be given the graph that was trained on, with "
-                f"{len(cache)} nodes in the same order. Got {len(data.x)} nodes instead; other "
-                "graphs need the mode 'noisy', 'visible' or 'disjoint'."
-            )
-        return method.answers(method.outputs_from(data, cache))
+        check_cache(method, data)
+        return method.answers(method.outputs_from(data, method.cache_))
+
+
+def check_cache(method: Any, data: Data) -> None:
+    """Refuse a graph that the cached sums cannot be of."""
+    nodes = len(method.cache_)
+    if len(data.x) != nodes:
+        raise InvalidInputError(
+            "The mode 'cached' must be given the graph that was trained on, with "
+            f"{nodes} nodes in the same order. Got {len(data.x)} nodes instead; other graphs need "
+            "the mode 'noisy', 'visible' or 'disjoint'."
+        )
 
 
 @dataclass(frozen=True)

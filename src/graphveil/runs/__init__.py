@@ -32,6 +32,7 @@ where the directory is opened to others.
 from graphveil.runs.files import write_text
 from graphveil.runs.record import CACHE, FILES, LOSSES, Record
 from graphveil.runs.run import Run
+from graphveil.runs.saving import read, save
 from graphveil.runs.searching import check_search, search_into
 from graphveil.runs.source import Arranged, Source
 from graphveil.runs.training import measure
@@ -48,6 +49,8 @@ __all__ = [
     "check_charged",
     "check_search",
     "measure",
+    "read",
+    "save",
     "search_into",
     "write_text",
 ]

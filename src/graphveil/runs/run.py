@@ -9,7 +9,6 @@ method, chances = run.predict(data)       # a charge is on disk before they are 
 from __future__ import annotations
 
 import contextlib
-import copy
 import os
 import shutil
 import warnings
@@ -34,6 +33,8 @@ if TYPE_CHECKING:
     from torch import Tensor
     from torch_geometric.data import Data
 
+    from graphveil.methods.embedding import Embedding
+    from graphveil.privacy.guarantee import Certificate
 
 FINGERPRINT, KEY = "data.sha256", "data.key"
 
@@ -307,29 +308,10 @@ class Run:
 
         Where the run or the data has no names they are taken as they come.
         """
-        from graphveil.graph.checks import columns_of
+        from graphveil.graph.columns import put_in_order
 
-        wanted, names = Asked.read(self.directory).columns, columns_of(data)
-        if wanted is None or names is None or list(names) == wanted:
-            return data
-        missing = [name for name in wanted if name not in names]
-        unknown = [name for name in names if name not in wanted]
-        if missing or unknown:
-            got = (
-                f"no {missing[0]!r} instead; name them alike"
-                if missing
-                else f"one more, {unknown[0]!r}; leave it out"
-            )
-            raise InvalidInputError(
-                f"The feature columns must be those that the run in {self.directory} was trained "
-                f"on: {len(wanted)}, by their names. Got {got}."
-            )
-        from graphveil.graph.sparse_rows import take_columns
-
-        data = copy.copy(data)
-        data.x = take_columns(data.x, [names.index(name) for name in wanted])
-        data.columns = list(wanted)
-        return data
+        wanted = Asked.read(self.directory).columns
+        return put_in_order(data, wanted, f"the run in {self.directory}")
 
     # --- predicting ------------------------------------------------------------------------------
 
@@ -402,16 +384,54 @@ class Run:
         before = method.certificate_
         with _reserve(method, epsilon, spending, load) as graph:
             chances = method.predict_proba(graph, mode=mode, epsilon=epsilon)
-            if method.certificate_ != before:
-                events = _record.read_json(self.directory / _record.EVENTS)
-                hashes = {
-                    name: value
-                    for name, value in events.items()
-                    if name.endswith("_sha256") or name == "reservation"
-                }
-                _record.write_events(self.directory, method, hashes)
-                _record.write_certificate(self.directory, method.certificate_)
+            self._certify(method, before)
         return chances
+
+    def _certify(self, method: Method, before: Certificate) -> None:
+        """Write the certificate anew, with its charges, if it is another than ``before``."""
+        if method.certificate_ == before:
+            return
+        events = _record.read_json(self.directory / _record.EVENTS)
+        hashes = {
+            name: value
+            for name, value in events.items()
+            if name.endswith("_sha256") or name == "reservation"
+        }
+        _record.write_events(self.directory, method, hashes)
+        _record.write_certificate(self.directory, method.certificate_)
+
+    # --- embedding -------------------------------------------------------------------------------
+
+    def embed(
+        self, data: Data | Callable[[], Data], *, mode: str | None = None, of: str | None = None
+    ) -> tuple[Method, Embedding]:
+        """The method and its embeddings of ``data``, which may be a function that loads it.
+
+        A ``mode`` that the certificate does not name yet is written there before this returns.
+
+        *Guarantee*: what the embedding's ``seen_by`` says; nothing is charged.
+        """
+        from torch_geometric.data import Data
+
+        _ = self.state_of_run  # a path that is no run is refused by name
+        if mode is None:  # what the certificate says from the start
+            method = self.read()
+            graph = self.put_in_order(data if isinstance(data, Data) else data())
+            return method, method.embed(graph, of=of)
+        try:
+            with locked(self.directory):
+                method = self.read()
+                before = method.certificate_
+                graph = self.put_in_order(data if isinstance(data, Data) else data())
+                embedding = method.embed(graph, mode, of=of)
+                self._certify(method, before)
+        except FileNotFoundError:
+            raise InvalidInputError(
+                f"There is no run in {self.directory}; check the path."
+            ) from None
+        except OSError as error:
+            raise unusable(self.directory, error) from error
+        return method, embedding
 
 
 def check_schema(then: Mapping[str, Any] | None, now: Mapping[str, Any] | None, what: str) -> None:
@@ -450,6 +470,10 @@ def restore(record: Record) -> Method:
         record.inference,
         record.certificate,
     )
+    asked = record.asked
+    method.put_names(asked.class_names, asked.columns, asked.schema)
+    if record.reservation is not None:
+        method.reservation_ = record.reservation  # type: ignore[attr-defined]
     return method
 
 

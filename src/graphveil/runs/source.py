@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from torch_geometric.data import Data
 
 SPLITS = ("transductive", "inductive", "given")
+MEMORY = "(in memory)"  # where the data of a method was that was fitted by hand
 THINNED = ("keep", "remove")  # what becomes of training records that train_share leaves out
 
 
@@ -87,6 +88,11 @@ class Source:
 
     def load(self) -> Data:
         """The graph, not yet split."""
+        if self.data == MEMORY:
+            raise InvalidInputError(
+                "The data of this run was in memory when it was trained, and is nowhere else; "
+                "name the data, or train with graphveil.runs.Run on a file."
+            )
         data = load(
             self.data, self.root, classes=self.classes, directed=self.directed, schema=self.schema
         )

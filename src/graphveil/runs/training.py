@@ -323,7 +323,9 @@ def finish(
 ) -> None:
     """Write what a fitted method is, settle what it cost, and end with its certificate."""
     note = read_note(directory)
-    _record.write_results(directory, method, None if note is None else note["reservation"])
+    if note is not None:
+        method.reservation_ = note["reservation"]  # type: ignore[attr-defined]
+    _record.write_results(directory, method, getattr(method, "reservation_", None))
     if spending is not None:  # now it is known, and no step can follow; before the run is finished
         spending.settle(method.charges_)
         log(directory, f"settled {spending.id}")

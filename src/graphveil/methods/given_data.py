@@ -1,0 +1,88 @@
+"""Data as people have it: what a method takes for a graph, and what it does not drop silently."""
+
+from __future__ import annotations
+
+import warnings
+from typing import TYPE_CHECKING, Any
+
+from graphveil._errors import InvalidInputError
+from graphveil.data.class_list import Notice
+from graphveil.methods.graph_models import reads_counts
+
+if TYPE_CHECKING:
+    from torch_geometric.data import Data
+
+    from graphveil.methods.base import Method
+
+
+def take_graph(method: Method, data: Any) -> Data:
+    """One graph: a ``Data``, a pair of tables (nodes, edges), or a graph of NetworkX.
+
+    A fitted method reads tables by the schema that it was trained by, and else labels as numbers of
+    the classes that it knows; of others the labels say which classes there are, see
+    :mod:`graphveil.data.classes`.
+    """
+    from torch_geometric.data import Data
+    from torch_geometric.data.hetero_data import HeteroData
+
+    if isinstance(data, (Data, HeteroData)) or data is None:
+        return data  # the checks say what is wrong with what is no Data
+    from graphveil.data.in_memory import read_memory
+
+    if not hasattr(method, "network_"):
+        return read_memory(data)
+    facts, schema = method.plan_.facts, method.schema_
+    names, number = method.class_names_, facts.num_classes
+    classes = list(names) if names is not None else number if number > 1 else None
+    if schema is not None:
+        schema = schema.for_prediction()
+        classes = None if schema.label is not None else classes
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", Notice)  # the statement is the method's
+        return read_memory(data, schema=schema, classes=classes, directed=facts.directed)
+
+
+def take_graphs(method: Method, data: Any) -> Data:
+    """Many graphs in one ``Data``, also from a list or a data set of them."""
+    from torch_geometric.data import Data
+
+    from graphveil.graph.collate import collate
+
+    if isinstance(data, Data):
+        return data
+    if hasattr(data, "__len__") and hasattr(data, "__getitem__"):  # it can be gone through twice
+        for graph in data:
+            if isinstance(graph, Data):
+                _refuse_unread(method, graph)
+    return collate(data)
+
+
+def check_edges_read(method: Method, data: Data) -> None:
+    """Refuse what is said of edges and would be dropped; say what is dropped as documented.
+
+    Methods for nodes read of an edge its two ends. Methods for whole graphs count ``edge_attr``
+    with the patterns; their convolutions leave it out.
+    """
+    _refuse_unread(method, data)
+    if "edge_attr" in _about_edges(data) and not reads_counts(method):
+        warnings.warn(
+            f"convolutions of {method.name} read no edge_attr; counts of patterns do",
+            Notice,
+            stacklevel=3,
+        )
+
+
+def _refuse_unread(method: Method, data: Data) -> None:
+    read = ("edge_attr",) if method.record == "graph" else ()
+    if unread := [name for name in _about_edges(data) if name not in read]:
+        of = "of edges edge_attr alone" if read else "the ends of an edge alone"
+        raise InvalidInputError(
+            f"The method '{method.name}' reads {of}. Got data with {unread[0]!r}, which it would "
+            f"drop, instead; say that it is not needed with del data.{unread[0]}."
+        )
+
+
+def _about_edges(data: Data) -> list[str]:
+    """The names of what is said of edges, beside their ends."""
+    names = [name for name in data.keys() if name.startswith("edge_")]  # noqa: SIM118
+    return [name for name in names if name != "edge_index" and data[name] is not None]
