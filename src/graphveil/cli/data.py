@@ -124,9 +124,9 @@ def export(name: str, out: str, force: bool, as_json: bool) -> None:
     graphveil data export hospital --out ward
     graphveil train late-graph --data ward --epsilon 8 --out runs/ward
     """
-    from graphveil.data import hospital
+    from graphveil.data.hospital import write
 
-    nodes, edges = hospital.write(name, out, force=force)
+    nodes, edges = write(name, out, force=force)
     result = Result(f"{name}, as tables")
     result.add("num_nodes", nodes, "patients", _text)
     result.add("num_edges", edges, "contacts", _text)

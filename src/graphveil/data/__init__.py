@@ -10,5 +10,16 @@ from graphveil.data.catalog import (
     names,
     sizes_of,
 )
+from graphveil.data.schema import Schema
 
-__all__ = ["CATALOG", "Entry", "Sizes", "available", "how_to_get", "load", "names", "sizes_of"]
+__all__ = [
+    "CATALOG",
+    "Entry",
+    "Schema",
+    "Sizes",
+    "available",
+    "how_to_get",
+    "load",
+    "names",
+    "sizes_of",
+]
