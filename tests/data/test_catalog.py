@@ -194,8 +194,8 @@ def test_other_files_than_those_known_are_not_kept(root, tmp_path, serve):
 
 def test_an_entry_says_whether_its_download_is_checked(root, serve):
     known = {
-        "social", "synthetic-er", "synthetic-citations", "facebook100", "pokec", "debian", "ecg",
-        "relbench",
+        "social", "hospital", "synthetic-er", "synthetic-citations", "facebook100", "pokec",
+        "debian", "ecg", "relbench",
     }  # fmt: skip
     for name, entry in CATALOG.items():
         assert (entry.download == "none") == (name in known)

@@ -3,6 +3,7 @@
 import subprocess
 import sys
 import warnings
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -613,6 +614,36 @@ def test_a_schema_is_read_without_pandas_or_torch():
     )
     run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert run.stdout.strip() == "[]"
+
+
+def test_the_page_s_example_is_a_schema():
+    page = (Path(__file__).parents[2] / "docs" / "data.md").read_text()
+    lines = page.partition("### A schema\n")[2].partition("| kind |")[0].splitlines()
+    start = next(n for n, line in enumerate(lines) if line.startswith("    unit = "))
+    schema = Schema.from_dict(toml_of("\n".join(line.strip() for line in lines[start:])))
+    assert schema.columns["age"] == Number(low=0, high=110)
+    assert schema.label.class_names == ("no", "yes")
+    assert schema.edges.ends == ("patient", "contact")
+
+
+def test_a_split_or_label_may_be_a_feature(tmp_path):
+    schema = Schema(columns={"split": Flag(), "label": Number(low=0, high=4)})
+    nodes = "id,split,label\n1,yes,4\n2,no,0\n"
+    data = load(folder_with(tmp_path / "t", nodes, "source,target\n", schema))
+    assert data.x.tolist() == [[1, 1], [0, -1]]
+    assert not {"y", "train_mask"} & set(data.keys())
+
+
+def test_a_schema_in_a_saved_graph_is_no_path(tmp_path):
+    from graphveil.runs import Source
+
+    data = load(folder_with(tmp_path / "t"))
+    torch.save(data, tmp_path / "g.pt")
+    again = Source(data=str(tmp_path / "g.pt")).load()
+    assert (again.schema, again.task) == (data.schema, "binary")
+    data.schema = str(tmp_path / "t" / "schema.toml")
+    torch.save(data, tmp_path / "g.pt")
+    assert "must be a table" in refusal(Source(data=str(tmp_path / "g.pt")).load)
 
 
 # --- certificates ---------------------------------------------------------------------------------

@@ -105,7 +105,8 @@ def schema_(path: str, out: str | None, force: bool, as_json: bool) -> None:
     text, columns = draft_for(path)
     write_text(out, text)
     result = Result(f"A first schema for {path}")
-    result.add("columns", columns, "columns", lambda names: f"{len(names):,}")
+    result.add("columns", columns)
+    result.row("columns", f"{len(columns):,}")
     result.add("to_fill_in", text.count('"?"') - 1, "to fill in", "{:,}".format)
     result.add("out", out, "written to")
     result.note('Fill in every "?", and correct what is marked "# ?"; training refuses the rest.')
@@ -126,9 +127,9 @@ def export(name: str, out: str, force: bool, as_json: bool) -> None:
     graphveil data export hospital --out ward
     graphveil train late-graph --data ward --epsilon 8 --out runs/ward
     """
-    from graphveil.data import hospital
+    from graphveil.data.hospital import write
 
-    nodes, edges = hospital.write(name, out, force=force)
+    nodes, edges = write(name, out, force=force)
     result = Result(f"{name}, as tables")
     result.add("num_nodes", nodes, "patients", _text)
     result.add("num_edges", edges, "contacts", _text)

@@ -116,26 +116,47 @@ def _of_file(method: Method, mode: str) -> tuple[str, str, bool]:
 def _table(
     method: Method, answers: Any, ids: list[str] | None
 ) -> tuple[list[str], list[list[Any]]]:
-    """Columns and rows: the class of each record and how probable it is, or all that is answered.
+    """Columns and rows: the class of each record, how probable it and every other class is.
 
-    Of several labels that is the probability of each, of a regression the value.
+    Of two classes also the rank by the second one. Of several labels it is the probability of each,
+    of a regression the value.
     """
     from graphveil.methods.task import has_classes
 
     facts, names = method.plan_.facts, method.class_names_
     task = method.task(facts)
     ids = [str(number) for number in range(len(answers))] if ids is None else ids
+    columns = task.columns(names)
+    rows = [[round(value, 6) for value in row] for row in answers.tolist()]
     if not has_classes(facts):
-        rows = [[round(value, 6) for value in row] for row in answers.tolist()]
         table = [[name, *row] for name, row in zip(ids, rows, strict=True)]
-        return ["id", *task.columns(names)], table
-    decided = task.decide(answers)
-    chances = answers.gather(1, decided.unsqueeze(1)).squeeze(1).tolist()
+        return ["id", *columns], table
+    decided = task.decide(answers).tolist()
+    ranks = _rank(answers[:, 1]) if facts.num_classes == 2 else None
     table = [
-        [name, label, *([] if names is None else [names[label]]), round(chance, 6)]
-        for name, label, chance in zip(ids, decided.tolist(), chances, strict=True)
+        [
+            name,
+            label,
+            *([] if names is None else [names[label]]),
+            row[label],
+            *row,
+            *([] if ranks is None else [ranks[number]]),
+        ]
+        for number, (name, label, row) in enumerate(zip(ids, decided, rows, strict=True))
     ]
-    return ["id", "class", *([] if names is None else ["name"]), "probability"], table
+    named = [] if names is None else ["name"]
+    chances = [f"probability_{column}" for column in columns]
+    ranked = [] if ranks is None else ["rank"]
+    return ["id", "class", *named, "probability", *chances, *ranked], table
+
+
+def _rank(chances: Any) -> list[int]:
+    """From 1, the most probable first; equal ones in their order."""
+    order = chances.argsort(descending=True, stable=True).tolist()
+    ranks = [0] * len(order)
+    for rank, place in enumerate(order, 1):
+        ranks[place] = rank
+    return ranks
 
 
 def _csv(columns: list[str], rows: list[list[Any]]) -> str:

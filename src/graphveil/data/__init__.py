@@ -11,10 +11,12 @@ from graphveil.data.catalog import (
     sizes_of,
 )
 from graphveil.data.in_memory import from_networkx
+from graphveil.data.schema import Schema
 
 __all__ = [
     "CATALOG",
     "Entry",
+    "Schema",
     "Sizes",
     "available",
     "from_networkx",

@@ -315,7 +315,7 @@ def build(kind: type[Any], table: Mapping[str, Any], keys: Schema, place: str) -
 def check_filled(table: Mapping[str, Any], place: str) -> None:
     """Refuse a draft in which something is still to be filled in."""
     for key, value in table.items():
-        if value == UNFILLED or (isinstance(value, list) and UNFILLED in value):
+        if value == UNFILLED:  # in a list it is a word like others
             raise InvalidInputError(
                 f"{place} is not filled in: {key!r} is still {UNFILLED!r}; write what is public of "
                 "it, known without looking at the data."

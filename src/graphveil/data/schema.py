@@ -302,7 +302,8 @@ class Schema:
     def check_names(self, columns: Sequence[str], where: Any) -> None:
         """Refuse a table without a column that is read, or with one that nobody stated."""
         roles = (self.id, self.split or "split", self.owner, *self.label_names())
-        self.check_columns([name for name in columns if name not in roles], where)
+        features = [name for name in columns if name in self.columns or name not in roles]
+        self.check_columns(features, where)
 
     def check_columns(self, columns: Sequence[str], where: Any) -> None:
         """Refuse features without a column that is read, or with one that nobody stated."""

@@ -11,7 +11,7 @@ from graphveil import _validate
 from graphveil._errors import InvalidInputError
 from graphveil.data.catalog import CATALOG, load, sizes_of
 from graphveil.data.class_list import Notice
-from graphveil.data.schema import as_schema
+from graphveil.data.schema import Schema, as_schema
 from graphveil.graph.shares import SHARES, check_fractions, part_ends, thinned_size
 from graphveil.methods.plan import Facts
 
@@ -177,9 +177,15 @@ class Source:
         return drawn, left
 
 
+def schema_of(data: Data) -> Schema | None:
+    """The schema by which ``data`` was read, if there was one."""
+    content = getattr(data, "schema", None)
+    return None if content is None else Schema.from_dict(content, "The 'schema' of the data")
+
+
 def _check_roles(name: str, data: Data) -> None:
     """Refuse tables to train on without the label or the split that their schema names."""
-    schema = as_schema(getattr(data, "schema", None))
+    schema = schema_of(data)
     if schema is None:
         return
     label = None if schema.label is None or "y" in data else schema.label.names[0]

@@ -26,7 +26,7 @@ from graphveil.runs.files import locked, log, unusable, write_json
 from graphveil.runs.fingerprints import content_hash
 from graphveil.runs.record import Asked
 from graphveil.runs.run import FINGERPRINT, KEY, Run, check_schema, restore
-from graphveil.runs.source import Arranged, Source
+from graphveil.runs.source import Arranged, Source, schema_of
 
 if TYPE_CHECKING:
     from torch_geometric.data import Data
@@ -213,7 +213,7 @@ class Training:
     def _check_source(self, plan: Plan, data: Data) -> None:
         """Refuse to go on with data of other sizes, or that is split or read in another way."""
         before, now = Asked.read(self.directory), self.plans.facts_of(data)
-        check_schema(before.schema, getattr(data, "schema", None), f"The run in {self.directory}")
+        check_schema(before.schema, _plain_schema(data), f"The run in {self.directory}")
         # What decides who is trained on, and how classes and edges are read.
         names = ("seed", "train_share", "classes", "directed", "fractions", "min_class", "thinned")
         then = {name: getattr(before.source, name) for name in names} | vars(plan.facts)
@@ -313,9 +313,14 @@ def _describe(
         split=arranged.split,
         class_names=None if names is None else list(names),
         columns=None if columns is None else list(columns),
-        schema=getattr(arranged.training, "schema", None),
+        schema=_plain_schema(arranged.training),
         tuning=tuning,
     )
+
+
+def _plain_schema(data: Data) -> dict[str, Any] | None:
+    schema = schema_of(data)
+    return None if schema is None else schema.to_dict()
 
 
 def finish(
