@@ -476,17 +476,18 @@ def _lost(run: Evidence, best: Evidence | None = None) -> str | None:
 
 
 def _nothing(run: Evidence) -> str | None:
-    """That a run learnt nothing, and how that shows, in words; None where it did, or may have."""
-    if not run.failed:
+    """That a run learnt nothing, or decides the same of everybody, in words; else None."""
+    if not (run.failed or run.metrics["constant"]):
         return None
     record, name = run.facts.record, wording.SCORES[run.metric]
     mine, theirs = (wording.score(run.metric, value) for value in (run.figure, run.guess))
     guess = f"a guess that reads no {record} ({wording.GUESSES[run.facts.task]})"
     constant = f"it says {_everywhere(run)} of every test {record}"
-    if run.metrics["constant"] and run.beats_guess:
+    if run.metrics["constant"] and (run.beats_guess or not run.failed):
+        still = f" Its {name}, {mine}, is better than the {theirs} of {guess}: it may still rank."
         return (
-            f"This model tells nobody apart by what it decides: {constant}. Its {name}, {mine}, "
-            f"is better than the {theirs} of {guess}, so its probabilities may still rank."
+            f"This model tells nobody apart by what it decides: {constant}."
+            f"{still if run.beats_guess else ''}"
         )
     compared = f"its {name}, {mine}, is no better than the {theirs} of {guess}"
     reasons = [constant, compared] if run.metrics["constant"] else [compared]

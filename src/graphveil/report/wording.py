@@ -203,7 +203,10 @@ def scores_of(task: str, metric: str) -> list[str]:
 
 def score_axis(name: str) -> str:
     """What the axis of a score is called."""
-    return f"test {SCORES[name]}{', %' if name in IN_PERCENT else ''}"
+    from graphveil.methods.measures import SMALLER_IS_BETTER
+
+    less = " (less is better)" if name in SMALLER_IS_BETTER else ""
+    return f"test {SCORES.get(name, name)}{' (%)' if name in IN_PERCENT else less}"
 
 
 def name_with_article(noun: str) -> str:

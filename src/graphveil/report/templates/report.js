@@ -21,7 +21,7 @@ for (const table of document.querySelectorAll("table.sortable")) {
       const rows = Array.from(body.rows);
       rows.sort((one, other) => {
         // Without a proven guarantee there is no rank: such rows stay last, and so do empty cells.
-        // Nor is what learnt nothing ever first by a score.
+        // Nor does a model have one by its scores that is no better than a guess.
         for (const low of "score" in head.dataset ? ["unranked", "failed"] : ["unranked"]) {
           const last = one.classList.contains(low) - other.classList.contains(low);
           if (last) return last;
