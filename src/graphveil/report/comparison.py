@@ -179,11 +179,10 @@ def _same_people(first: Evidence, evidence: Sequence[Evidence]) -> list[Evidence
 def _columns(first: Evidence) -> list[tuple[str, str, bool]]:
     """The cells of a row: what was spent, two scores, what a guess reaches, the seed."""
     scores = wording.scores_of(first.facts.task, first.metric)[:_SCORES]
-    guess = f"{wording.SCORES[first.metric]} of a guess"
     return [
         *((name, name, False) for name in ("epsilon", "delta", "claimed")),
         *((name, wording.SCORES[name], True) for name in scores),
-        ("guess", guess, False),
+        ("guess", "guess", False),
         ("seed", "seed", False),
     ]
 
@@ -249,10 +248,13 @@ def _series(
 
 
 def _legend(series: Sequence[svg.Series]) -> Legend:
-    curves = [line.label for line in series if line.level is None]
+    curves = [line for line in series if line.level is None]
     levels = [line.label for line in series if line.level is not None]
     legend = [
-        *((svg.legend_mark(number), label) for number, label in enumerate(curves)),
+        *(
+            (svg.legend_mark(n, failed=not line.points), line.label)
+            for n, line in enumerate(curves)
+        ),
         *((svg.legend_level(number), label) for number, label in enumerate(levels)),
     ]
     if any(line.failed for line in series):

@@ -125,7 +125,7 @@ def _draw_levels(axes: Any, rows: Sequence[Row], metric: str) -> None:
         )
     guesses = [guess for row in rows if (guess := _guess(row, metric)) is not None]
     if guesses:
-        looks: dict[str, Any] = {"color": COLOURS[1], "linewidth": 1, "zorder": 1}
+        looks: dict[str, Any] = {"color": "#882255", "linewidth": 1, "zorder": 1}
         axes.axhline(scale * guesses[0], label="best guess that reads no row", **looks)
 
 

@@ -500,4 +500,4 @@ def _everywhere(run: Evidence) -> str:
         return "the same labels" if run.facts.task == "multilabel" else "the same value"
     table = run.metrics["confusion"] or []
     decided = [number for number, column in enumerate(zip(*table, strict=True)) if any(column)]
-    return _class_name(run, decided[0]) if len(decided) == 1 else "the same class"
+    return f"“{_class_name(run, decided[0])}”" if len(decided) == 1 else "the same class"

@@ -187,8 +187,10 @@ def parts(key: str, rows: Sequence[tuple[str, float]], together: float) -> Marku
     return _svg(key, room * len(rows) + 4, title, description, *marks)
 
 
-def legend_mark(number: int) -> Markup:
-    """The line and shape of a series, for a legend in HTML."""
+def legend_mark(number: int, *, failed: bool = False) -> Markup:
+    """The line and shape of a series, for a legend in HTML; of one that ``failed`` the shape."""
+    if failed:
+        return _legend(_marker(number, 14, 7, failed=True))
     return _legend(_path(f"line c{number % _COLOURS}", "M0 7H28") + _marker(number, 14, 7))
 
 
@@ -199,7 +201,7 @@ def legend_level(number: int) -> Markup:
 
 def legend_failed() -> Markup:
     """The mark of what learnt nothing."""
-    return _legend(_marker(0, 14, 7, failed=True))
+    return legend_mark(0, failed=True)
 
 
 def legend_bar(number: int, *, failed: bool = False) -> Markup:

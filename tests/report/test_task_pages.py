@@ -147,7 +147,7 @@ def test_a_model_that_says_the_same_of_everybody_learnt_nothing(rendered, read):
     assert read("eight").metrics["constant"]
     tree = parse(rendered("eight"))
     words = tree.one("p", class_="nothing").text
-    assert words.startswith("This model learnt nothing: it says ")
+    assert words.startswith("This model learnt nothing: it says “")
     decided = next(
         name
         for name, column in zip(
@@ -155,7 +155,7 @@ def test_a_model_that_says_the_same_of_everybody_learnt_nothing(rendered, read):
         )
         if any(column)
     )
-    assert f"it says {decided} of every test node" in words
+    assert f"it says “{decided}” of every test node" in words
     assert "is no better than the" in words
     figure = tree.one("section", **{"aria-label": "Utility"}).one("figure")
     assert {
