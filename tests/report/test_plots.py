@@ -1,5 +1,6 @@
 """Plots: files of the right kind, with what they are about in them."""
 
+import re
 import sys
 
 import numpy as np
@@ -43,6 +44,116 @@ def test_three_plots_are_drawn(tmp_path):
     ]
     assert all("<svg" in path.read_text() for path in drawn)
     assert plots.privacy_utility(rows[:1], tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")
+
+
+class Judged(Row):
+    """A row that knows by what it is compared, what a guess reaches, and whether it learnt."""
+
+    def __init__(self, metric="accuracy", baseline=None, learnt=None, **given):
+        super().__init__(**given)
+        for name, value in (("metric", metric), ("baseline", baseline or {}), ("learnt", learnt)):
+            object.__setattr__(self, name, value)
+
+
+def judged(name, budget, *scores, metric="r2", **given):
+    return Judged(
+        method=name,
+        private=budget is not None,
+        target_epsilon=budget,
+        epsilon=float("inf") if budget is None else budget,
+        scores={metric: scores},
+        metric=metric,
+        **given,
+    )
+
+
+def test_the_axis_is_that_of_the_metric(tmp_path):
+    pytest.importorskip("matplotlib")
+    rows = [judged("dp-mlp", 1.0, 0.31), judged("dp-mlp", 8.0, 0.34)]
+    text = plots.privacy_utility(rows, tmp_path / "a.svg").read_text()
+    assert "<!-- test R² -->" in text
+    assert "<!-- 0.310 -->" in text
+    assert "%" not in "".join(line for line in text.splitlines() if "<!--" in line)
+    error = [judged("dp-mlp", 1.0, 3.1, metric="mae"), judged("dp-mlp", 8.0, 2.9, metric="mae")]
+    text = plots.privacy_utility(error, tmp_path / "b.svg").read_text()
+    assert "<!-- test mean absolute error (less is better) -->" in text
+    both = [private(1.0, 0.5), private(8.0, 0.7)]
+    text = plots.privacy_utility(both, tmp_path / "c.svg", metric="accuracy").read_text()
+    assert "<!-- test accuracy (%) -->" in text
+    assert re.search(r"<!-- 60(\.0)? -->", text)
+
+
+def test_one_epsilon_is_a_bar_for_each_method(tmp_path, monkeypatch):
+    pytest.importorskip("matplotlib")
+    from matplotlib.axes import Axes
+
+    drawn, bar = [], Axes.bar
+
+    def note(axes, place, height, *given, **looks):
+        drawn.append((place, round(height, 6), looks["facecolor"] == "white", looks["hatch"]))
+        return bar(axes, place, height, *given, **looks)
+
+    monkeypatch.setattr(Axes, "bar", note)
+    guess = {"r2": -0.01}
+    rows = [
+        judged("late-graph", 8.0, 0.3, 0.4, learnt=True, baseline=guess),
+        judged("dp-mlp", 8.0, -0.5, learnt=False, baseline=guess),
+        judged("dpar", 8.0, 0.2, void_because=("no",), claimed_epsilon=8.0),
+        judged("gnn", None, 0.6),
+    ]
+    text = plots.privacy_utility(rows, tmp_path / "a.svg", "lab").read_text()
+    assert drawn == [
+        (0, 0.35, False, ""),
+        (1, -0.5, True, ""),
+        (2, 0.2, True, "//"),
+    ]
+    for words in (
+        "late-graph", "proven 8", "claimed 8", "learnt nothing", "hatched: claimed",
+        "gnn, not private", "best guess that reads no row", "method, each to spend epsilon 8",
+    ):  # fmt: skip
+        assert f"<!-- {words} -->" in text, words
+    drawn.clear()
+    two = [*rows, judged("late-graph", 1.0, 0.1, learnt=True)]
+    assert "<!-- epsilon (proven; empty marks: claimed) -->" in (
+        plots.privacy_utility(two, tmp_path / "b.svg").read_text()
+    )
+    assert drawn == []
+
+
+def test_what_learnt_nothing_is_grey_and_off_the_line(tmp_path, monkeypatch):
+    pytest.importorskip("matplotlib")
+    from matplotlib.axes import Axes
+
+    drawn, errorbar = [], Axes.errorbar
+
+    def note(axes, places, *given, **looks):
+        drawn.append((list(places), looks["label"], looks.get("linestyle"), looks["color"]))
+        return errorbar(axes, places, *given, **looks)
+
+    monkeypatch.setattr(Axes, "errorbar", note)
+    rows = [
+        judged("dp-mlp", budget, budget / 10, learnt=budget > 0.5, setting={"steps": budget})
+        for budget in (0.5, 1.0, 8.0)
+    ]
+    for row in rows:
+        object.__setattr__(row, "name", "mine")
+    plots.over_setting(rows, tmp_path / "a.svg")
+    assert drawn == [
+        ([1, 2], "dp-mlp", None, plots.COLOURS[0]),
+        ([0], "dp-mlp, learnt nothing", "none", plots._GREY),
+    ]
+    drawn.clear()
+    for row in rows:
+        object.__setattr__(row, "setting", {})
+    plots.privacy_utility(rows, tmp_path / "b.svg")
+    assert drawn == [
+        ([1.0, 8.0], "mine", None, plots.COLOURS[0]),
+        ([0.5], "mine, learnt nothing", "none", plots._GREY),
+    ]
+    gone = judged("gnn", None, 0.1, learnt=False)
+    text = plots.privacy_utility([*rows, gone], tmp_path / "c.svg").read_text()
+    assert "<!-- gnn, not private, learnt nothing -->" in text
+    assert "best guess" not in text
 
 
 def test_claims_are_drawn_apart_from_what_is_proven(tmp_path):

@@ -38,7 +38,8 @@ def report(runs: tuple[str, ...], out: str, force: bool, as_json: bool) -> None:
     result = Result("Report", runs=[_json(run) for run in read])
     for run in read:
         proven = "no guarantee" if run.epsilon is None else f"epsilon {figure(run.epsilon)}"
-        result.row(run.path, f"{run.method} on {run.data}, {proven}")
+        nothing = ", learnt nothing" if run.failed else ""
+        result.row(run.path, f"{run.method} on {run.data}, {proven}{nothing}")
     result.add("out", out, "written to")
     result.add("note", page.OUTSIDE, "note")
     result.show(as_json)
@@ -54,4 +55,9 @@ def _json(run: Evidence) -> dict[str, Any]:
         "epsilon": "inf" if run.epsilon is None else run.epsilon,
         "delta": run.certificate.guarantee.delta,
         "test_accuracy": run.metrics["accuracy"],
+        "task": run.facts.task,
+        "metric": run.metric,
+        "figure": run.figure,
+        "guess": run.guess,
+        "learnt": run.metrics["learnt"],
     }

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from graphveil.report.plots import COLOURS, MARKERS, draw_line, dress, make_figure, save
+from graphveil.report.wording import OF_VALUES, SCORES
 
 if TYPE_CHECKING:
     from graphveil.bench import Description, Measured, Place, Row
@@ -81,8 +82,13 @@ def _panels(
     return figure, list(figure.subplots(1, count, sharey=True, squeeze=False)[0])
 
 
-def _percent(metric: str) -> str:
-    return f"{metric.replace('_', ' ')} (%)"
+def _axis(metric: str) -> str:
+    return f"{SCORES.get(metric, metric.replace('_', ' '))}{' (%)' if _scale(metric) > 1 else ''}"
+
+
+def _scale(metric: str) -> float:
+    """What a score is multiplied by: shares are in percent here, values as they are."""
+    return 1.0 if metric in OF_VALUES else 100.0
 
 
 # --- tables ---------------------------------------------------------------------------------------
@@ -93,14 +99,19 @@ def _table(described: Description, done: Sequence[Measured], path: Path) -> Path
     places, names = _places(done), list(dict.fromkeys(map(_name, done)))
     figure, panels = _panels(described, len(places), 3.4, max(2.6, 1.6 + 0.27 * len(names)))
     for place, axes in zip(places, panels, strict=True):
-        dress(axes, textwrap.fill(place.label, 34), _percent(described.metric), "")
+        dress(axes, textwrap.fill(place.label, 34), _axis(described.metric), "")
         axes.grid(axis="x", alpha=0.3)
         for one in (one for one in done if one.place == place):
             height = names.index(_name(one))
             _draw_point(axes, one, described.metric, height)
             published = one.line.figure(described.metric, place.data)[0]
             if published is not None:
-                axes.plot([100 * published], [height], **_PUBLISHED, **_faintly(place))
+                axes.plot(
+                    [_scale(described.metric) * published],
+                    [height],
+                    **_PUBLISHED,
+                    **_faintly(place),
+                )
         axes.set_yticks(range(len(names)), [textwrap.shorten(name, 58) for name in names])
         axes.set_ylim(len(names) - 0.4, -0.6)
     _explain_marks(panels[0], any(True for _ in described.figures()))
@@ -114,9 +125,9 @@ def _draw_point(axes: Any, one: Measured, metric: str, height: float) -> None:
     claimed, private = not _holds(one.row), one.row.private
     colour = COLOURS[1] if claimed else COLOURS[0] if private else "#777777"
     axes.errorbar(
-        [100 * mean],
+        [_scale(metric) * mean],
         [height],
-        xerr=[100 * (deviation or 0.0)],
+        xerr=[_scale(metric) * (deviation or 0.0)],
         color=colour,
         marker="s" if claimed else "o" if private else "^",
         markerfacecolor="white" if claimed else colour,
@@ -150,7 +161,7 @@ def _lines(described: Description, done: Sequence[Measured], path: Path) -> Path
     lines = list(dict.fromkeys(_line(one, across) for one in done))
     for number, (place, axes) in enumerate(zip(places, panels, strict=True)):
         label = "" if place is None else place.label
-        dress(axes, textwrap.fill(label, 40), across.replace("_", " "), _percent(metric))
+        dress(axes, textwrap.fill(label, 40), across.replace("_", " "), _axis(metric))
         here = [one for one in done if place in (None, one.place)]
         for kind, line in enumerate(lines):
             points = [one for one in here if _line(one, across) == line]
@@ -178,15 +189,16 @@ def _draw_points(
     if placed:
         claimed = not all(_holds(one.row) for _, one in placed)
         rows = [one.row for _, one in placed]
-        draw_line(axes, kind, label, [x for x, _ in placed], rows, metric, claimed)
+        xs, scale = [x for x, _ in placed], _scale(metric)
+        draw_line(axes, kind, label, xs, rows, metric, claimed, scale=scale)
     for x, one in placed:
         published = one.line.figure(metric, one.place.data)[0]
         if published is not None:
             looks = {**_PUBLISHED, "color": colour, **_faintly(one.place)}
-            axes.plot([x], [100 * published], **looks)
+            axes.plot([x], [_scale(metric) * published], **looks)
     for one in points:
         if _tick(one, across) is None:
-            level = 100 * (one.row.score(metric)[0] or 0.0)
+            level = _scale(metric) * (one.row.score(metric)[0] or 0.0)
             axes.axhline(level, color=colour, linestyle=":", label=label)
 
 
@@ -296,13 +308,18 @@ def _explanations(described: Description, done: Sequence[Measured], path: Path) 
     wanted = [(place, metric) for place in places for metric in described.metrics]
     figure, panels = _panels(described, len(wanted), 3.2, max(2.6, 1.6 + 0.3 * len(names)))
     for (place, metric), axes in zip(wanted, panels, strict=True):
-        dress(axes, textwrap.fill(place.label, 30), _percent(metric), "")
+        dress(axes, textwrap.fill(place.label, 30), _axis(metric), "")
         for one in (one for one in done if one.place == place):
             height = names.index(_name(one))
             _draw_point(axes, one, metric, height)
             published = one.line.figure(metric, place.data)[0]
             if published is not None:
-                axes.plot([100 * published], [height], **_PUBLISHED, **_faintly(place))
+                axes.plot(
+                    [_scale(metric) * published],
+                    [height],
+                    **_PUBLISHED,
+                    **_faintly(place),
+                )
         axes.set_yticks(range(len(names)), [textwrap.shorten(name, 48) for name in names])
         axes.set_ylim(len(names) - 0.4, -0.6)
         axes.set_xlim(0, 100)

@@ -11,23 +11,28 @@ from markupsafe import Markup
 from graphveil.privacy.composing import together
 from graphveil.privacy.guarantee import round_up
 from graphveil.report import svg, wording
-from graphveil.report.sections import CONSTANT, Legend
+from graphveil.report.sections import Legend, predicted
 
 if TYPE_CHECKING:
     from graphveil.report.evidence import Evidence
 
 Cell = tuple[float | None, str]  # what a table is sorted by, and what it shows
+_SCORES = 2  # in a table, the main one first
 _RANKS = {"proven": 0, "open": 1, "unproven": 2, "void": 2}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
-    """One run in a table; ``ranked`` unless nothing is known of what it reveals."""
+    """One run in a table; ``ranked`` unless nothing is known of what it reveals.
+
+    One that ``failed`` learnt nothing, and has no rank by its scores.
+    """
 
     anchor: str
     run: Evidence
     label: str
     ranked: bool
+    failed: bool
     cells: Mapping[str, Cell]
 
 
@@ -50,10 +55,17 @@ class Together:
 
 @dataclass(frozen=True, kw_only=True)
 class Group:
-    """Runs on the same data with the same promise, which is the ``first`` one's, and open ones."""
+    """Runs on the same data with the same promise, which is the ``first`` one's, and open ones.
+
+    All predict the same, and are compared by the same figure: ``target`` says what, where a page
+    has several. ``columns`` are the names of cells, what a page calls them, and whether they are
+    scores.
+    """
 
     anchor: str
     first: Evidence
+    target: str | None
+    columns: list[tuple[str, str, bool]]
     rows: list[Row]
     plot: Markup | None
     legend: Legend
@@ -61,19 +73,23 @@ class Group:
 
 
 def baselines(run: Evidence, evidence: Iterable[Evidence]) -> list[Evidence]:
-    """The open runs that a run may be compared with, the best first."""
+    """The open runs that a run may be compared with, the best first, and last what learnt nothing.
+
+    Which is the best is decided by the main figure, of which less may be better.
+    """
     fit = [other for other in evidence if _is_baseline(other, run)]
-    return sorted(fit, key=lambda other: -other.metrics["accuracy"])
+    return sorted(fit, key=lambda other: (other.failed, -other.merit))
 
 
 def _is_baseline(other: Evidence, run: Evidence) -> bool:
-    """In the open, another run, and tested on the same records."""
+    """In the open, another run, and tested on the same records: as many, of the same classes."""
     return (
         other is not run
         and other.status == "open"
         and other.trained_alike == run.trained_alike
+        and other.tests == run.tests
         and other.metrics["class_count"] == run.metrics["class_count"]
-        and other.metrics["accuracy"] is not None
+        and other.figure is not None
         and (run.source["split"] == "given" or other.source["seed"] == run.source["seed"])
     )
 
@@ -111,11 +127,12 @@ def _group(
 ) -> Group:
     labels = _labels([*private, *opened])
     first = (*private, *opened)[0]
+    several = len({run.target for run in evidence}) > 1
     rows = sorted(
         (*private, *opened),
         key=lambda run: (_RANKS[run.status], run.epsilon or 0.0, labels[run.path], run.path),
     )
-    series = _series(private, opened, labels, first.constant)
+    series = _series(private, opened, labels, first)
     counted = [
         run
         for run in (_same_people(first, evidence) if private else ())
@@ -124,9 +141,11 @@ def _group(
     return Group(
         anchor=anchor,
         first=first,
+        target=predicted(first) if several else None,
+        columns=_columns(first),
         rows=[_row(run, 1 + list(evidence).index(run), labels[run.path]) for run in rows],
-        plot=svg.curve(f"{anchor}-curve", series)
-        if sum(len(line.points) for line in series) > 1
+        plot=svg.curve(f"{anchor}-curve", series, first.metric)
+        if sum(len(line.points) + len(line.failed) for line in series) > 1
         else None,
         legend=_legend(series),
         together=_together(counted),
@@ -157,55 +176,90 @@ def _same_people(first: Evidence, evidence: Sequence[Evidence]) -> list[Evidence
     return [run for run in evidence if run in same]
 
 
+def _columns(first: Evidence) -> list[tuple[str, str, bool]]:
+    """The cells of a row: what was spent, two scores, what a guess reaches, the seed."""
+    scores = wording.scores_of(first.facts.task, first.metric)[:_SCORES]
+    return [
+        *((name, name, False) for name in ("epsilon", "delta", "claimed")),
+        *((name, wording.SCORES[name], True) for name in scores),
+        ("guess", "guess", False),
+        ("seed", "seed", False),
+    ]
+
+
 def _row(run: Evidence, number: int, label: str) -> Row:
     epsilon, claim, seed = run.epsilon, run.certificate.claim, run.source["seed"]
     claimed = None if claim is None else claim.epsilon
     delta = None if epsilon is None else run.certificate.guarantee.delta
-    scores = {name: run.metrics[name] for name in ("accuracy", "macro_f1")}
+    names = wording.scores_of(run.facts.task, run.metric)[:_SCORES]
     return Row(
         anchor=f"run-{number}",
         run=run,
         label=label,
         ranked=run.status in ("proven", "open"),
+        failed=run.failed,
         cells={
             "epsilon": (epsilon, round_up(epsilon)),
             "delta": (delta, "–" if delta is None else f"{delta:g}"),
             "claimed": (claimed, "–" if claimed is None else round_up(claimed)),
-            **{name: (value, wording.score(name, value)) for name, value in scores.items()},
+            **{name: (run.metrics[name], _score(run, name)) for name in names},
+            "guess": (run.guess, wording.score(run.metric, run.guess)),
             "seed": (seed, str(seed)),
         },
     )
+
+
+def _score(run: Evidence, name: str) -> str:
+    return wording.score(name, run.metrics[name])
 
 
 def _series(
     private: Iterable[Evidence],
     opened: Iterable[Evidence],
     labels: Mapping[str, str],
-    constant: float | None,
+    first: Evidence,
 ) -> list[svg.Series]:
     """Lines of the curve: proven runs by method, the open ones level; void ones are not drawn."""
-    points: dict[str, list[tuple[float, float]]] = {}
-    for run in private:
-        if run.epsilon and run.metrics["accuracy"] is not None:  # a curve over log epsilon
-            points.setdefault(labels[run.path], []).append((run.epsilon, run.metrics["accuracy"]))
-    levels = [(f"{labels[run.path]}, not private", run.metrics["accuracy"]) for run in opened]
+    drawn = [run for run in private if run.epsilon and run.figure is not None]  # log epsilon
+    names = dict.fromkeys(labels[run.path] for run in drawn)
+    points: dict[tuple[str, bool], list[tuple[float, float]]] = {}
+    for run in drawn:
+        place = (run.epsilon or 0.0, run.figure or 0.0)
+        points.setdefault((labels[run.path], run.failed), []).append(place)
+    levels = [
+        (f"{labels[run.path]}, not private{f', {wording.LEARNT_NOTHING}' * run.failed}", run.figure)
+        for run in opened
+    ]
     return [
-        *(svg.Series(label=name, points=tuple(sorted(places))) for name, places in points.items()),
+        *(
+            svg.Series(
+                label=name,
+                points=tuple(sorted(points.get((name, False), ()))),
+                failed=tuple(sorted(points.get((name, True), ()))),
+            )
+            for name in names
+        ),
         *(
             svg.Series(label=name, level=level)
-            for name, level in (*levels, (CONSTANT, constant))
+            for name, level in (*levels, (wording.GUESSES[first.facts.task], first.guess))
             if level is not None
         ),
     ]
 
 
 def _legend(series: Sequence[svg.Series]) -> Legend:
-    curves = [line.label for line in series if line.points]
-    levels = [line.label for line in series if not line.points]
-    return [
-        *((svg.legend_mark(number), label) for number, label in enumerate(curves)),
+    curves = [line for line in series if line.level is None]
+    levels = [line.label for line in series if line.level is not None]
+    legend = [
+        *(
+            (svg.legend_mark(n, failed=not line.points), line.label)
+            for n, line in enumerate(curves)
+        ),
         *((svg.legend_level(number), label) for number, label in enumerate(levels)),
     ]
+    if any(line.failed for line in series):
+        legend.append((svg.legend_failed(), f"empty and grey: {wording.LEARNT_NOTHING}"))
+    return legend
 
 
 def _together(private: Sequence[Evidence]) -> Together | None:

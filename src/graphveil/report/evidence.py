@@ -7,6 +7,7 @@ environment and audit are only read, and typed.
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,15 +17,19 @@ from typing import Any
 from graphveil import _validate, runs
 from graphveil.audit import results
 from graphveil.data.catalog import CATALOG, Entry
+from graphveil.graph.targets import OF_CLASSES
 from graphveil.methods import Facts, Plan
+from graphveil.methods.measures import METRICS, SMALLER_IS_BETTER, is_better
 from graphveil.methods.settings import setting_fields
+from graphveil.methods.task import make_task
 from graphveil.privacy.accounting import account
 from graphveil.privacy.guarantee import UNITS, Certificate, Charge, Unit
 from graphveil.privacy.ledger_state import count_releases
-from graphveil.report.wording import SCORES, trains_in_the_open
+from graphveil.report.wording import trains_in_the_open
 from graphveil.runs.files import read_json, reading
 
 FORMATS = (1, 2)  # of every file of a run that has a format number
+_RANGES = {"brier": "[0, 2.001]", "r2": "(-inf, 1]", "mae": "[0, inf)", "rmse": "[0, inf)"}
 _AGREES = 1e-6  # relative: two machines may differ in a last digit, not in more
 _FIGURES: Mapping[str, Callable[[Certificate], float | None]] = {
     "epsilon": lambda certificate: certificate.guarantee.epsilon,
@@ -40,8 +45,9 @@ class Evidence:
 
     ``alone`` is what each charge would cost by itself; it is empty where nothing holds. ``usual``
     has the settings that the method takes where nobody says otherwise, ``planned`` what the plan
-    made of the run's. ``metrics`` has None for a score that was not measured. ``account`` and
-    ``ledger`` name what the run was ``charged`` to; a copy of a run need not name them.
+    made of the run's. ``metrics`` has None for a score that was not measured, and ``schema`` what
+    the owner of tables stated of them. ``account`` and ``ledger`` name what the run was ``charged``
+    to; a copy of a run need not name them.
     """
 
     path: str
@@ -62,6 +68,7 @@ class Evidence:
     account: str | None
     ledger: str | None = None
     charged: bool
+    schema: Mapping[str, Any] | None = None
 
     @property
     def status(self) -> str:
@@ -118,12 +125,59 @@ class Evidence:
     @property
     def tests(self) -> int:
         """How many labelled test records there were."""
-        return sum(self.metrics["class_count"])
+        return int(self.metrics["tests"])
 
     @property
-    def constant(self) -> float | None:
-        """The accuracy of whoever always names the commonest class of the test records."""
-        return max(self.metrics["class_count"]) / self.tests if self.tests else None
+    def has_classes(self) -> bool:
+        """Whether every record is in one of several classes."""
+        return self.facts.task in OF_CLASSES
+
+    @property
+    def unit_name(self) -> str | None:
+        """What the owner of the data calls a record, where that is what is protected."""
+        name = (self.schema or {}).get("unit")
+        return str(name) if name and self.unit.name == self.facts.record else None
+
+    @property
+    def metric(self) -> str:
+        """The name of the figure by which this run is compared."""
+        return str(self.metrics["metric"])
+
+    @property
+    def figure(self) -> float | None:
+        """How well the run does, by its ``metric``."""
+        value: float | None = self.metrics[self.metric]
+        return value
+
+    @property
+    def guess(self) -> float | None:
+        """The same figure of the best answer that reads no row."""
+        value: float | None = self.metrics["baseline"].get(self.metric)
+        return value
+
+    @property
+    def merit(self) -> float:
+        """What runs are sorted by: the larger, the better, whatever the metric is."""
+        if self.figure is None:
+            return -math.inf
+        return -self.figure if self.metric in SMALLER_IS_BETTER else self.figure
+
+    @property
+    def beats_guess(self) -> bool:
+        """Whether the figure is better than the guess's."""
+        known = self.figure is not None and self.guess is not None
+        return known and is_better(self.metric, self.figure or 0.0, self.guess or 0.0)
+
+    @property
+    def failed(self) -> bool:
+        """Whether it is known that the run learnt nothing."""
+        return self.metrics["learnt"] is False
+
+    @property
+    def target(self) -> tuple[Any, ...]:
+        """Runs that agree in this predict the same, and are compared by the same figure."""
+        label = json.dumps((self.schema or {}).get("label"), sort_keys=True)
+        return (self.facts.task, self.metric, self.facts.num_classes, label)
 
     @property
     def trained_alike(self) -> tuple[Any, ...]:
@@ -131,7 +185,8 @@ class Evidence:
         source = self.source
         fractions, least = source.get("fractions") or (), source.get("min_class")
         share = source.get("train_share", 1.0)
-        return (self.data, source["split"], share, *fractions, least, self.facts.num_nodes)
+        place = (self.data, source["split"], share, *fractions, least, self.facts.num_nodes)
+        return (*place, *self.target)
 
 
 def read(path: str) -> Evidence:
@@ -150,11 +205,12 @@ def read(path: str) -> Evidence:
         saved = _content(directory, "settings.json")
         tuned = saved.get("tuning") is not None
         source, settings = dict(saved["data"]), dict(saved["settings"])
+        schema = saved.get("schema")
         names = _class_names(saved["class_names"], plan.facts.num_classes)
         if not tuned:
             _check_releases(plan.charges, certificate.charges)
     with reading(directory, "metrics.json"):
-        metrics = _metrics(_content(directory, "metrics.json"), plan.facts.num_classes)
+        metrics = _metrics(_content(directory, "metrics.json"), plan.facts)
     with reading(directory, "environment.json"):
         environment = _content(directory, "environment.json")
         environment["versions"] = {str(k): str(v) for k, v in environment["versions"].items()}
@@ -181,6 +237,7 @@ def read(path: str) -> Evidence:
         account=ledger.get("account"),
         ledger=ledger.get("ledger"),
         charged=bool(ledger) or runs.Run(directory).was_charged(),
+        schema=schema,
     )
 
 
@@ -242,17 +299,56 @@ def _class_names(names: Sequence[Any] | None, classes: int) -> tuple[str, ...] |
     return tuple(map(str, names))
 
 
-def _metrics(content: Mapping[str, Any], classes: int) -> dict[str, Any]:
-    """The figures a page shows: shares in [0, 1] or none, a count for each class.
+def _metrics(content: Mapping[str, Any], facts: Facts) -> dict[str, Any]:
+    """The figures a page shows, each in its range or none; of classes a count for each.
 
-    A run need not have every score: one that came later is None.
+    A run need not have every score: one that came later is None. What an older run does not say of
+    the best guess and of what it learnt is made of what it says of classes.
     """
+    _check_same("task", content.get("task", facts.task), facts.task)
     counts = [_validate.integer("class_count", n, "[0, 1e12]") for n in content["class_count"]]
-    shares = [_share("class_accuracy", share) for share in content["class_accuracy"]]
+    shares = [_figure("class_accuracy", share) for share in content["class_accuracy"]]
+    classes = facts.num_classes if facts.task in OF_CLASSES else 0
     _check_same("the number of classes", (len(counts), len(shares)), (classes, classes))
-    scores = {name: _share(name, content.get(f"test_{name}")) for name in SCORES}
     confusion = _confusion(content.get("confusion"), counts)
-    return {"class_count": counts, "class_accuracy": shares, "confusion": confusion, **scores}
+    tests = content.get(f"test_{facts.record}s", sum(counts))
+    tests = _validate.integer(f"test_{facts.record}s", tests, "[0, 1e12]")
+    if classes:
+        _check_same("class_count, summed", sum(counts), tests)
+    scores = {name: _figure(name, content.get(f"test_{name}")) for name in METRICS}
+    main = content.get("metric", make_task(facts).main)
+    main = _validate.choice("metric", main, METRICS)
+    baseline = _baseline(content.get("baseline"), counts)
+    constant = content.get("constant", _is_constant(confusion))
+    learnt = None
+    if (mine := scores[main]) is not None and (guess := baseline.get(main)) is not None:
+        learnt = is_better(main, mine, guess) and not constant
+    return {
+        "tests": tests,
+        "class_count": counts,
+        "class_accuracy": shares,
+        "confusion": confusion,
+        "metric": main,
+        "baseline": baseline,
+        "constant": _flag("constant", constant),
+        "learnt": _flag("learnt", content.get("learnt", learnt)),
+        **scores,
+    }
+
+
+def _baseline(content: Mapping[str, Any] | None, counts: Sequence[int]) -> dict[str, float]:
+    """Figures of the best guess; older runs had that of the commonest class among those tested."""
+    if content is None:
+        return {"accuracy": max(counts) / sum(counts)} if sum(counts) else {}
+    figures = {name: _figure(name, content.get(name)) for name in METRICS}
+    return {name: value for name, value in figures.items() if value is not None}
+
+
+def _is_constant(confusion: Sequence[Sequence[int]] | None) -> bool | None:
+    """Whether one class was decided on for everybody; None where that is not known."""
+    if confusion is None or not any(map(any, confusion)):
+        return None
+    return sum(map(any, zip(*confusion, strict=True))) == 1
 
 
 def _confusion(table: Any, counts: Sequence[int]) -> list[list[int]] | None:
@@ -265,5 +361,11 @@ def _confusion(table: Any, counts: Sequence[int]) -> list[list[int]] | None:
     return rows
 
 
-def _share(name: str, value: Any) -> float | None:
-    return None if value is None else _validate.number(name, value, "[0, 1]")
+def _figure(name: str, value: Any) -> float | None:
+    return None if value is None else _validate.number(name, value, _RANGES.get(name, "[0, 1]"))
+
+
+def _flag(name: str, value: Any) -> bool | None:
+    if not (value is None or isinstance(value, bool)):
+        raise TypeError(f"'{name}' cannot be {value!r}")
+    return value

@@ -1,4 +1,4 @@
-"""Plots: accuracy over epsilon, over class frequency, over a setting; what models see.
+"""Plots: scores over epsilon, over class frequency, over a setting; what models see.
 
 They need matplotlib, the extra ``report``. The ending of the path is the format: .png, .svg, .pdf.
 """
@@ -13,6 +13,7 @@ import numpy as np
 
 from graphveil._errors import InvalidInputError
 from graphveil.privacy.guarantee import round_up
+from graphveil.report.wording import IN_PERCENT, LEARNT_NOTHING, score_axis
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -26,6 +27,7 @@ ENDINGS = (".png", ".svg", ".pdf")
 # Told apart without colour too: Okabe and Ito's palette, a marker for each.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 MARKERS = ("o", "s", "^", "D", "v", "P")
+_GREY = "#999999"  # of what learnt nothing
 
 
 def require_matplotlib() -> None:
@@ -48,39 +50,129 @@ def check_path(path: str | Path) -> Path:
     return Path(path)
 
 
-def privacy_utility(rows: Iterable[Row], path: str | Path, title: str = "") -> Path:
-    """Accuracy over epsilon, a line for each private method; those in the open are level lines.
+def privacy_utility(
+    rows: Iterable[Row], path: str | Path, title: str = "", metric: str | None = None
+) -> Path:
+    """A score over epsilon, a line for each private method; those in the open are level lines.
 
-    What is proven has full marks and lines. A paper's claim is drawn apart, at the epsilon that it
-    claims, with empty marks and a broken line. Daigavane et al., Figure 1.
+    The score is ``metric``, or that by which the rows are compared. What is proven has full marks
+    and lines. A paper's claim is drawn apart, at the epsilon that it claims, with empty marks and a
+    broken line. What learnt nothing is grey and empty, beside the lines. Where all were to spend
+    the same, there is nothing to draw a line over: methods are bars side by side. Daigavane et al.,
+    Figure 1.
     """
-    rows = [row for row in rows if row.mean is not None]
+    rows = list(rows)
+    metric = metric or metric_of(rows)
+    rows = [row for row in rows if row.score(metric)[0] is not None]
     private = [row for row in rows if row.private]
-    proven = [row for row in private if not row.void_because]
-    claimed = [row for row in private if row.claimed_epsilon is not None]
-    across = "epsilon (proven)" if not claimed else "epsilon (proven; empty marks: claimed)"
-    figure, axes = _canvas(title, across, "test accuracy (%)")
-    for number, name in enumerate(dict.fromkeys(row.label for row in private)):
-        points = sorted((row for row in proven if row.label == name), key=lambda row: row.epsilon)
-        if points:
-            draw_line(axes, number, name, [row.epsilon for row in points], points)
-        stated = [row for row in claimed if row.label == name]
-        if stated:
-            places = [row.claimed_epsilon for row in stated]
-            draw_line(axes, number, f"{name} (claimed)", places, stated, claimed=True)
-    for number, row in enumerate(row for row in rows if not row.private):
-        axes.axhline(
-            100 * (row.mean or 0.0),
-            label=f"{row.label}, not private",
-            color="#555555",
-            linestyle=("--", ":", "-.")[number % 3],
-        )
     budgets = sorted({row.target_epsilon for row in private if row.target_epsilon is not None})
-    if len(budgets) > 1:
+    if len(budgets) == 1:
+        return _draw_bars(rows, path, title, metric)
+    claimed = any(row.claimed_epsilon is not None for row in private)
+    across = "epsilon (proven; empty marks: claimed)" if claimed else "epsilon (proven)"
+    figure, axes = _canvas(title, across, score_axis(metric))
+    for number, name in enumerate(dict.fromkeys(row.label for row in private)):
+        _draw_method(axes, number, [row for row in private if row.label == name], metric)
+    _draw_levels(axes, rows, metric)
+    if budgets:
         axes.set_xscale("log")
         axes.set_xticks(budgets, [f"{value:g}" for value in budgets])
         axes.minorticks_off()
     return save(figure, axes, path)
+
+
+def metric_of(rows: Iterable[Row]) -> str:
+    """By what rows are compared: accuracy, unless they say otherwise."""
+    return next((name for row in rows if (name := getattr(row, "metric", None))), "accuracy")
+
+
+def has_failed(row: Row) -> bool:
+    """Whether it is known that a row's runs learnt nothing."""
+    return getattr(row, "learnt", None) is False
+
+
+def _scale(metric: str) -> float:
+    return 100.0 if metric in IN_PERCENT else 1.0
+
+
+def _draw_method(axes: Any, number: int, rows: Sequence[Row], metric: str) -> None:
+    """What is proven of one method, what is claimed, and, off the lines, what learnt nothing."""
+    name, scale = rows[0].label, _scale(metric)
+    proven = sorted((row for row in rows if not row.void_because), key=lambda row: row.epsilon)
+    stated = [row for row in rows if row.claimed_epsilon is not None]
+    for some, is_claim in ((proven, False), (stated, True)):
+        label = f"{name} (claimed)" if is_claim else name
+        for failed in (False, True):
+            drawn = [row for row in some if has_failed(row) is failed]
+            if not drawn:
+                continue
+            places = [row.claimed_epsilon if is_claim else row.epsilon for row in drawn]
+            called = f"{label}, {LEARNT_NOTHING}" if failed else label
+            draw_line(
+                axes, number, called, places, drawn, metric, is_claim, scale=scale, failed=failed
+            )
+
+
+def _draw_levels(axes: Any, rows: Sequence[Row], metric: str) -> None:
+    """Level lines: what was trained in the open, and what a guess reaches that reads no row."""
+    scale = _scale(metric)
+    for number, row in enumerate(row for row in rows if not row.private):
+        axes.axhline(
+            scale * (row.score(metric)[0] or 0.0),
+            label=f"{row.label}, not private{f', {LEARNT_NOTHING}' * has_failed(row)}",
+            color=_GREY if has_failed(row) else "#555555",
+            linestyle=("--", ":", "-.")[number % 3],
+        )
+    guesses = [guess for row in rows if (guess := _guess(row, metric)) is not None]
+    if guesses:
+        looks: dict[str, Any] = {"color": "#882255", "linewidth": 1, "zorder": 1}
+        axes.axhline(scale * guesses[0], label="best guess that reads no row", **looks)
+
+
+def _guess(row: Row, metric: str) -> float | None:
+    value = (getattr(row, "baseline", None) or {}).get(metric)
+    return None if value is None else float(value)
+
+
+def _draw_bars(rows: Sequence[Row], path: str | Path, title: str, metric: str) -> Path:
+    """Private methods side by side at one epsilon; a claim is hatched, what learnt nothing grey."""
+    private, scale = [row for row in rows if row.private], _scale(metric)
+    (budget,) = {row.target_epsilon for row in private if row.target_epsilon is not None}
+    figure, axes = _canvas(title, f"method, each to spend epsilon {budget:g}", score_axis(metric))
+    kinds: set[str] = set()
+    for place, row in enumerate(private):
+        mean, deviation = row.score(metric)
+        failed, void = has_failed(row), bool(row.void_because)
+        kind = LEARNT_NOTHING if failed else "hatched: claimed" if void else "proven"
+        colour = _GREY if failed else COLOURS[place % len(COLOURS)]
+        axes.bar(
+            place,
+            scale * (mean or 0.0),
+            0.6,
+            yerr=None if deviation is None else scale * deviation,
+            capsize=3,
+            edgecolor=colour,
+            facecolor="white" if failed or void else colour,
+            hatch="//" if void else "",
+            label=f"_{kind}" if kind in kinds or kind == "proven" else kind,
+        )
+        kinds.add(kind)
+    names = [f"{_short(row.label)}\n{_spent(row)}" for row in private]
+    axes.set_xticks(range(len(private)), names, fontsize=8 if len(private) > 4 else 10)
+    if len(private) > 6:
+        axes.tick_params(axis="x", labelrotation=60)
+    axes.set_xlim(-0.6, max(len(private), 3) - 0.4)
+    axes.axhline(0, color="#222222", linewidth=0.8)
+    _draw_levels(axes, rows, metric)
+    return save(figure, axes, path)
+
+
+def _spent(row: Row) -> str:
+    """What a method is proven to spend, or what is claimed where nothing is."""
+    if not row.void_because:
+        return f"proven {round_up(row.epsilon, 3)}"
+    stated = row.claimed_epsilon
+    return "none proven" if stated is None else f"claimed {round_up(stated, 3)}"
 
 
 def draw_line(
@@ -91,19 +183,26 @@ def draw_line(
     rows: Sequence[Row],
     metric: str = "accuracy",
     claimed: bool = False,
+    *,
+    scale: float = 100.0,
+    failed: bool = False,
 ) -> None:
     """A line through the mean scores of rows, with bars for their deviations, in percent.
 
-    What is ``claimed`` alone has empty marks and a broken line.
+    What is ``claimed`` alone has empty marks and a broken line; what ``failed`` has empty marks in
+    grey and no line. Scores are multiplied by ``scale``.
     """
     scores = [row.score(metric) for row in rows]
-    looks = {"markerfacecolor": "white", "linestyle": "--"} if claimed else {}
+    looks: dict[str, Any] = {"color": COLOURS[number % len(COLOURS)]}
+    if claimed or failed:
+        looks |= {"markerfacecolor": "white", "linestyle": "none" if failed else "--"}
+    if failed:
+        looks["color"] = _GREY
     axes.errorbar(
         places,
-        [100 * (mean or 0.0) for mean, _ in scores],
-        [100 * (deviation or 0.0) for _, deviation in scores],
+        [scale * (mean or 0.0) for mean, _ in scores],
+        [scale * (deviation or 0.0) for _, deviation in scores],
         label=label,
-        color=COLOURS[number % len(COLOURS)],
         marker=MARKERS[number % len(MARKERS)],
         capsize=3,
         **looks,
@@ -148,14 +247,27 @@ def class_accuracy(
     return save(figure, axes, path)
 
 
-def over_setting(rows: Sequence[Row], path: str | Path, title: str = "") -> Path:
-    """Accuracy over the values of one setting: an ablation. Marks are empty under a claim."""
+def over_setting(
+    rows: Sequence[Row], path: str | Path, title: str = "", metric: str | None = None
+) -> Path:
+    """A score over the values of one setting: an ablation. Marks are empty under a claim.
+
+    The score is ``metric``, or that by which the rows are compared; what learnt nothing is grey.
+    """
     (name,) = rows[0].setting
-    rows = [row for row in rows if row.mean is not None]
-    figure, axes = _canvas(title, name.replace("_", " "), "test accuracy (%)")
+    metric = metric or metric_of(rows)
+    rows = [row for row in rows if row.score(metric)[0] is not None]
+    figure, axes = _canvas(title, name.replace("_", " "), score_axis(metric))
     claimed = any(row.claimed_epsilon is not None for row in rows)
     label = f"{rows[0].method}{' (claimed)' if claimed else ''}" if rows else None
-    draw_line(axes, 0, label, range(len(rows)), rows, claimed=claimed)
+    for failed in (False, True):
+        places = [place for place, row in enumerate(rows) if has_failed(row) is failed]
+        drawn, called = [rows[p] for p in places], f"{label}{f', {LEARNT_NOTHING}' * failed}"
+        if drawn:
+            draw_line(
+                axes, 0, called, places, drawn, metric, claimed, scale=_scale(metric), failed=failed
+            )
+    _draw_levels(axes, [row for row in rows if row.private], metric)
     axes.set_xticks(range(len(rows)), [str(row.setting[name]) for row in rows])
     return save(figure, axes, path)
 

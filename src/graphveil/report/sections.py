@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
 Pairs = list[tuple[str, str]]
 Legend = list[tuple[Markup, str]]
-CONSTANT = "always the commonest class"
 _MOST_CONFUSED = 12  # classes in a matrix
 _MOST_BARS = 24  # classes in a plot; more stand in the table only
 
@@ -83,10 +82,25 @@ def section(run: Evidence, anchor: str, baselines: Sequence[Evidence]) -> Sectio
 
 
 def _world(run: Evidence) -> str | None:
-    """What a node or a graph is in the world, where the catalog knows."""
+    """What a node or a graph is in the world, where its owner or the catalog says."""
+    if run.unit_name is not None:
+        return f"Here {_one(run)} is {wording.name_with_article(run.unit_name)}."
     if run.entry is None or run.unit.name != run.entry.record:
         return None
-    return f"In {run.data}, {ONE[run.unit.name].replace('one', 'a')} is {run.entry.unit}."
+    return f"In {run.data}, {_one(run)} is {run.entry.unit}."
+
+
+def _one(run: Evidence) -> str:
+    return ONE[run.unit.name].replace("one", "a")
+
+
+def predicted(run: Evidence) -> str:
+    """What a run predicts: the column, where its owner named one, and of which kind that is."""
+    label = (run.schema or {}).get("label") or {}
+    kind, ends = wording.TASK_WORDS[run.facts.task], run.facts.value_range
+    if ends is not None:
+        kind += f" from {ends[0]:g} to {ends[1]:g}"
+    return f"{label['column']}, {kind}" if label.get("column") else kind
 
 
 def _bounds(run: Evidence) -> Pairs:
@@ -109,9 +123,12 @@ def _data(run: Evidence) -> Pairs:
         ("trained on", f"{facts.num_train:,} {facts.record}s"),
         ("tested on", f"{run.tests:,} labelled {facts.record}s"),
         ("features", f"{facts.num_features:,}"),
-        ("classes", f"{facts.num_classes:,}"),
+        ("predicted", predicted(run)),
         ("split", f"{source['split']}, seed {source['seed']}"),
     ]
+    if facts.task != "regression":
+        what = "labels" if facts.task == "multilabel" else "classes"
+        rows.insert(-1, (what, f"{facts.num_classes:,}"))
     if (share := source.get("train_share", 1.0)) != 1:
         rest = "; the rest is not in the graph" if source.get("thinned") == "remove" else ""
         used = f"{100 * share:g}{wording.PERCENT}{rest}"
@@ -340,15 +357,19 @@ def _share(value: Any) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class Utility:
-    """Scores on test records: of the run, of open runs, of naming the commonest class.
+    """Scores on test records: of the run, of open runs, of the best guess that reads no row.
 
-    ``rows`` are a name, whether it is the run itself, and a cell for each of ``scores``.
-    ``classes`` are a name, a count, a share of the test records, and a cell for each of
-    ``columns``. ``confusion`` has a class and how often each class was decided on for it; it is
-    empty for many classes. ``lost`` is None where no run in the open was given to compare with.
+    ``nothing`` says in words that the run learnt nothing. ``rows`` are a name, whether it is the
+    run itself, and a cell for each of ``scores``, some of which have ``meanings``. ``classes`` are
+    a name, a count, a share of the test records, and a cell for each of ``columns``; there are none
+    where records are not in one class each. ``confusion`` has a class and how often each class was
+    decided on for it; it is empty for many classes. ``lost`` is None where no run in the open was
+    given to compare with.
     """
 
+    nothing: str | None
     scores: list[str]
+    meanings: list[str]
     rows: list[tuple[str, bool, list[str]]]
     columns: list[str]
     classes: list[tuple[str, str, str, list[str]]]
@@ -360,22 +381,26 @@ class Utility:
 
 def utility(anchor: str, run: Evidence, baselines: Sequence[Evidence]) -> Utility:
     """How well a run does, beside its baselines; by class beside the best of them."""
-    scores = [name for name in wording.SCORES if run.metrics[name] is not None]
+    listed = wording.scores_of(run.facts.task, run.metric)
+    scores = [name for name in listed if run.metrics[name] is not None]
     rows = [
         (
-            other.method + ("" if other is run else ", in the open"),
+            other.method + ("" if other is run else f", {_in_the_open(other)}"),
             other is run,
             [wording.score(name, other.metrics[name]) for name in scores],
         )
         for other in (run, *baselines)
     ]
-    if run.constant is not None and "accuracy" in scores:
-        rows.append((CONSTANT, False, [wording.percent(run.constant), *["–"] * (len(scores) - 1)]))
+    if any(name in run.metrics["baseline"] for name in scores):
+        guessed = [wording.score(name, run.metrics["baseline"].get(name)) for name in scores]
+        rows.append((wording.GUESSES[run.facts.task], False, guessed))
     compared = (run, *baselines[:1])
     columns = [other.method for other in compared]
     plot, legend = _class_plot(anchor, compared)
     return Utility(
+        nothing=_nothing(run),
         scores=[wording.SCORES[name] for name in scores],
+        meanings=[wording.MEANINGS[name] for name in scores if name in wording.MEANINGS],
         rows=rows,
         columns=columns,
         classes=[
@@ -411,24 +436,68 @@ def _class_name(run: Evidence, number: int) -> str:
 def _class_plot(anchor: str, compared: Sequence[Evidence]) -> tuple[Markup | None, Legend]:
     """Bars by class for a run and, if there is one, an open run; the legend tells two apart."""
     run, *others = compared
-    legend = [(svg.legend_bar(0), run.method)] if others else []
-    legend += [(svg.legend_bar(n), f"{o.method}, in the open") for n, o in enumerate(others, 1)]
-    if not run.tests or run.facts.num_classes > _MOST_BARS:
+    nothing = f", {wording.LEARNT_NOTHING}" * run.failed
+    legend = []
+    if others or nothing:
+        legend.append((svg.legend_bar(0, failed=run.failed), f"{run.method}{nothing}"))
+    legend += [
+        (svg.legend_bar(n, failed=other.failed), f"{other.method}, {_in_the_open(other)}")
+        for n, other in enumerate(others, 1)
+    ]
+    if not (run.has_classes and run.tests) or run.facts.num_classes > _MOST_BARS:
         return None, legend
     rows = [
         (_class_name(run, number), [other.metrics["class_accuracy"][number] for other in compared])
         for number in range(run.facts.num_classes)
     ]
     methods = [other.method for other in compared]
-    return svg.bars(f"{anchor}-classes", "Accuracy by class", rows, methods), legend
+    failed = [other.failed for other in compared]
+    return svg.bars(f"{anchor}-classes", "Accuracy by class", rows, methods, failed), legend
+
+
+def _in_the_open(run: Evidence) -> str:
+    return f"in the open{f', {wording.LEARNT_NOTHING}' * run.failed}"
 
 
 def _lost(run: Evidence, best: Evidence | None = None) -> str | None:
     """How far a run stays behind the best open one, in words."""
-    if best is None or run.metrics["accuracy"] is None:
+    if best is None or run.figure is None or best.figure is None:
         return None
-    points = 100 * (best.metrics["accuracy"] - run.metrics["accuracy"])
+    metric, less = run.metric, best.figure - run.figure
+    size = wording.score(metric, abs(less))
+    if metric in wording.IN_PERCENT:
+        size = f"{100 * abs(less):.1f} points"
+    place = "the same" if not less else f"{size} {'higher' if less < 0 else 'lower'}"
+    itself = f", which {wording.LEARNT_NOTHING} itself," * best.failed
     return (
-        f"Against {best.method}, trained in the open on the same records, its accuracy is "
-        f"{abs(points):.1f} points {'higher' if points < 0 else 'lower'}."
+        f"Against {best.method}, trained in the open on the same records{itself or ','} its "
+        f"{wording.SCORES[metric]} is {place}."
     )
+
+
+def _nothing(run: Evidence) -> str | None:
+    """That a run learnt nothing, or decides the same of everybody, in words; else None."""
+    if not (run.failed or run.metrics["constant"]):
+        return None
+    record, name = run.facts.record, wording.SCORES[run.metric]
+    mine, theirs = (wording.score(run.metric, value) for value in (run.figure, run.guess))
+    guess = f"a guess that reads no {record} ({wording.GUESSES[run.facts.task]})"
+    constant = f"it says {_everywhere(run)} of every test {record}"
+    if run.metrics["constant"] and (run.beats_guess or not run.failed):
+        still = f" Its {name}, {mine}, is better than the {theirs} of {guess}: it may still rank."
+        return (
+            f"This model tells nobody apart by what it decides: {constant}."
+            f"{still if run.beats_guess else ''}"
+        )
+    compared = f"its {name}, {mine}, is no better than the {theirs} of {guess}"
+    reasons = [constant, compared] if run.metrics["constant"] else [compared]
+    return f"This model {wording.LEARNT_NOTHING}: {', and '.join(reasons)}."
+
+
+def _everywhere(run: Evidence) -> str:
+    """What a model says of everybody that says the same of all."""
+    if not run.has_classes:
+        return "the same labels" if run.facts.task == "multilabel" else "the same value"
+    table = run.metrics["confusion"] or []
+    decided = [number for number, column in enumerate(zip(*table, strict=True)) if any(column)]
+    return f"“{_class_name(run, decided[0])}”" if len(decided) == 1 else "the same class"

@@ -14,11 +14,22 @@ from dataclasses import dataclass
 from markupsafe import Markup
 
 from graphveil.privacy.guarantee import round_up
-from graphveil.report.wording import after, at_most, percent
+from graphveil.report.wording import (
+    IN_PERCENT,
+    LEARNT_NOTHING,
+    OF_VALUES,
+    SCORES,
+    after,
+    at_most,
+    percent,
+    score,
+    score_axis,
+)
 
 WIDTH = 440
 _LEFT, _RIGHT, _TOP, _BOTTOM = 52, 12, 12, 44
 _COLOURS = 6
+_GREY = 2  # the fill of bars of what learnt nothing
 _QUARTERS = (0, 0.25, 0.5, 0.75, 1)
 Point = tuple[float, float]
 Ticks = Sequence[tuple[float, str]]
@@ -26,10 +37,14 @@ Ticks = Sequence[tuple[float, str]]
 
 @dataclass(frozen=True, kw_only=True)
 class Series:
-    """Points (epsilon, share) of one method, or a level line if it has no epsilon."""
+    """Points (epsilon, score) of one method, or a level line if it has no epsilon.
+
+    Those that ``failed`` learnt nothing.
+    """
 
     label: str
     points: tuple[Point, ...] = ()
+    failed: tuple[Point, ...] = ()
     level: float | None = None
 
 
@@ -66,47 +81,70 @@ def belief(key: str, epsilon: float) -> Markup:
     )
 
 
-def curve(key: str, series: Sequence[Series]) -> Markup:
-    """Accuracy over the proven epsilon; what is trained in the open is a level line."""
-    curves = [[(math.log(x), y) for x, y in sorted(line.points)] for line in series if line.points]
+def curve(key: str, series: Sequence[Series], metric: str = "accuracy") -> Markup:
+    """A score over the proven epsilon; what is trained in the open is a level line.
+
+    A run that learnt nothing is an empty mark beside the line of its method, never on it.
+    """
+    curves = [line for line in series if line.level is None]
     levels = [line.level for line in series if line.level is not None]
-    spent = [x for line in series for x, _ in line.points]
-    low, high = _around([*levels, *(y for line in series for _, y in line.points)])
+    points = [point for line in curves for point in (*line.points, *line.failed)]
+    spent = [x for x, _ in points]
+    up = _steps([*levels, *(y for _, y in points)], least=None if metric in OF_VALUES else 0.1)
     ticks = _decades(min(spent), max(spent))
     ends = (math.log(ticks[0]), math.log(ticks[-1]))
-    plot = _Plot(320, ends, (low, high))
+    plot = _Plot(320, ends, (up[0], up[-1]))
     marks = [
         _path(f"rule level{number % 3}", plot.path([(end, level) for end in ends]))
         for number, level in enumerate(levels)
     ]
-    for number, places in enumerate(curves):
-        marks.append(_path(f"line c{number % _COLOURS}", plot.path(places)))
+    for number, line in enumerate(curves):
+        places, failed = (
+            [(math.log(x), y) for x, y in some] for some in (line.points, line.failed)
+        )
+        if places:
+            marks.append(_path(f"line c{number % _COLOURS}", plot.path(places)))
         marks += [_marker(number, *plot.at(*place)) for place in places]
+        marks += [_marker(number, *plot.at(*place), failed=True) for place in failed]
+    scale = 100 if metric in IN_PERCENT else 1
     return _svg(
         key,
         plot.height,
-        "Test accuracy over proven epsilon",
-        "; ".join(f"{line.label}: {_description(line)}" for line in series),
+        f"Test {SCORES[metric]} over proven epsilon",
+        "; ".join(f"{line.label}: {_description(line, metric)}" for line in series),
         plot.axes(
             _log_ticks(ticks, 6),
-            [(share, f"{100 * share:.0f}") for share in _steps(low, high)],
+            [(value, f"{scale * value:g}") for value in up],
             "proven epsilon (less is more private)",
-            "test accuracy, %",
+            score_axis(metric),
         ),
         *marks,
     )
 
 
-def _description(line: Series) -> str:
-    if not line.points:
-        return f"level at {percent(line.level)}"
-    return ", ".join(f"{percent(y)} at epsilon {round_up(x)}" for x, y in line.points)
+def _description(line: Series, metric: str) -> str:
+    if line.level is not None:
+        return f"level at {score(metric, line.level)}"
+    texts = [
+        f"{score(metric, y)} at epsilon {round_up(x)}{rest}"
+        for some, rest in ((line.points, ""), (line.failed, f" ({LEARNT_NOTHING})"))
+        for x, y in some
+    ]
+    return ", ".join(texts)
 
 
 def bars(
-    key: str, title: str, rows: Sequence[tuple[str, Sequence[float | None]]], texts: Sequence[str]
+    key: str,
+    title: str,
+    rows: Sequence[tuple[str, Sequence[float | None]]],
+    texts: Sequence[str],
+    failed: Sequence[bool] = (),
 ) -> Markup:
-    """Level bars in [0, 1], as many for each row as there are ``texts``, which name them."""
+    """Level bars in [0, 1], as many for each row as there are ``texts``, which name them.
+
+    Those of what ``failed`` are grey.
+    """
+    fills = [_GREY if any(failed[n : n + 1]) else n for n in range(len(texts))]
     thick, left = 13, 118
     room = thick * len(texts) + 10
     height, span = room * len(rows) + 34, WIDTH - left - 52
@@ -122,7 +160,7 @@ def bars(
         for place, value in enumerate(values):
             if value is not None:
                 y = top + place * thick
-                marks.append(_bar(place, left, f"{y:.1f}", value * span, thick - 1))
+                marks.append(_bar(fills[place], left, f"{y:.1f}", value * span, thick - 1))
                 x, bottom = f"{left + value * span + 4:.1f}", f"{y + thick - 2:.1f}"
                 marks.append(_text("small", x, bottom, f"{100 * value:.1f}"))
     description = "; ".join(
@@ -149,8 +187,10 @@ def parts(key: str, rows: Sequence[tuple[str, float]], together: float) -> Marku
     return _svg(key, room * len(rows) + 4, title, description, *marks)
 
 
-def legend_mark(number: int) -> Markup:
-    """The line and shape of a series, for a legend in HTML."""
+def legend_mark(number: int, *, failed: bool = False) -> Markup:
+    """The line and shape of a series, for a legend in HTML; of one that ``failed`` the shape."""
+    if failed:
+        return _legend(_marker(number, 14, 7, failed=True))
     return _legend(_path(f"line c{number % _COLOURS}", "M0 7H28") + _marker(number, 14, 7))
 
 
@@ -159,9 +199,14 @@ def legend_level(number: int) -> Markup:
     return _legend(_path(f"rule level{number % 3}", "M0 7H28"))
 
 
-def legend_bar(number: int) -> Markup:
-    """The fill of a bar."""
-    return _legend(_bar(number, 6, 1, 16, 12))
+def legend_failed() -> Markup:
+    """The mark of what learnt nothing."""
+    return legend_mark(0, failed=True)
+
+
+def legend_bar(number: int, *, failed: bool = False) -> Markup:
+    """The fill of a bar; grey of what ``failed``."""
+    return _legend(_bar(_GREY if failed else number, 6, 1, 16, 12))
 
 
 class Trade:
@@ -272,24 +317,36 @@ def _bar(kind: int, x: float, y: float | str, width: float, height: int) -> Mark
     )
 
 
-def _marker(number: int, x: float, y: float) -> Markup:
-    """The shape of a series, one for each colour."""
+def _marker(number: int, x: float, y: float, *, failed: bool = False) -> Markup:
+    """The shape of a series, one for each colour; of what ``failed`` it is empty and grey."""
     shape = _SHAPES[number % len(_SHAPES)]
-    return Markup('<path class="dot c{}" transform="translate({:.1f} {:.1f})" d="{}"/>').format(
-        number % _COLOURS, x, y, shape
+    kind = "failed" if failed else f"dot c{number % _COLOURS}"
+    return Markup('<path class="{}" transform="translate({:.1f} {:.1f})" d="{}"/>').format(
+        kind, x, y, shape
     )
 
 
-def _around(values: Sequence[float]) -> tuple[float, float]:
-    """Round ends around shares, a tenth apart at least."""
-    low, high = math.floor(10 * min(values)) / 10, math.ceil(10 * max(values)) / 10
-    return (low, high) if high > low else (max(0.0, low - 0.1), min(1.0, high + 0.1))
+def _steps(values: Sequence[float], least: float | None) -> list[float]:
+    """Round values on an axis, from below all ``values`` to above; shares ``least`` apart.
+
+    Without ``least`` they are as near to each other as about five of them need.
+    """
+    low, high = min(values), max(values)
+    wide = _round_width((high - low or abs(high) or 1.0) / 5)
+    if least is not None:
+        wide = max(wide, least)
+    first, last = math.floor(low / wide + 1e-9), math.ceil(high / wide - 1e-9)
+    if first == last:
+        first, last = first - 1, last + 1
+    if least is not None:
+        first, last = max(first, 0), min(last, math.ceil(1 / wide - 1e-9))
+    return [round(wide * n, 12) for n in range(first, last + 1)]
 
 
-def _steps(low: float, high: float) -> list[float]:
-    wide = 0.1 if high - low <= 0.61 else 0.2
-    first = math.ceil(low / wide - 1e-9)
-    return [round(wide * n, 2) for n in range(first, math.floor(high / wide + 1e-9) + 1)]
+def _round_width(width: float) -> float:
+    """The next of 1, 2, 5, 10, ... times a power of ten."""
+    power = 10.0 ** math.floor(math.log10(width))
+    return next(head * power for head in (1, 2, 5, 10) if head * power >= width * (1 - 1e-9))
 
 
 def _decades(low: float, high: float) -> list[float]:

@@ -28,13 +28,71 @@ OUTSIDE = (
     "Accuracies, F1 and the like are read off the labels of test records. They are outside every "
     "certificate, and showing them, this page included, is a release of its own."
 )
-SCORES = {  # on test records, each in [0, 1]: what a page calls them
+SCORES = {  # on test records: what a page calls them
     "accuracy": "accuracy",
+    "micro_f1": "micro F1",
     "macro_f1": "macro F1",
+    "f1": "F1",
     "roc_auc": "ROC AUC",
+    "micro_auc": "micro AUC",
     "sensitivity": "sensitivity",
     "specificity": "specificity",
+    "balanced_accuracy": "balanced accuracy",
+    "average_precision": "average precision",
+    "brier": "Brier score",
+    "calibration_error": "calibration error",
+    "r2": "R\N{SUPERSCRIPT TWO}",
+    "mae": "mean absolute error",
+    "rmse": "root mean square error",
 }
+IN_PERCENT = ("accuracy", "balanced_accuracy", "sensitivity", "specificity")
+OF_VALUES = ("r2", "mae", "rmse")  # neither shares nor in [0, 1]
+TASK_SCORES = {  # what is shown of a task, those by which runs are compared first
+    "multiclass": (
+        "accuracy", "macro_f1", "balanced_accuracy", "roc_auc", "specificity", "brier",
+        "calibration_error",
+    ),
+    "binary": (
+        "average_precision", "roc_auc", "f1", "sensitivity", "specificity", "accuracy", "brier",
+        "calibration_error",
+    ),
+    "ordinal": ("mae", "accuracy", "rmse", "balanced_accuracy", "macro_f1", "calibration_error"),
+    "multilabel": (
+        "average_precision", "macro_f1", "micro_f1", "roc_auc", "accuracy", "brier",
+        "calibration_error",
+    ),
+    "regression": ("r2", "mae", "rmse"),
+}  # fmt: skip
+TASK_WORDS = {
+    "multiclass": "one of several classes",
+    "binary": "one of two classes",
+    "ordinal": "one of several classes in their order",
+    "multilabel": "several labels",
+    "regression": "a number",
+}
+GUESSES = {  # the best answer that reads no row, by the labels that were trained on
+    "multiclass": "always the commonest class",
+    "binary": "always the commonest class",
+    "ordinal": "always the median class",
+    "multilabel": "how often each label occurs",
+    "regression": "always the mean",
+}
+MEANINGS = {  # of scores that not everybody knows
+    "balanced_accuracy": "Balanced accuracy: the mean over classes of how many of their records "
+    "are right.",
+    "average_precision": "Average precision: how far up the ranking those stand who are looked "
+    "for; 1 if nobody else stands above them.",
+    "brier": "Brier score: the squared distance of probabilities from what is true; less is "
+    "better.",
+    "calibration_error": "Calibration error: how far probabilities are from how often they come "
+    "true; less is better.",
+    "r2": "R\N{SUPERSCRIPT TWO}: the share of the spread of values that is explained; 0 is the "
+    "mean of the test records, 1 is perfect.",
+    "mae": "Mean absolute error: how far off values, or classes in their order, are; less is "
+    "better.",
+    "rmse": "Root mean square error: the same with far ones counting more; less is better.",
+}
+LEARNT_NOTHING = "learnt nothing"
 
 PERCENT = "\N{NO-BREAK SPACE}%"
 BEFORE = (0.01, 0.1, 0.5)  # how sure of something a guesser may be beforehand
@@ -132,10 +190,28 @@ def small_percent(share: float) -> str:
 
 
 def score(name: str, value: float | None) -> str:
-    """A score of :data:`SCORES`: F1 and AUC as a number, others in percent."""
-    if value is None or name not in ("macro_f1", "roc_auc"):
+    """A score of :data:`SCORES`: what counts records in percent, all others as a number."""
+    if value is None or name in IN_PERCENT:
         return percent(value)
-    return f"{value:.3f}"
+    return f"{value:.4g}" if name in ("mae", "rmse") else f"{value:.3f}"
+
+
+def scores_of(task: str, metric: str) -> list[str]:
+    """What is shown of a task, ``metric`` first."""
+    return [metric, *(name for name in TASK_SCORES[task] if name != metric)]
+
+
+def score_axis(name: str) -> str:
+    """What the axis of a score is called."""
+    from graphveil.methods.measures import SMALLER_IS_BETTER
+
+    less = " (less is better)" if name in SMALLER_IS_BETTER else ""
+    return f"test {SCORES.get(name, name)}{' (%)' if name in IN_PERCENT else less}"
+
+
+def name_with_article(noun: str) -> str:
+    """``a patient``, ``an owner``."""
+    return f"{'an' if noun[:1].lower() in 'aeiou' else 'a'} {noun}"
 
 
 def setting(value: Any) -> str:

@@ -21,8 +21,11 @@ for (const table of document.querySelectorAll("table.sortable")) {
       const rows = Array.from(body.rows);
       rows.sort((one, other) => {
         // Without a proven guarantee there is no rank: such rows stay last, and so do empty cells.
-        const last = one.classList.contains("unranked") - other.classList.contains("unranked");
-        if (last) return last;
+        // Nor does a model have one by its scores that is no better than a guess.
+        for (const low of "score" in head.dataset ? ["unranked", "failed"] : ["unranked"]) {
+          const last = one.classList.contains(low) - other.classList.contains(low);
+          if (last) return last;
+        }
         const a = value(one);
         const b = value(other);
         if (a === null || b === null) return (a === null) - (b === null);
