@@ -225,6 +225,7 @@ BAD = {
     "cycles": [-1, 0.5],
     "keep": ["x"],
     "hash_columns": [0, 2.5],
+    "huber": [0, 1.5, "x"],
 }
 # What is bad for others, and here stands for a choice.
 FINE = {
@@ -641,6 +642,8 @@ def test_the_facts_of_a_graph_are_what_is_public_of_it():
         "num_train": 45,
         "directed": False,
         "record": "node",
+        "task": "multiclass",
+        "value_range": None,
     }
     assert Facts.of(graph(directed=True)).directed
     assert Facts.of(changed(graph(directed=True), directed=None)).directed is None

@@ -425,7 +425,7 @@ def test_weights_move_by_sigma_or_by_sigma_times_the_bound(times_bound):
         ({"batch_size": None}, "'batch_size' parameter must be given"),
         ({"batch_size": 13}, "batch_size"),
         ({"clipping": "automatic"}, "whole gradients"),
-        ({"class_weights": "noisy"}, "counts no classes"),
+        ({"class_weights": "noisy"}, "[Nn]o paper counts classes"),
         ({"paper": False}, "'noise_multiplier' parameter must be left out"),
     ],
 )

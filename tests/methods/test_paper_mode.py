@@ -150,7 +150,7 @@ def test_the_noise_on_each_layer_is_the_papers(monkeypatch):
     shape = {"steps": 1, "optimizer": "sgd", "learning_rate": 0.5, "hidden_channels": 64}
     method = paper(sampler="senders", decoder_layers=2, **shape)
     bounds = thresholds(method, facts)
-    monkeypatch.setattr(terms, "node_losses", lambda task: silent)
+    monkeypatch.setattr(terms, "node_losses", lambda task, weights: silent)
     method.set_params(max_grad_norm=bounds).fit(data)
     sigma = method._paper_noise(facts, method.plan_.delta)
     batch = round(0.2 * facts.num_train)

@@ -359,8 +359,7 @@ def test_a_run_has_begun_before_its_first_release(name, more, tmp_path, monkeypa
     if not Checkpoint(place).begun:
         assert Checkpoint(place).releases == {}
     else:  # a choice that no network waits for
-        assert name == "dpar"
-        assert "variant" in more
+        assert "variant" in more or more.get("class_weights") == "noisy"
         place = tmp_path / "another"
     with monkeypatch.context() as patch:
         said = stop_at_the_first_release(patch, place)

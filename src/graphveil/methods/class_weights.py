@@ -104,11 +104,11 @@ def count_release(noise: float, record: str = "node", labels: int | None = None)
     With several ``labels`` a record may have them all.
     """
     of = "graphs" if record == "graph" else "training nodes"
-    each = "in each class" if labels is None else "with each label"
+    counted = "in each class" if labels is None else "with each label"
     bound = 1.0 if labels is None else math.sqrt(labels)
     return Release(
         name=PART,
-        paid_for=f"noisy numbers of {of} {each}",
+        paid_for=f"noisy numbers of {of} {counted}",
         mechanism=Gaussian(noise_multiplier=noise, sensitivity=bound),
     )
 

@@ -29,6 +29,7 @@ from graphveil.methods.settings import (
 )
 
 PAID_FOR = {
+    "mean": own_row.PAID_FOR_MEAN,
     "encoder": "training of the encoder",
     "attention": "training of the attention",
     "aggregation": "noisy sums over the neighbours (the cache)",

@@ -292,11 +292,14 @@ def _size_of_prior(facts: Facts) -> int:
     return 3 if facts.task == "regression" else facts.num_classes
 
 
+PAID_FOR_MEAN = "a noisy sum of the training nodes' rows"
+
+
 def plan_mean(noise: float) -> Release:
     """Rows are scaled to length 1: a node moves their sum by one."""
     return Release(
         name="mean",
-        paid_for="a noisy sum of the training nodes' rows",
+        paid_for=PAID_FOR_MEAN,
         mechanism=Gaussian(noise_multiplier=noise, sensitivity=1.0),
     )
 

@@ -105,7 +105,8 @@ class Task(ABC):
 
         ``baseline`` has the figures of what is answered without reading a row, by training labels:
         the commonest class, or the mean. ``learnt`` says whether the main figure is better than
-        that, and ``constant`` whether the same is decided of everybody.
+        that (and, unless it is about a ranking, not everybody is decided alike), and ``constant``
+        whether the same is decided of everybody.
 
         *Guarantee*: none. It reads labels, outside every certificate.
         """
@@ -118,7 +119,9 @@ class Task(ABC):
         constant = self.is_constant(tested)
         learnt = None
         if mine is not None and theirs is not None:
-            learnt = is_better(self.main, mine, theirs) and not constant
+            # Who is looked for may be too rare for anybody to be decided on, and still be ranked.
+            ranks = self.main == "average_precision"
+            learnt = is_better(self.main, mine, theirs) and (ranks or not constant)
         return {
             "task": self.name,
             "metric": self.main,
@@ -134,10 +137,11 @@ class Task(ABC):
     def _known(self, data: Data) -> Tensor:
         """Whose labels a guess may read: those trained on; of a graph without any, all others."""
         labelled = is_labelled(data.y)
-        trained = data.train_mask & labelled
-        if not bool(trained.any()):
-            trained = data.val_mask & labelled if "val_mask" in data else trained
-        return trained if bool(trained.any()) else labelled
+        for name in ("train_mask", "val_mask"):
+            known = data[name] & labelled if name in data else labelled[:0]
+            if bool(known.any()):
+                return known
+        return labelled
 
     def _details(self, answers: Tensor, y: Tensor) -> dict[str, Any]:
         """What else is written down of the test records."""
