@@ -1,5 +1,9 @@
 """scikit-learn: clones and pipelines work, and whoever fits many times is refused in a line."""
 
+import re
+import textwrap
+from pathlib import Path
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -149,3 +153,14 @@ def test_a_loop_of_ones_own_over_splits_is_ones_own_word():
         for part in (graphveil.split(graph(), seed=seed) for seed in range(2))
     ]
     assert all(0 <= score <= 1 for score in scores)
+
+
+def test_the_pipeline_of_the_page_runs_as_it_stands():
+    page = (Path(__file__).parents[2] / "docs" / "sklearn.md").read_text()
+    section = page.partition("## A pipeline")[2]
+    block = re.search(r"(?:^ {4}.*\n|^\n)+", section.partition("if its function is:\n")[2], re.M)
+    names = dict(zip(("nodes", "edges"), people(), strict=True))
+    exec(textwrap.dedent(block[0]), names)
+    table = names["table"]
+    assert list(table) == ["id", "prediction", "probability_well", "probability_sick"]
+    assert table["id"].tolist() == IDS
