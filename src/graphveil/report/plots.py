@@ -470,7 +470,7 @@ def _short(name: str) -> str:
 
 def _layout(one: Explanation) -> np.ndarray:
     """Nodes as far apart as there are edges between them; parts that nothing joins stay in view."""
-    import networkx  # type: ignore[import-untyped]
+    import networkx
 
     graph = networkx.empty_graph(one.num_nodes)
     graph.add_edges_from(one.edges)
