@@ -162,5 +162,5 @@ def test_the_pipeline_of_the_page_runs_as_it_stands():
     names = dict(zip(("nodes", "edges"), people(), strict=True))
     exec(textwrap.dedent(block[0]), names)
     table = names["table"]
-    assert list(table) == ["id", "prediction", "probability_well", "probability_sick", "rank"]
+    assert list(table) == ["id", "prediction", "probability_well", "probability_sick"]
     assert table["id"].tolist() == IDS
