@@ -234,3 +234,15 @@ def test_an_account_is_charged_before_data_and_stays_charged(
     refused(f"{base} --out {tmp_path / 'three'} --split transductive --vary num_layers=1,99")
     assert spent() == before
     assert not (tmp_path / "three").exists()
+
+
+def test_a_metric_decides_among_public_scores_alone(answer, refused, graph, tmp_path):
+    found = answer(
+        f"{BASE} --data {graph} --public-validation --metric brier --out {tmp_path / 'public'}"
+    )
+    assert found["validation_accuracy"] < 0  # the less, the better
+    asked = json.loads((tmp_path / "public" / "settings.json").read_text())
+    assert asked["tuning"]["metric"] == "brier"
+    line = f"{BASE} --data {graph} --metric brier --out {tmp_path / 'private'}"
+    assert "--public-validation" in refused(line, 3)
+    assert "metric" in refused(f"{BASE} --data {graph} --public-validation --metric x --out y")

@@ -237,3 +237,30 @@ def test_what_has_no_bound_is_refused():
     data.val_mask[:] = False
     with pytest.raises(InvalidInputError, match="labelled validation records"):
         scores.validation(data)
+
+
+@pytest.mark.parametrize("task", ["multilabel", "ordinal", "regression"])
+def test_one_record_moves_a_private_score_of_any_task_by_one_at_most(task):
+    """The worst label of a record against the best one, whatever is answered."""
+    data = hubs(0)
+    data.task = task
+    if task == "multilabel":
+        data.y = torch.stack([data.y == 0, data.y > 0], 1).long()
+        data.num_classes = 2
+        ends = [torch.zeros(2, dtype=torch.long), torch.ones(2, dtype=torch.long)]
+    elif task == "regression":
+        data.y, data.value_range = data.y.float(), (0.0, 2.0)
+        ends = [torch.tensor(-1e9), torch.tensor(1e9)]
+    else:
+        ends = [torch.tensor(0), torch.tensor(int(data.num_classes) - 1)]
+    method = fitted("dp-mlp", data)
+    moves = []
+    for place in data.val_mask.nonzero().flatten().tolist():
+        counts = []
+        for end in ends:
+            other = copy.copy(data)
+            other.y = data.y.clone()
+            other.y[place] = end
+            counts.append(scores.private_count(method, other))
+        moves.append(abs(counts[0] - counts[1]))
+    assert 0 < max(moves) <= 1 + 1e-9

@@ -24,7 +24,7 @@ _CONFIG: Schema = {
     "vary": dict,
     **dict.fromkeys(("trials", "score_share"), NUMBER),
     **dict.fromkeys(("public_validation", "fixed"), bool),
-    **dict.fromkeys(("public_data", "sampler", "law"), str),
+    **dict.fromkeys(("public_data", "sampler", "law", "metric"), str),
 }
 _SCORED = {
     "private": "on private validation records, through noise of {noise:.2%}; charged with the "
@@ -66,6 +66,11 @@ _SCORED = {
     help="Of the secret number. logarithmic (the default) costs less, geometric is less often 1.",
 )
 @click.option("--score-share", type=float, help="Of a trial's budget, for its score. Default: 0.1.")
+@click.option(
+    "--metric",
+    help="What scores on public records or data go by, such as macro_f1, average_precision, r2. "
+    "Default: right answers, as private scores.",
+)
 @option.run
 @option.force
 @option.as_json
@@ -160,7 +165,7 @@ def _tuning(asked: dict[str, Any], vary: tuple[str, ...]) -> Tuning:
     if asked.get("public_data"):
         scores = "public-data"
         _check_another(asked["public_data"], asked.get("data"))
-    optional = ("fixed", "law", "sampler", "score_share", "public_data", "seed", "delta")
+    optional = ("fixed", "law", "sampler", "score_share", "public_data", "seed", "delta", "metric")
     tuning = Tuning(
         method=kind.name,
         vary=varied,
@@ -221,7 +226,12 @@ def _search_public(tuning: Tuning, source: Source, out: str, where: dict[str, An
         tuning.make(tuning.first).plan(expected)
     stated = (None, None) if _runs.is_cataloged(tuning.public_data) else ("public", source.directed)
     apart = replace(
-        source, data=tuning.public_data, split=None, classes=stated[0], directed=stated[1]
+        source,
+        data=tuning.public_data,
+        split=None,
+        classes=stated[0],
+        directed=stated[1],
+        schema=None,
     )
     try:
         public = apart.arrange(apart.load())

@@ -27,6 +27,7 @@ from graphveil._errors import BudgetError, InvalidInputError, UnprovenError
 from graphveil.mechanisms import Gaussian
 from graphveil.methods import METHODS, Facts, Plan
 from graphveil.methods.base import Method
+from graphveil.methods.measures import METRICS
 from graphveil.methods.parts import Search
 from graphveil.privacy.accounting import calibrate, epsilon_of
 from graphveil.privacy.events import composed, one_of, repeated
@@ -49,7 +50,8 @@ class Tuning:
     ``settings`` are the same in every trial, ``vary`` says what the others may be. ``trials`` is
     the mean of a secret number of trials, drawn by ``law``; with ``fixed``, or where nothing is
     charged, it is their number. ``scores`` is one of SCORES. ``score_share`` is about the share of
-    a trial's budget that its score gets, if it costs anything.
+    a trial's budget that its score gets, if it costs anything. ``metric`` is what public scores go
+    by; a private one counts right answers, which one unit moves by a bound.
     """
 
     method: str
@@ -65,6 +67,7 @@ class Tuning:
     law: str = "logarithmic"
     sampler: str = "random"
     score_share: float = 0.1
+    metric: str | None = None
 
     def __post_init__(self) -> None:
         _validate.number("epsilon", self.epsilon, "(0, inf)")
@@ -72,6 +75,14 @@ class Tuning:
         _validate.choice("scores", self.scores, SCORES)
         _validate.choice("law", self.law, tuple(LAWS))
         _validate.choice("sampler", self.sampler, SAMPLERS)
+        if self.metric is not None:
+            _validate.choice("metric", self.metric, METRICS)
+        if self.metric is not None and self.scores == "private":
+            raise UnprovenError(
+                "A private score must count right answers, which one unit moves by a bound. Got "
+                f"metric={self.metric!r} instead; leave it out, or choose on public records or "
+                "data (--public-validation, --public-data)."
+            )
         if (self.scores == "public-data") != (self.public_data is not None):
             raise InvalidInputError("Scores on public data need its name, and no others take one.")
         if self.counted:
@@ -158,6 +169,7 @@ class Tuning:
         return {
             "scores": self.scores,
             **({"public_data": self.public_data} if self.public_data else {}),
+            **({"metric": self.metric} if self.metric else {}),
             number: self.trials,
             **({} if self.counted else {"law": self.law}),
             "sampler": self.sampler,

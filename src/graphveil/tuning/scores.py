@@ -32,6 +32,7 @@ from graphveil._errors import InvalidInputError, UnprovenError
 from graphveil.graph.sparse_rows import take_rows
 from graphveil.graph.targets import is_labelled
 from graphveil.methods import METHODS, Facts, Method
+from graphveil.methods.measures import SMALLER_IS_BETTER
 from graphveil.methods.settings import setting_fields
 
 
@@ -101,14 +102,27 @@ def add_credit(method: Any, answers: Tensor, y: Tensor) -> float:
     return float(method.task(method.plan_.facts).credit(answers, y).sum())
 
 
-def public_count(method: Any, data: Data) -> float:
+def score_openly(method: Any, answers: Tensor, y: Tensor, metric: str | None) -> float:
+    """Right answers, or as many records as a figure is a share of; the larger, the better."""
+    if metric is None:
+        return add_credit(method, answers, y)
+    figure = method.task(method.plan_.facts).measure(answers, y)[metric]
+    if figure is None:
+        raise InvalidInputError(
+            "The 'metric' parameter must mean something for the validation records. Got "
+            f"{metric!r} instead; name another."
+        )
+    return len(y) * (-figure if metric in SMALLER_IS_BETTER else figure)
+
+
+def public_count(method: Any, data: Data, metric: str | None = None) -> float:
     """Right answers, exactly; what is read beside the weights was declared public."""
     wanted = validation(data)
     if method.record == "node" and method.scored_by != "cache":
         # A neighbour outside is private: the edges to it are left out.
         data = _among(data, wanted)
         wanted = torch.ones(len(data.x), dtype=torch.bool)
-    return add_credit(method, method.predict_proba(data)[wanted], data.y[wanted])
+    return score_openly(method, method.predict_proba(data)[wanted], data.y[wanted], metric)
 
 
 def _without_edges(data: Data) -> Data:

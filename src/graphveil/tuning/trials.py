@@ -18,7 +18,7 @@ from graphveil.rng import SecretStream, secret
 from graphveil.tuning.candidates import Between, drawn
 from graphveil.tuning.counting import draw_count
 from graphveil.tuning.plan import Tuning, TuningPlan
-from graphveil.tuning.scores import add_credit, private_count, public_count, validation
+from graphveil.tuning.scores import private_count, public_count, score_openly, validation
 
 Tell = Callable[[float], None]
 
@@ -61,7 +61,7 @@ def search(
         method.fit(data, rng=rng)
         _check_price(planned, method.charges_, scorer)
         if tuning.scores == "public-validation":
-            return method, float(public_count(method, data))
+            return method, public_count(method, data, tuning.metric)
         right = float(private_count(method, data))
         return method, right if scorer is None else float(scorer.release([right], rng)[0])
 
@@ -89,7 +89,7 @@ def search_openly(
     def tried(candidate: dict[str, Any]) -> tuple[Method, float]:
         method = apart.make(candidate).fit(data)
         answers = method.predict_proba(data)
-        return method, add_credit(method, answers[wanted], data.y[wanted])
+        return method, score_openly(method, answers[wanted], data.y[wanted], tuning.metric)
 
     return _best(tuning, data, tried, secret() if rng is None else rng, track)
 
