@@ -11,6 +11,7 @@ import pytest
 from audit_cases import make
 
 from graphveil import mechanisms, rng
+from graphveil.audit import mechanism
 from graphveil.audit.mechanism import _audit_price, audit_part, audit_plan
 from graphveil.grads import step
 from graphveil.grads.clipping import Flat
@@ -22,6 +23,7 @@ from graphveil.privacy import accounting, guarantee
 from graphveil.privacy.accounting import epsilon_of
 
 FEW = 20_000
+FEW_CALLS = 300  # of either world, where FEW are drawn
 
 
 def released(mechanism, times=1):
@@ -53,7 +55,7 @@ TIGHT = GAUSSIAN | {
 }
 PARTS = TIGHT | {
     "messages by coin": steps(rate=0.5, noise_multiplier=4.0, altered=2, delivery=0.5),
-    "fixed batch": steps(noise_multiplier=3.0, rate=0.1, batch=10, population=100, altered=1),
+    "fixed batch": steps(noise_multiplier=3.0, rate=0.2, batch=4, population=20, altered=1),
     "names": released(GumbelTopK(noise_multiplier=2.0, bound=1.0, k=3, rows=2)),
     "rows by name": rows("em0"),
     "rows by name, values": rows("em1"),
@@ -61,13 +63,20 @@ PARTS = TIGHT | {
 }
 
 
+def audit_quickly(part, patch):
+    """With fewer draws, and fewest of values that are drawn one by one."""
+    patch.setattr(mechanism, "CALLS", FEW_CALLS)
+    slow = part is PARTS["rows by name, values by Laplace"]
+    return audit_part(part, draws=1000 if slow else FEW)
+
+
 # --- sound code -----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", PARTS)
-def test_a_sound_part_holds(name):
+def test_a_sound_part_holds(name, monkeypatch):
     part = PARTS[name]
-    finding = audit_part(part, draws=FEW)
+    finding = audit_quickly(part, monkeypatch)
     assert finding.holds, finding.violations
     figures = finding.figures
     assert figures["ratio"] == pytest.approx(figures["epsilon"] / figures["priced"])
@@ -186,7 +195,7 @@ PLANTED = {
     "noise not scaled": (noise_not_scaled, PARTS["sum"], "not the law"),
     "noise not scaled by the clip": (
         noise_unscaled_by_the_clip,
-        steps(max_grad_norm=4.0),
+        steps(max_grad_norm=8.0),
         "in calls of their own: not the law",
     ),
     "noise on one entry": (noise_on_the_first_entry_alone, PARTS["sum"], "single coordinates"),
@@ -202,11 +211,19 @@ PLANTED = {
 def test_a_planted_mistake_is_caught(name, monkeypatch):
     plant, part, rule = PLANTED[name]
     if part not in PARTS.values():  # the others are tried above
-        assert audit_part(part, draws=FEW).holds
+        assert audit_quickly(part, monkeypatch).holds
     plant(monkeypatch)
-    finding = audit_part(part, draws=FEW)
+    finding = audit_quickly(part, monkeypatch)
     assert not finding.holds
     assert any(rule in str(violation) for violation in finding.violations), finding.violations
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["counts", "all terms"])
+def test_a_tenth_less_noise_costs_more_than_is_paid_for(name, monkeypatch):
+    noise_times(0.9)(monkeypatch)
+    violations = audit_part(PARTS[name]).violations
+    assert any("larger than paid for" in str(violation) for violation in violations), violations
 
 
 # --- plans ----------------------------------------------------------------------------------------
@@ -219,7 +236,7 @@ def make_plan(name, **settings):
 
 def test_all_parts_of_a_plan_and_its_price_are_tried():
     plan = make_plan("late-graph")
-    findings = audit_plan(plan, draws=2000)
+    findings = audit_plan(plan, draws=500)
     assert [one.name for one in findings] == [*(p.name for p in plan.parts), "price of the plan"]
     assert all(one.holds for one in findings)
 
