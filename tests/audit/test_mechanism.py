@@ -14,7 +14,7 @@ from graphveil import mechanisms, rng
 from graphveil.audit import mechanism
 from graphveil.audit.mechanism import _audit_price, audit_part, audit_plan
 from graphveil.grads import step
-from graphveil.grads.clipping import Flat
+from graphveil.grads.clipping import Flat, Off
 from graphveil.graph.private_rows import PrivateRows
 from graphveil.mechanisms import Gaussian, GumbelTopK, Laplace
 from graphveil.methods import Facts
@@ -23,7 +23,7 @@ from graphveil.privacy import accounting, guarantee
 from graphveil.privacy.accounting import epsilon_of
 
 FEW = 20_000
-FEW_CALLS = 300  # of either world, where FEW are drawn
+FEW_CALLS = 200  # of either world, where FEW are drawn
 
 
 def released(mechanism, times=1):
@@ -135,6 +135,10 @@ def noise_unscaled_by_the_clip(patch):
     patch.setattr(Flat, "scales", lambda self, blocks: dict.fromkeys(blocks, 1.0))
 
 
+def no_clipping(patch):
+    patch.setattr(Flat, "factors", Off.factors)
+
+
 def noise_on_the_first_entry_alone(patch):
     noisy = mechanisms._noisy
 
@@ -198,6 +202,7 @@ PLANTED = {
         steps(max_grad_norm=8.0),
         "in calls of their own: not the law",
     ),
+    "no clipping": (no_clipping, PARTS["all terms"], "in calls of their own: not the law"),
     "noise on one entry": (noise_on_the_first_entry_alone, PARTS["sum"], "single coordinates"),
     "rate doubled": (rate_times(2.0), PARTS["sampled"], "drawn terms: not the rate"),
     "rate halved": (rate_times(0.5), PARTS["sampled"], "drawn terms: not the rate"),
