@@ -13,11 +13,11 @@ from claims_cases import try_claim
 from graphveil.audit.bounds import gdp_from_normal_scores
 from graphveil.graph.daigavane import sample_paper
 
-QUICK = [
-    (cases.printed_sampler, 60, 2.5),
-    (cases.read_off_thresholds, 40, 2.0),
-    (cases.released_splits, 60, 2.5),
-    (cases.bare_noise, 400, 1.1),
+COUNTED = [
+    pytest.param(cases.printed_sampler, 60, 2.5, id="printed_sampler"),
+    pytest.param(cases.read_off_thresholds, 40, 2.0, id="read_off_thresholds"),
+    pytest.param(cases.released_splits, 60, 2.5, id="released_splits"),
+    pytest.param(cases.bare_noise, 400, 1.1, id="bare_noise", marks=pytest.mark.slow),
 ]
 
 
@@ -29,9 +29,7 @@ def report(trial, outcome):
     )
 
 
-@pytest.mark.parametrize(
-    ("make", "runs", "least"), QUICK, ids=[make.__name__ for make, *_ in QUICK]
-)
+@pytest.mark.parametrize(("make", "runs", "least"), COUNTED)
 def test_more_is_revealed_than_is_claimed(make, runs, least):
     trial = make()
     outcome = try_claim(trial, runs)

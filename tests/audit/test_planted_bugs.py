@@ -170,7 +170,7 @@ BUGS = [
 def trial(name, settings):
     case = settings.get("case")
     settings = {key: value for key, value in settings.items() if key != "case"}
-    return replay(make(name, **settings), data_of(name, case), most=4)
+    return replay(make(name, **settings), data_of(name, case), most=2)
 
 
 @pytest.mark.parametrize(

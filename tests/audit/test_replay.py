@@ -32,15 +32,16 @@ SETTINGS = [
 
 @pytest.mark.parametrize("name", PRIVATE)
 def test_every_method_holds(name):
-    finding = replay(make(name), data_of(name), most=3)
+    finding = replay(make(name), data_of(name), most=2)
     assert finding.holds, finding.violations
-    assert finding.figures["neighbours"] == 3
+    assert finding.figures["neighbours"] == 2
     assert finding.figures["removed"] == 1  # the replay is not blind
 
 
 @pytest.mark.parametrize(("name", "settings", "case"), SETTINGS, ids=str)
 def test_every_unit_and_setting_holds(name, settings, case):
-    finding = replay(make(name, **settings), data_of(name, case), most=4)
+    most = 4 if settings.get("splits") == 4 else 2  # few edges lie within one of four groups
+    finding = replay(make(name, **settings), data_of(name, case), most=most)
     assert finding.holds, finding.violations
     assert (
         finding.figures["removed"] + finding.figures["altered"] > 0 or not finding.figures["steps"]
@@ -86,13 +87,13 @@ def test_other_tasks_and_class_weights_hold(name, task, settings):
 @pytest.mark.parametrize("name", PRIVATE)
 def test_every_method_holds_on_every_case(name):
     for case in cases.graph_cases() if name == "graph-dpsgd" else cases.node_cases():
-        finding = replay(make(name), data_of(name, case), name=case, most=12)
+        finding = replay(make(name), data_of(name, case), name=case, most=7)  # all extremes
         assert finding.holds, finding.violations
 
 
 def test_a_replay_gives_the_same_answer_twice():
     method, data = make("dp-gnn"), data_of("dp-gnn")
-    assert replay(method, data, most=2) == replay(method, data, most=2)
+    assert replay(method, data, most=1) == replay(method, data, most=1)
 
 
 # --- neighbours -----------------------------------------------------------------------------------

@@ -18,8 +18,8 @@ with the event's price for that many releases. And where the law is known but fo
 price of the most noise that the band allows.
 
 The ratio is 9/10 or more at 100,000 draws where the pair is as bad as the event says. It is not for
-messages that a coin may withhold (``delivery``), nor for names beyond the first: those are charged
-by bounds above the law of any pair that is tried here.
+messages that a coin may withhold (``delivery``), nor for names (Gumbel noise), nor for batches of a
+fixed size: those are charged by bounds above the law of any pair that is tried here.
 
 A sound part fails the first two with probability ``FALSE_ALARM`` at most, all checks together.
 """
@@ -37,7 +37,7 @@ from numpy.typing import NDArray
 from graphveil import _validate
 from graphveil._progress import Progress
 from graphveil.audit.bounds import dkw_band, log_ratio, lower_rate, upper_rate
-from graphveil.audit.laws import FALSE_ALARM, Array, Law, compare, cuts_of, fixed
+from graphveil.audit.laws import FALSE_ALARM, Array, Law, compare, cuts_of, sum_up
 from graphveil.audit.results import Finding, Violation
 from graphveil.audit.trials import CALLS, NUMBERS, WORLDS, Trial, excuse_for, make_trial
 from graphveil.methods.parts import Part, Steps
@@ -77,7 +77,7 @@ def _draw_series(
 ) -> tuple[int, tuple[_Test, _Test]]:
     """How many releases a series has, and what series show.
 
-    Their laws are taken as normal: that chooses thresholds, and no proof rests on it.
+    Their laws, rounded to a grid, choose thresholds; no proof rests on that.
     """
     count, cuts = len(numbers[0]), cuts_of(*trial.laws)
     chances = [np.diff(law.cdf(cuts), prepend=0.0) for law in trial.laws]
@@ -98,10 +98,7 @@ def _draw_series(
     def add_up(series: Array) -> Array:
         return np.asarray(np.interp(series, *table).sum(1))
 
-    laws = [
-        fixed(releases * mean, math.sqrt(releases * spread))
-        for mean, spread in zip(means, spreads, strict=True)
-    ]
+    laws = [sum_up(table[1], chance[known], releases) for chance in chances]
     sums = _draw(trial, count, rng, add_up, releases)
     return releases, _make_tests((laws[0], laws[1]), sums)
 

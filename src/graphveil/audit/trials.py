@@ -292,7 +292,7 @@ def _try_steps(part: Steps, progress: Progress | None) -> Trial:
         return keys[:, :touched] >= least[:, None]
 
     def draw(present: bool, count: int, rng: SecretStream) -> Array:
-        noise = _make_step(part, _Blank(1, part.delivery), rng)._noise
+        noise = _make_step(part, _Blank(terms, part.delivery), rng)._noise
         drawn = count_drawn(count, rng)
         ours = drawn[:, removed:].sum(1, dtype=np.float64)
         if not present:

@@ -46,12 +46,7 @@ from graphveil.methods.hop_rules import (
 from graphveil.methods.inference import Cached, Disjoint, Noisy, Visible
 from graphveil.methods.parts import Part, Release, Steps
 from graphveil.methods.plan import OWN_ONLY, Facts, Plan
-from graphveil.methods.settings import (
-    Budget,
-    check_bound,
-    setting,
-    settings,
-)
+from graphveil.methods.settings import Budget, check_bound, setting, settings
 from graphveil.methods.task import has_classes
 from graphveil.nn.descriptions import HopNetwork
 from graphveil.privacy.claims import CLAIMS, Claim
