@@ -41,6 +41,8 @@ from graphveil.methods.hop_rules import (
     HopSettings,
     RuledSteps,
     Stepping,
+    check_beliefs,
+    check_paper,
     usual_shares,
 )
 from graphveil.methods.inference import Cached, Disjoint, Noisy, Visible
@@ -249,7 +251,7 @@ class GAP(Method, HopSettings, RuledSteps, Budget):
         """Refuse settings that do not go together."""
         if self.max_grad_norm is not None:
             check_bound(self.max_grad_norm, self.clipping)
-        self._check_beliefs()
+        check_beliefs(self)
         if self.weighting == "attention" and self.capping_in_use == "soft" and self.unit == "node":
             raise UnprovenError(
                 "Under the unit 'node' attention needs capping='hard': its training alters the "
@@ -261,49 +263,11 @@ class GAP(Method, HopSettings, RuledSteps, Budget):
                 f"{self.attention_noise:g} with weighting={self.weighting!r} instead."
             )
         if self.paper:
-            self._check_paper()
+            check_paper(self)
         elif self.claimed_delta is not None:
             raise InvalidInputError(
                 "The 'claimed_delta' is a paper's: it must be left out unless 'paper' is true. Got "
                 f"{self.claimed_delta:g} instead; 'delta' is what is proven for."
-            )
-
-    def _check_beliefs(self) -> None:
-        """Refuse beliefs where somebody else's sum may not be read, and what goes with them."""
-        if self.messages_in_use == "belief":
-            if self.unit != "node":
-                raise UnprovenError(
-                    "With messages 'belief' a prediction reads its node's own list, which is what "
-                    f"edge units protect. Got unit={self.unit!r} instead; send 'evidence'."
-                )
-            if self.weighting != "none":
-                raise UnprovenError(
-                    "With messages 'belief' others read a node's sum, which must not depend on its "
-                    f"row. Got weighting={self.weighting!r} instead; send 'label'."
-                )
-        elif self.centred is not None:
-            raise InvalidInputError(
-                "The 'centred' parameter must be left out unless messages are 'belief'. Got "
-                f"{self.centred} with messages={self.messages_in_use!r} instead."
-            )
-
-    def _check_paper(self) -> None:
-        """Refuse what no paper did."""
-        if self.weighting == "similarity" and self.similarity != "sigmoid":
-            raise UnprovenError(
-                "The paper weighs by a sigmoid of the cosine. Got similarity="
-                f"{self.similarity!r} with paper=True; leave one of the two out."
-            )
-        if self.messages_in_use != "encoding":
-            raise UnprovenError(
-                "The papers send encodings. Got messages="
-                f"{self.messages!r} with paper=True; leave one of the two out."
-            )
-        shares = ("encoder_share", "attention_share", "aggregation_share")
-        if given := [name for name in shares if getattr(self, name) is not None]:
-            raise InvalidInputError(
-                "The papers have one noise multiplier for all parts, or state the attention's: "
-                f"nothing is shared. Got '{given[0]}' with paper=True; leave one of the two out."
             )
 
     def _for(self, facts: Facts) -> GAP:

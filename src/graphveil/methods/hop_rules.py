@@ -14,6 +14,7 @@ import math
 from dataclasses import dataclass, fields
 from typing import Any, Literal, Self
 
+from graphveil._errors import InvalidInputError, UnprovenError
 from graphveil.methods import own_row
 from graphveil.methods.own_row import OwnRowSettings
 from graphveil.methods.parts import Steps
@@ -188,3 +189,46 @@ class HopSettings(FeatureSettings):
     open_learning_rate: float = setting("The length of steps in the open.", 0.01, "(0, inf)")
     dropout: float = setting("The share of values dropped in the open.", 0.4, "[0, 1)")
     weight_decay: float = setting("Shrinks weights at every step in the open.", 5e-4, "[0, inf)")
+
+
+# --- what does not go together --------------------------------------------------------------------
+
+
+def check_beliefs(method: Any) -> None:
+    """Refuse beliefs where somebody else's sum may not be read, and what goes with them."""
+    if method.messages_in_use == "belief":
+        if method.unit != "node":
+            raise UnprovenError(
+                "With messages 'belief' a prediction reads its node's own list, which is what "
+                f"edge units protect. Got unit={method.unit!r} instead; send 'evidence'."
+            )
+        if method.weighting != "none":
+            raise UnprovenError(
+                "With messages 'belief' others read a node's sum, which must not depend on its "
+                f"row. Got weighting={method.weighting!r} instead; send 'label'."
+            )
+    elif method.centred is not None:
+        raise InvalidInputError(
+            "The 'centred' parameter must be left out unless messages are 'belief'. Got "
+            f"{method.centred} with messages={method.messages_in_use!r} instead."
+        )
+
+
+def check_paper(method: Any) -> None:
+    """Refuse what no paper did."""
+    if method.weighting == "similarity" and method.similarity != "sigmoid":
+        raise UnprovenError(
+            "The paper weighs by a sigmoid of the cosine. Got similarity="
+            f"{method.similarity!r} with paper=True; leave one of the two out."
+        )
+    if method.messages_in_use != "encoding":
+        raise UnprovenError(
+            "The papers send encodings. Got messages="
+            f"{method.messages!r} with paper=True; leave one of the two out."
+        )
+    shares = ("encoder_share", "attention_share", "aggregation_share")
+    if given := [name for name in shares if getattr(method, name) is not None]:
+        raise InvalidInputError(
+            "The papers have one noise multiplier for all parts, or state the attention's: "
+            f"nothing is shared. Got '{given[0]}' with paper=True; leave one of the two out."
+        )
