@@ -56,7 +56,8 @@ def test_every_variant_has_its_task(graphs, variant):
     assert (data.unit_name, data.directed) == ("patient", False)
     sizes = sizes_of(name)
     assert (sizes.num_records, sizes.num_features) == tuple(data.x.shape)
-    assert sizes.num_classes == getattr(data, "num_classes", None)
+    assert sizes.num_classes == getattr(data, "num_classes", 1)  # one value
+    assert (sizes.task, sizes.value_range) == (data.task, getattr(data, "value_range", None))
     assert Schema.from_dict(data.schema) == schema_of(variant)
     assert data.x.abs().max() <= 1
     if variant == "lab":

@@ -121,6 +121,7 @@ def _table(
     Of two classes also the rank by the second one. Of several labels it is the probability of each,
     of a regression the value.
     """
+    from graphveil.methods.moments import interval_of
     from graphveil.methods.task import has_classes
 
     facts, names = method.plan_.facts, method.class_names_
@@ -129,6 +130,12 @@ def _table(
     columns = task.columns(names)
     rows = [[round(value, 6) for value in row] for row in answers.tolist()]
     if not has_classes(facts):
+        if (ends := interval_of(method, answers)) is not None:
+            low, high = (end.tolist() for end in ends)
+            rows = [
+                [*row, round(a, 6), round(b, 6)] for row, a, b in zip(rows, low, high, strict=True)
+            ]
+            columns = [*columns, "low", "high"]
         table = [[name, *row] for name, row in zip(ids, rows, strict=True)]
         return ["id", *columns], table
     decided = task.decide(answers).tolist()

@@ -411,7 +411,8 @@ class Method(Estimator, ABC):
 
         ``id`` as the owner of the data wrote it (``data.ids``), else a number; ``prediction``, the
         class by its name where names are public, else its number (of several labels a tuple, of a
-        regression the value); ``probability_NAME`` of every class or label, or ``value``; of a
+        regression the value); ``probability_NAME`` of every class or label, or ``value``, with
+        ``low`` and ``high`` where its error was released (`late-graph`); of a
         binary task ``rank`` by the probability of the class that is looked for, from 1. ``mode``
         and ``epsilon`` as in `predict_proba`.
 

@@ -5,8 +5,8 @@ Values v are in half ranges from the middle of the range, in [-1, 1]. Two sums a
 =========  ============================================  ======================================
 moments    the sum over training nodes of                a node moves it by 1 at most, since
            (v, v^2) / sqrt(2)                            v^2 + v^4 is at most 2
-errors     the sum over training nodes of                a node moves it by 1 at most, since
-           ((answer - v) / 2)^2                          answers are cut to [-1, 1]
+errors     the sum over training nodes of                a node moves it by 1 at most: an error
+           (answer - v)^2, at most 1 each                of half the range counts as the worst
 =========  ============================================  ======================================
 
 Rows are on a grid on which float64 adds exactly, so that a node moves a sum by its own row alone.
@@ -15,7 +15,7 @@ Rows are on a grid on which float64 adds exactly, so that a node moves a sum by 
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from graphveil.mechanisms import Gaussian
 from graphveil.methods.parts import Release
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     from graphveil.methods.execution import Execution
 
+_NINE_OF_TEN = 1.645  # standard deviations of a normal number
 _LEAST = 1e-4  # of a variance, in squared half ranges
 
 
@@ -60,11 +61,29 @@ def release_moments(execution: Execution, data: Data) -> tuple[float, float]:
 
 def release_errors(execution: Execution, answers: Tensor, data: Data) -> float:
     """The mean squared error of ``answers`` (training nodes, 1) on the training nodes."""
-    off = (answers.squeeze(1).double().clamp(-1.0, 1.0) - _values(data)) / 2
+    off = answers.squeeze(1).double().clamp(-1.0, 1.0) - _values(data)
     known = data.y[data.train_mask] >= 0
-    rows = off.square().where(known, 0.0).unsqueeze(1)
-    total = 4 * _release(execution, "errors", rows)
+    rows = off.square().clamp_max(1.0).where(known, 0.0).unsqueeze(1)
+    total = _release(execution, "errors", rows)
     return float((total / execution.plan.facts.num_train).clamp_min(_LEAST)[0])
+
+
+def interval_of(method: Any, answers: Tensor) -> tuple[Tensor, Tensor] | None:
+    """Around every value, where nine of ten true ones lie if errors are normal; None if not known.
+
+    The size is that of errors from own rows on the training nodes, which was released, and one
+    deviation of its noise more. Nothing is promised for records that are unlike those.
+    """
+    from graphveil.methods.task import Regression
+
+    task = method.task(method.plan_.facts)
+    known = getattr(method.network_, "log_prior", None)
+    if not isinstance(task, Regression) or known is None:
+        return None
+    noise = method.plan_.part("errors").mechanism.noise_multiplier / method.plan_.facts.num_train
+    reach = _NINE_OF_TEN * math.sqrt(float(known[2]) + noise) * (task.high - task.low) / 2
+    value = answers.squeeze(1)
+    return (value - reach).clamp_min(task.low), (value + reach).clamp_max(task.high)
 
 
 def _values(data: Data) -> Tensor:

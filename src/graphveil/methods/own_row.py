@@ -63,8 +63,8 @@ _FEW_COLUMNS = 1024
 SHARES = {
     "mean": 0.05,
     "counts": 0.01,
-    "moments": 0.005,
-    "errors": 0.005,
+    "moments": 0.01,
+    "errors": 0.01,
 }  # of a squared Gaussian mu; the steps get the rest
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from graphveil.methods.moments import interval_of
+
 if TYPE_CHECKING:
     import pandas as pd
     from torch import Tensor
@@ -27,6 +29,8 @@ def tabulate(method: Method, data: Data, answers: Tensor) -> pd.DataFrame:
         columns["prediction"] = method.classes_[decided]
     for number, name in enumerate(task.columns(method.class_names_)):
         columns[name if of_values else f"probability_{name}"] = answers[:, number].numpy()
+    if (ends := interval_of(method, answers)) is not None:
+        columns |= {"low": ends[0].numpy(), "high": ends[1].numpy()}
     table = pd.DataFrame(columns)
     if task.name == "binary":
         chances = table.iloc[:, -1]
