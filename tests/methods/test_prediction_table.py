@@ -161,7 +161,8 @@ def test_every_task_has_a_table(task):
     method = made("late-graph").fit(data)
     table, answers = method.predict_frame(data), method.predict_proba(data)
     names = {"multilabel": ["cough", "fever"]}.get(task, ["well", "sick"])
-    columns = ["value"] if task == "regression" else [f"probability_{name}" for name in names]
+    values = ["value", "low", "high"]
+    columns = values if task == "regression" else [f"probability_{name}" for name in names]
     ranks = ["rank"] if task == "binary" else []
     assert list(table) == ["id", "prediction", *columns, *ranks]
     assert table["id"].tolist() == IDS
