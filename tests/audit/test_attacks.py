@@ -550,7 +550,7 @@ def test_open_models_give_nodes_away_and_private_ones_do_not():
     method = METHODS["late-graph"](epsilon=4.0)
     findings = membership.attack_nodes(method, data, candidates=400, shadows=4)
     assert all(finding.holds for finding in findings)
-    assert max(aucs(findings).values()) < 0.75  # of six scores, each .62 or so +- .04
+    assert max(aucs(findings).values()) < 0.75  # .54 to .66 were seen
 
 
 @pytest.mark.slow
@@ -562,7 +562,7 @@ def test_open_models_give_graphs_away_and_private_ones_do_not():
     )
     assert max(finding.figures["f1"] for finding in open_) > 0.9
     assert all(finding.holds for finding in private)
-    assert max(aucs(private).values()) < 0.75
+    assert max(aucs(private).values()) < 0.7
 
 
 @pytest.mark.slow
