@@ -195,7 +195,7 @@ def test_integrated_gradients_add_up_to_the_change_of_the_log_odds(loss):
 
     def chance(gate):
         with torch.no_grad():
-            return method.probabilities(network(x, edges, none, 1, gate=gate))[0]
+            return method.answers(network(x, edges, none, 1, gate=gate))[0]
 
     opened = chance(torch.ones(edges.shape[1]))
     closed = chance(torch.zeros(edges.shape[1]))

@@ -166,7 +166,8 @@ def test_every_task_has_a_table(task):
     ranks = ["rank"] if task == "binary" else []
     assert list(table) == ["id", "prediction", *columns, *ranks]
     assert table["id"].tolist() == IDS
-    assert np.array_equal(table[columns].to_numpy(), answers.numpy())
+    shown = columns[: answers.shape[1]]
+    assert np.array_equal(table[shown].to_numpy(), answers.numpy())
     if task == "regression":
         assert not hasattr(method, "classes_")
         assert table["prediction"].equals(table["value"].rename("prediction"))

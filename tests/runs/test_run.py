@@ -175,7 +175,7 @@ def nothing_is_planned(monkeypatch):
             "privacy.accounting",
             "methods.budget",
             "methods.inference",
-            "methods.graph_dpsgd",
+            "methods.class_weights",
         ):
             monkeypatch.setattr(f"graphveil.{place}.calibrate", planned)
         monkeypatch.setattr(Method, "plan", planned)

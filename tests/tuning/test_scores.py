@@ -34,6 +34,11 @@ def fitted(name, data, **settings):
     return redrawn(method, 0)
 
 
+def decisions(method, data):
+    """What is decided of every record by what a private score reads."""
+    return method.task(method.plan_.facts).decide(scores.private_answers(method, data))
+
+
 def redrawn(method, seed):
     """The same with other weights."""
     rng = torch.Generator().manual_seed(seed)
@@ -85,9 +90,9 @@ def moved(method, data, others):
 
     With the labels that all answers on ``data`` give, each of these costs one.
     """
-    before, largest = scores.private_answers(method, data), 0
+    before, largest = decisions(method, data), 0
     for other in others:
-        changed = (scores.private_answers(method, other) != before) | (other.y != data.y)
+        changed = (decisions(method, other) != before) | (other.y != data.y)
         largest = max(largest, int((changed & data.val_mask).sum()))
         if changed.any():  # and so does the score itself
             right, left = copy.copy(data), copy.copy(other)

@@ -87,7 +87,7 @@ def test_candidates_are_drawn_anew_and_weights_are_fresh(tuning, data, facts, co
 def test_equal_scores_are_decided_by_a_coin(tuning, data, facts, counted, monkeypatch):
     """The first of equals would tell how early it came, and trials would not be alike."""
     seen = counted(3)
-    monkeypatch.setattr("graphveil.tuning.trials.public_count", lambda method, data: 7)
+    monkeypatch.setattr("graphveil.tuning.trials.public_count", lambda *_: 7)
     planned, won = tuning(scores="public-validation").plan(facts), Counter()
     for number in range(9):
         seen["fits"].clear()

@@ -43,7 +43,7 @@ class Row:
     is proven to spend. ``setting`` tells the row from others of the same method or ``name``.
     ``scores`` has a value for each seed, by metric, and ``baseline`` the mean figures of the best
     guess that reads no row. Rows are set side by side by ``metric``. ``learnt`` says whether a
-    seed did better than that guess. ``refused`` says why nothing was run.
+    seed did, and the mean does, better than that guess. ``refused`` says why nothing was run.
     """
 
     method: str
@@ -77,6 +77,11 @@ class Row:
         if not self.setting:
             return name
         return f"{name} ({', '.join(f'{k}={v}' for k, v in self.setting.items())})"
+
+    @property
+    def accuracies(self) -> tuple[float, ...]:
+        """Test accuracy of every seed."""
+        return self.scores.get("accuracy", ())
 
     @property
     def seeds(self) -> int:
@@ -124,7 +129,7 @@ class Row:
             "unit": self.unit if self.private else None,
             "mean": self.mean,
             "deviation": self.deviation,
-            "accuracies": self.scores.get("accuracy", ()),
+            "accuracies": self.accuracies,
             "seconds": round(self.seconds, 3),
         }
 
@@ -348,7 +353,7 @@ def make_row(request: Request, data: str, outcomes: Sequence[Outcome]) -> Row:
         **{name: last[name] for name in same},
         **stated,
         baseline=_mean_figures([one.get("baseline", {}) for one in ran]),
-        learnt=None if None in learnt else any(learnt),
+        learnt=None if None in learnt else any(learnt) and _beats_guess(ran),
         epsilon=_epsilon(last),
         void_because=tuple(last["void_because"]),
         scores={
@@ -360,6 +365,13 @@ def make_row(request: Request, data: str, outcomes: Sequence[Outcome]) -> Row:
         class_share=_means([one["class_share"] for one in ran]),
         seconds=sum(one["seconds"] for one in ran),
     )
+
+
+def _beats_guess(ran: Sequence[Outcome]) -> bool:
+    """Whether the mean of the metric over the seeds is better than that of the guess."""
+    metric = ran[0]["metric"]
+    mine = statistics.fmean(one["scores"][metric] for one in ran)
+    return is_better(metric, mine, _mean_figures([one["baseline"] for one in ran])[metric])
 
 
 def _mean_figures(figures: Sequence[Mapping[str, float]]) -> dict[str, float]:

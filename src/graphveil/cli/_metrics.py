@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from graphveil import _validate
+from graphveil._errors import InvalidInputError
 from graphveil.cli._output import Result
 
 _NAMES = {"r2": "R2", "mae": "MAE", "rmse": "RMSE", "roc_auc": "ROC AUC", "micro_auc": "micro AUC"}
@@ -17,6 +18,7 @@ _BESIDES = {
     "multilabel": ("average_precision", "macro_f1", "micro_f1"),
     "regression": ("r2", "mae", "rmse"),
 }
+_OF_CLASSES = ("multiclass", "binary", "ordinal")
 _GUESSES = {
     "regression": "always the mean",
     "multilabel": "how often each label occurs",
@@ -30,6 +32,23 @@ def check_metric(metric: str | None) -> None:
         from graphveil.methods.measures import METRICS
 
         _validate.choice("metric", metric, METRICS)
+
+
+def check_fits(metric: str | None, task: str) -> None:
+    """Refuse a figure that means nothing for a task."""
+    if metric is None:
+        return
+    of_values = ("r2", "mae", "rmse")
+    if task == "regression":
+        wrong = metric not in of_values
+    else:  # an order has errors in classes
+        wrong = metric in (of_values if task != "ordinal" else ("r2",))
+    if wrong:
+        usual = ", ".join(_BESIDES[task])
+        raise InvalidInputError(
+            f"The 'metric' parameter must mean something for the task {task!r}. Got {metric!r} "
+            f"instead; try {usual}."
+        )
 
 
 def name_metric(metric: str) -> str:
@@ -58,6 +77,7 @@ def add_figures(result: Result, metrics: Mapping[str, Any]) -> None:
         result.add(f"test_{name}", figures.get(name))
     result.add("baseline", guesses)
     result.add("learnt", metrics.get("learnt"))
+    result.add("constant", metrics.get("constant"))
     if figures.get(metric) is None:
         result.row(f"test {name_metric(metric)}", "no labelled record")
         return
@@ -74,13 +94,20 @@ def add_figures(result: Result, metrics: Mapping[str, Any]) -> None:
 
 
 def _say_idle(result: Result, metrics: Mapping[str, Any], task: str, metric: str) -> None:
+    constant = bool(metrics.get("constant"))
+    weigh = ", weigh rare classes (--set class_weights=noisy)" if task in _OF_CLASSES else ""
     if metrics.get("learnt") is not False:
+        if constant:
+            result.row(
+                "same of all",
+                "nobody's probability crosses one half, so that the same is decided of everybody: "
+                f"go by the order of probabilities{weigh or ', not by decisions'}",
+            )
         return
     guess = _GUESSES.get(task, "always the commonest class")
-    what = "it decides the same of everybody" if metrics.get("constant") else "it is no better"
+    what = "it decides the same of everybody" if constant else "it is no better"
     result.row(
         "learnt nothing",
-        f"{what}: the guess ({guess}, which reads no row) has as good a {metric}. Spend more, "
-        "train on more records, weigh rare classes (--set class_weights=noisy), or give it columns "
-        "that say more.",
+        f"{what}: the guess ({guess}, whatever a row says) has as good a {metric} or a better one. "
+        f"Spend more, train on more records{weigh}, or give it columns that say more.",
     )

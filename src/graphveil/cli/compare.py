@@ -9,7 +9,7 @@ import click
 
 from graphveil.cli import _options as option
 from graphveil.cli import _runs, _settings
-from graphveil.cli._metrics import check_metric, name_metric
+from graphveil.cli._metrics import check_fits, check_metric, name_metric
 from graphveil.cli._notices import notices
 from graphveil.cli._output import Result, bar, check_file, check_folder, plural, write_json
 from graphveil.cli._rows import (
@@ -72,6 +72,7 @@ def compare(
         --methods gap:weighting=none,gap:weighting=similarity,gap:weighting=attention,mlp,gnn
     """
     from graphveil import bench
+    from graphveil.graph.checks import task_of
 
     check_metric(metric)
     source = _runs.make_source(given)
@@ -82,6 +83,7 @@ def compare(
     targets = sorted(set(epsilons))
     plan_first(_make_all(chosen, targets, delta, source.seed), source)
     graph = source.load()
+    check_fits(metric, task_of(graph))
     rows = bench.compare(
         graph,
         source,
@@ -214,10 +216,10 @@ def _kind(rows: list[Row]) -> str:
 
 
 def _mark(row: Row) -> str:
-    if row.void_because:
-        return "void certificate"
-    if row.learnt is False:
-        return "learnt nothing"
-    if not row.private:
-        return "not private"
-    return "best private" if row.best else ""
+    marks = [
+        ("void certificate", bool(row.void_because)),
+        ("not private", not row.private),
+        ("best private", row.best),
+        ("learnt nothing", row.learnt is False),
+    ]
+    return ", ".join(mark for mark, holds in marks if holds)

@@ -9,7 +9,7 @@ import click
 from graphveil._inputs import toml_value
 from graphveil.cli import _options as option
 from graphveil.cli import _runs, _settings
-from graphveil.cli._metrics import check_metric, name_metric
+from graphveil.cli._metrics import check_fits, check_metric, name_metric
 from graphveil.cli._notices import notices
 from graphveil.cli._output import Result, bar, check_file, check_picture, plural, write_json
 from graphveil.cli._rows import (
@@ -71,6 +71,7 @@ def sweep(
     check_picture(plot, force)
 
     from graphveil import bench
+    from graphveil.graph.checks import task_of
 
     settings = _settings.check_settings(kind, _settings.parse(sets))
     values = [_settings.check_setting(kind, key, word) for word in words]
@@ -82,8 +83,10 @@ def sweep(
         ],
         source,
     )
+    graph = source.load()
+    check_fits(metric, task_of(graph))
     rows = bench.sweep(
-        source.load(),
+        graph,
         source,
         kind.name,
         settings,

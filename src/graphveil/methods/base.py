@@ -533,7 +533,7 @@ class Method(Estimator, ABC):
         data = self.take(data)
         check(data, labels=False, masks=False, record=self.record)
         check_edges_read(self, data)
-        data = put_in_order(data, self.columns_, f"this {type(self).__name__}")
+        data = put_in_order(data, getattr(self, "columns_", None), f"this {type(self).__name__}")
         wanted = self.plan_.facts.num_features
         if data.x.shape[1] != wanted:
             raise InvalidInputError(

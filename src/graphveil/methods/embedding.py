@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from graphveil import _validate
 from graphveil._errors import InvalidInputError
-from graphveil.methods.inference import Visible, check_cache
+from graphveil.methods.inference import Visible, take_cache
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -102,8 +102,7 @@ def _outputs(method: Any, data: Data, mode: str) -> Tensor:
     if mode != "cached":
         outputs: Tensor = method.outputs(data, mode)
         return outputs
-    check_cache(method, data)
-    cached: Tensor = method.outputs_from(data, method.cache_)
+    cached: Tensor = method.outputs_from(data, take_cache(method, data))
     return cached
 
 

@@ -147,6 +147,7 @@ class GAP(Method, HopSettings, RuledSteps, Budget):
     )
 
     cache_: Any = field(init=False)
+    cache_ids_: list[str] | None = field(init=False)
 
     # --- what the settings come to ---------------------------------------------------------------
 
@@ -511,6 +512,7 @@ class GAP(Method, HopSettings, RuledSteps, Budget):
     def _train(self, execution: Execution, data: Data) -> nn.Module:
         import torch
 
+        from graphveil.graph.checks import ids_of
         from graphveil.methods import hop_training as hops
         from graphveil.methods.sending import check_edges, prepare_to_send, release_sums, send
 
@@ -534,6 +536,8 @@ class GAP(Method, HopSettings, RuledSteps, Budget):
                 sending = sending.onwards(cache[-1])
         # From here on nobody reads an edge.
         self.cache_ = hops.lay_up(self, cache, sents)
+        ids = ids_of(data)
+        self.cache_ids_ = None if ids is None else list(ids)
         with torch.no_grad():
             inputs = hops.head_inputs(self, network, x, self.cache_, beliefs)
         hops.classify(self, network, inputs, data, execution)

@@ -111,19 +111,35 @@ class Cached:
 
     def predict(self, method: Any, data: Data, epsilon: float | None) -> Tensor:
         """From a node's own row and its cached ones."""
-        check_cache(method, data)
-        return method.answers(method.outputs_from(data, method.cache_))
+        return method.answers(method.outputs_from(data, take_cache(method, data)))
 
 
-def check_cache(method: Any, data: Data) -> None:
-    """Refuse a graph that the cached sums cannot be of."""
-    nodes = len(method.cache_)
+def take_cache(method: Any, data: Data) -> Tensor:
+    """The cached sums of the nodes of ``data``: by their ids where both sides have some.
+
+    A graph that they cannot be of is refused.
+    """
+    from graphveil.graph.checks import ids_of
+
+    cache: Tensor = method.cache_
+    nodes, trained, ids = len(cache), method.cache_ids_, ids_of(data)
+    if trained is not None and ids is not None and list(ids) != trained:
+        places = {name: place for place, name in enumerate(trained)}
+        unknown = [name for name in ids if name not in places]
+        if unknown:
+            raise InvalidInputError(
+                "The mode 'cached' must be given nodes that were trained on: it reads the noisy "
+                f"sums that were made for each. Got {_validate.shown(unknown[0])} instead, which "
+                "has none; other nodes need the mode 'noisy', 'visible' or 'disjoint'."
+            )
+        return cache[[places[name] for name in ids]]
     if len(data.x) != nodes:
         raise InvalidInputError(
             "The mode 'cached' must be given the graph that was trained on, with "
             f"{nodes} nodes in the same order. Got {len(data.x)} nodes instead; other graphs need "
             "the mode 'noisy', 'visible' or 'disjoint'."
         )
+    return cache
 
 
 @dataclass(frozen=True)

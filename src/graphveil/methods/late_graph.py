@@ -90,9 +90,11 @@ class LateGraph(Method, OwnRowSettings, Budget):
         "[0, 1000]",
         predicts=True,
     )
-    likeness: float = setting(
-        "Of 'beliefs': how often neighbours are taken to be of one class, beyond chance.",
-        0.85,
+    likeness: float | None = setting(
+        "Of 'beliefs': how often neighbours are taken to be of one class, beyond chance, or how "
+        "strongly their values go together; by default 0.85 for the task multiclass, 0.3 for "
+        "others, in which neighbours are often little alike.",
+        None,
         "[0, 1)",
         predicts=True,
     )
@@ -108,6 +110,13 @@ class LateGraph(Method, OwnRowSettings, Budget):
 
     def network(self, facts: Facts) -> NodeNetwork:
         return describe_network(self, facts)
+
+    @property
+    def likeness_in_use(self) -> float:
+        """How far neighbours are taken to be alike."""
+        if self.likeness is not None:
+            return self.likeness
+        return 0.85 if self.plan_.facts.task == "multiclass" else 0.3
 
     def influence(self, facts: Facts) -> tuple[int, int]:
         """A node removes its own loss term."""
@@ -151,15 +160,15 @@ class LateGraph(Method, OwnRowSettings, Budget):
         own = self._own_beliefs(data)
         if self.reading == "smoothing":
             return spread_rows(own, messages, self.rounds, self.teleport)
-        prior, edges = network.log_prior, messages.edge_index
+        prior, edges, likeness = network.log_prior, messages.edge_index, self.likeness_in_use
         if task == "regression":
-            return pass_value_beliefs(own, prior, edges, self.rounds, self.likeness)
+            return pass_value_beliefs(own, prior, edges, self.rounds, likeness)
         if task == "multilabel":
             odds = prior - (-prior.expm1()).log()
             doubted = odds + own_row.trust(self) * (own - odds)
-            return pass_label_beliefs(doubted, odds, edges, self.rounds, self.likeness)
+            return pass_label_beliefs(doubted, odds, edges, self.rounds, likeness)
         doubted = (prior + own_row.trust(self) * (own - prior)).log_softmax(1)
-        return pass_beliefs(doubted, prior, edges, self.rounds, self.likeness)
+        return pass_beliefs(doubted, prior, edges, self.rounds, likeness)
 
     _plan, _train = own_row.plan_own_rows, own_row.train_own_rows
     terms, prepare = own_row.own_terms, own_row.prepare

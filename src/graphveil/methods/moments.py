@@ -60,19 +60,23 @@ def release_moments(execution: Execution, data: Data) -> tuple[float, float]:
 
 
 def release_errors(execution: Execution, answers: Tensor, data: Data) -> float:
-    """The mean squared error of ``answers`` (training nodes, 1) on the training nodes."""
+    """The mean squared error of ``answers`` (training nodes, 1) on the training nodes.
+
+    One deviation of its noise is added: answers are trusted too little rather than too much.
+    """
     off = answers.squeeze(1).double().clamp(-1.0, 1.0) - _values(data)
     known = data.y[data.train_mask] >= 0
     rows = off.square().clamp_max(1.0).where(known, 0.0).unsqueeze(1)
     total = _release(execution, "errors", rows)
-    return float((total / execution.plan.facts.num_train).clamp_min(_LEAST)[0])
+    noise = execution.plan.part("errors").mechanism.noise_multiplier
+    return max(float(total[0]) + noise, noise) / execution.plan.facts.num_train + _LEAST
 
 
 def interval_of(method: Any, answers: Tensor) -> tuple[Tensor, Tensor] | None:
     """Around every value, where nine of ten true ones lie if errors are normal; None if not known.
 
-    The size is that of errors from own rows on the training nodes, which was released, and one
-    deviation of its noise more. Nothing is promised for records that are unlike those.
+    The size is that of errors from own rows on the training nodes, which was released. Nothing is
+    promised for records that are unlike those.
     """
     from graphveil.methods.task import Regression
 
@@ -80,8 +84,7 @@ def interval_of(method: Any, answers: Tensor) -> tuple[Tensor, Tensor] | None:
     known = getattr(method.network_, "log_prior", None)
     if not isinstance(task, Regression) or known is None:
         return None
-    noise = method.plan_.part("errors").mechanism.noise_multiplier / method.plan_.facts.num_train
-    reach = _NINE_OF_TEN * math.sqrt(float(known[2]) + noise) * (task.high - task.low) / 2
+    reach = _NINE_OF_TEN * math.sqrt(float(known[2])) * (task.high - task.low) / 2
     value = answers.squeeze(1)
     return (value - reach).clamp_min(task.low), (value + reach).clamp_max(task.high)
 

@@ -298,12 +298,21 @@ def write_results(directory: Path, method: Method, reservation: str | None = Non
     write_file(directory / MODEL, model)
     hashes = {"model_sha256": hashlib.sha256(model).hexdigest()}
     if (cache := getattr(method, "cache_", None)) is not None:
-        sums = safetensors.torch.save({"sums": cache.contiguous()})
+        sums = safetensors.torch.save({"sums": cache.contiguous(), **_ids_as_bytes(method)})
         write_file(directory / CACHE, sums, private=method.plan_.unit == "node")
         hashes["cache_sha256"] = hashlib.sha256(sums).hexdigest()
     if reservation is not None:
         hashes["reservation"] = reservation  # a copy without ledger.json tells, too
     write_events(directory, method, hashes)
+
+
+def _ids_as_bytes(method: Any) -> dict[str, Any]:
+    """The ids whose sums are cached, as a tensor; nothing where they have none."""
+    import torch
+
+    if (ids := getattr(method, "cache_ids_", None)) is None:
+        return {}
+    return {"ids": torch.frombuffer(bytearray(json.dumps(ids).encode()), dtype=torch.uint8)}
 
 
 def describe_environment() -> dict[str, Any]:

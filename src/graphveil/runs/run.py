@@ -9,6 +9,7 @@ method, chances = run.predict(data)       # a charge is on disk before they are 
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import shutil
 import warnings
@@ -462,6 +463,10 @@ def restore(record: Record) -> Method:
         with _record.reading(directory, _record.CACHE):
             sums = safetensors.torch.load((directory / _record.CACHE).read_bytes())
             method.cache_ = sums["sums"]  # type: ignore[attr-defined]
+            ids = sums.get("ids")
+            method.cache_ids_ = (  # type: ignore[attr-defined]
+                None if ids is None else json.loads(bytes(ids.tolist()))
+            )
     method.restore(
         record.plan,
         network,
