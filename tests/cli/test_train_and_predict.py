@@ -82,6 +82,8 @@ def test_a_plan_says_what_it_costs_and_touches_no_data(answer, run):
         "num_train": 100,
         "directed": None,
         "record": "node",
+        "task": "multiclass",
+        "value_range": None,
     }
     assert answer("plan mlp --data cora")["epsilon"] == "inf"
     code, out, _ = run("plan dp-gnn --data pubmed --epsilon 8 --set steps=20 --set sample_rate=1")
@@ -429,7 +431,7 @@ def test_predictions_are_a_table_of_classes(answer, run, trained, graph, tmp_pat
     assert (result["nodes"], result["mode"], result["out"]) == (60, "visible", str(out))
     assert "visible" in result["seen_by"]
     lines = out.read_text().splitlines()
-    assert lines[0] == "id,class,probability"
+    assert lines[0] == "id,class,probability,probability_0,probability_1,probability_2"
     assert len(lines) == 61
     code, printed, err = run(f"predict {trained} --data {graph}")
     assert code == 0
