@@ -59,6 +59,16 @@ def arrays():
     return {name: data[name].numpy() for name in names} | {"num_classes": np.int64(3)}
 
 
+@pytest.fixture(scope="session")
+def learnable(tmp_path_factory):
+    """A graph with enough test nodes to tell what was learnt from chance."""
+    data = split(social_network(num_nodes=600, num_classes=3, num_features=5, seed=1), seed=0)
+    names = ("x", "edge_index", "y", "train_mask", "val_mask", "test_mask")
+    path = tmp_path_factory.mktemp("learnable") / "graph.npz"
+    np.savez(path, num_classes=np.int64(3), **{name: data[name].numpy() for name in names})
+    return path
+
+
 @pytest.fixture
 def save(tmp_path, arrays):
     """Write the small graph, some arrays changed or left out, and return its path."""

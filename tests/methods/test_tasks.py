@@ -182,8 +182,24 @@ def test_always_the_same_answer_is_nothing_learnt(task):
 
 
 @pytest.mark.parametrize("task", TASKS)
+def test_what_knows_nobody_has_not_learnt(task):
+    """Answers that are dealt out at random are credited as rarely as chance in a hundred times."""
+    data = with_task(data_for("dp-mlp", records=1000), task)
+    made_task = make_task(Facts.of(data))
+    deal = torch.Generator().manual_seed(0)
+    like = torch.rand(len(data.y), max(1, made_task.num_classes), generator=deal)
+    if task == "regression":  # close to the mean, on which such answers vary least
+        like = data.y.mean() + like - 0.5
+    credited = []
+    for _ in range(15):
+        answers = like[torch.randperm(len(like), generator=deal)]
+        credited.append(made_task.measure_test(answers, data, "node")["learnt"])
+    assert sum(map(bool, credited)) <= 2  # of a law with mean .15: above in 4 of 10,000 seeds
+
+
+@pytest.mark.parametrize("task", TASKS)
 def test_the_truth_is_learnt_and_has_full_credit(task):
-    data = with_task(data_for("dp-mlp"), task)
+    data = with_task(data_for("dp-mlp", records=400), task)
     made_task = make_task(Facts.of(data))
     if task == "regression":
         answers = data.y.unsqueeze(1)

@@ -173,9 +173,9 @@ def test_a_model_that_is_no_better_than_the_mean_learnt_nothing(patient):
     assert "says the same" not in words
 
 
-def test_nothing_is_said_of_a_model_that_learnt(rendered, patient, read):
-    assert read("parts").metrics["learnt"] is True
-    for text in (rendered("parts"), page.render([patient("lab")])):
+def test_nothing_is_said_of_a_model_that_learnt(patient, read):
+    for run in (with_metrics(read("parts"), learnt=True), patient("lab")):
+        text = page.render([run])
         assert not parse(text).all("p", class_="nothing")
         assert "learnt nothing" not in parse(text).text
         assert "bar b2" not in text
@@ -198,7 +198,7 @@ def test_a_constant_model_without_classes_is_told_so(patient, name, value):
 
 
 def test_what_learnt_nothing_is_marked_in_tables_and_off_the_line(read):
-    good, bad = read("parts"), read("eight")
+    good, bad = with_metrics(read("parts"), learnt=True), read("eight")
     tree = parse(page.render([good, bad, read("mlp")]))
     rows = {
         row.attributes["data-run"].rsplit("/", 1)[-1]: row

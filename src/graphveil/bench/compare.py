@@ -21,7 +21,13 @@ from graphveil._progress import Progress
 from graphveil.bench.measuring import MEASURES, measure_outcome
 from graphveil.bench.requests import Memory, Outcome, Request, is_private
 from graphveil.methods import METHODS
-from graphveil.methods.measures import METRICS, SMALLER_IS_BETTER, UNBOUNDED, is_better
+from graphveil.methods.measures import (
+    METRICS,
+    RANKINGS,
+    SMALLER_IS_BETTER,
+    UNBOUNDED,
+    is_better,
+)
 
 if TYPE_CHECKING:
     from torch_geometric.data import Data
@@ -42,8 +48,10 @@ class Row:
     ``target_epsilon`` is what each run was allowed to spend, ``epsilon`` what the costliest of them
     is proven to spend. ``setting`` tells the row from others of the same method or ``name``.
     ``scores`` has a value for each seed, by metric, and ``baseline`` the mean figures of the best
-    guess that reads no row. Rows are set side by side by ``metric``. ``learnt`` says whether a
-    seed did, and the mean does, better than that guess. ``refused`` says why nothing was run.
+    guess that reads no row. Rows are set side by side by ``metric``. ``learnt`` says whether more
+    than half of the seeds did better than that guess and than chance, and the mean does better than
+    the guess; ``constant`` whether all decided the same of everybody. ``refused`` says why nothing
+    was run.
     """
 
     method: str
@@ -63,6 +71,7 @@ class Row:
     scores: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
     baseline: Mapping[str, float] = field(default_factory=dict)
     learnt: bool | None = None
+    constant: bool = False
     class_accuracy: tuple[float | None, ...] = ()
     class_share: tuple[float, ...] = ()
     seconds: float = 0.0
@@ -108,10 +117,15 @@ class Row:
     def measured_by(self, metric: str) -> Row:
         """The same row, set beside others by another metric."""
         row = replace(self, metric=_validate.choice("metric", metric, METRICS))
-        guess = self.baseline.get(metric)
-        if row.mean is None or guess is None or self.learnt is None:
+        if metric == self.metric or self.learnt is None:
             return row
-        return replace(row, learnt=is_better(metric, row.mean, guess))
+        # Who says yes to everybody finds everybody: one rate alone is no achievement.
+        judge = "balanced_accuracy" if metric in ("sensitivity", "specificity") else metric
+        mean, guess = row.score(judge)[0], self.baseline.get(judge)
+        if row.mean is None or mean is None or guess is None:
+            return row
+        tells_apart = not self.constant or metric in RANKINGS
+        return replace(row, learnt=self.learnt and tells_apart and is_better(judge, mean, guess))
 
     def score(self, metric: str) -> tuple[float | None, float | None]:
         """Mean and standard deviation of one of :data:`MEASURES` over the seeds."""
@@ -253,7 +267,7 @@ def _describe_idle(row: Row) -> str:
     guess = GUESSES.get(row.task, "the commonest class")
     return (
         f"{row.label}{at} learnt nothing that its {row.metric.replace('_', ' ')} shows: always "
-        f"answering {guess}, without reading a row, does as well or better."
+        f"answering {guess}, without reading a row, does as well or better, or chance may."
     )
 
 
@@ -353,7 +367,8 @@ def make_row(request: Request, data: str, outcomes: Sequence[Outcome]) -> Row:
         **{name: last[name] for name in same},
         **stated,
         baseline=_mean_figures([one.get("baseline", {}) for one in ran]),
-        learnt=None if None in learnt else any(learnt) and _beats_guess(ran),
+        learnt=None if None in learnt else _learnt_mostly(learnt) and _beats_guess(ran),
+        constant=all(bool(one.get("constant")) for one in ran),
         epsilon=_epsilon(last),
         void_because=tuple(last["void_because"]),
         scores={
@@ -365,6 +380,11 @@ def make_row(request: Request, data: str, outcomes: Sequence[Outcome]) -> Row:
         class_share=_means([one["class_share"] for one in ran]),
         seconds=sum(one["seconds"] for one in ran),
     )
+
+
+def _learnt_mostly(learnt: Sequence[Any]) -> bool:
+    """Whether more than half of the seeds learnt something."""
+    return 2 * sum(map(bool, learnt)) > len(learnt)
 
 
 def _beats_guess(ran: Sequence[Outcome]) -> bool:

@@ -101,6 +101,7 @@ def _outcome(method: Method, arranged: Arranged, chances: Tensor) -> Outcome:
         "metric": scores["metric"],
         "baseline": scores["baseline"],
         "learnt": scores["learnt"],
+        "constant": scores["constant"],
         "scores": {metric: scores[f"test_{metric}"] for metric in METRICS},
         "class_accuracy": scores["class_accuracy"],
         "class_share": [count / total for count in scores["class_count"]],

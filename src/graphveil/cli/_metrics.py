@@ -8,6 +8,7 @@ from typing import Any
 from graphveil import _validate
 from graphveil._errors import InvalidInputError
 from graphveil.cli._output import Result
+from graphveil.methods.measures import is_better
 
 _NAMES = {"r2": "R2", "mae": "MAE", "rmse": "RMSE", "roc_auc": "ROC AUC", "micro_auc": "micro AUC"}
 # What is worth a line beside the metric of a task.
@@ -104,10 +105,25 @@ def _say_idle(result: Result, metrics: Mapping[str, Any], task: str, metric: str
                 f"go by the order of probabilities{weigh or ', not by decisions'}",
             )
         return
-    guess = _GUESSES.get(task, "always the commonest class")
-    what = "it decides the same of everybody" if constant else "it is no better"
     result.row(
         "learnt nothing",
-        f"{what}: the guess ({guess}, whatever a row says) has as good a {metric} or a better one. "
+        f"{_describe_idle(metrics, task, metric)} "
         f"Spend more, train on more records{weigh}, or give it columns that say more.",
+    )
+
+
+def _describe_idle(metrics: Mapping[str, Any], task: str, metric: str) -> str:
+    """Why a run is said to have learnt nothing."""
+    main = metrics.get("metric", "accuracy")
+    mine, theirs = metrics.get(f"test_{main}"), metrics.get("baseline", {}).get(main)
+    better = mine is not None and theirs is not None and is_better(main, mine, theirs)
+    if better and not metrics.get("constant"):
+        return (
+            f"its {metric} is better than the guess's, but not told apart from chance: answers "
+            "dealt out at random to so few test records may have as good a one."
+        )
+    guess = _GUESSES.get(task, "always the commonest class")
+    what = "it decides the same of everybody" if metrics.get("constant") else "it is no better"
+    return (
+        f"{what}: the guess ({guess}, whatever a row says) has as good a {metric} or a better one."
     )

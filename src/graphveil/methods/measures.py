@@ -31,6 +31,7 @@ METRICS = (
     "rmse",
 )
 SMALLER_IS_BETTER = ("brier", "calibration_error", "mae", "rmse", "loss")
+RANKINGS = ("roc_auc", "micro_auc", "average_precision")  # by probabilities, not by decisions
 UNBOUNDED = ("r2", "mae", "rmse", "loss")  # figures that are no shares
 _BINS = 15  # of the calibration error
 

@@ -18,8 +18,10 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from graphveil._errors import InvalidInputError
 from graphveil.graph.targets import OF_CLASSES, is_labelled
+from graphveil.methods.chance import best_by_chance
 from graphveil.methods.measures import METRICS as METRICS
 from graphveil.methods.measures import (
+    RANKINGS,
     Figures,
     is_better,
     measure_classes,
@@ -103,36 +105,57 @@ class Task(ABC):
     def measure_test(self, answers: Tensor, data: Data, record: str) -> dict[str, Any]:
         """Every figure on the test records, as ``test_NAME``, beside that of the best guess.
 
-        ``baseline`` has the figures of what is answered without reading a row, by training labels:
-        the commonest class, or the mean. ``learnt`` says whether the main figure is better than
-        that (and, unless it is about a ranking, not everybody is decided alike), and ``constant``
-        whether the same is decided of everybody.
+        ``baseline`` has, of each figure, the best that is had without reading a row, by training
+        labels: that of the commonest class, or of the mean. ``learnt`` says whether the main figure
+        is better than that and than chance (:mod:`graphveil.methods.chance`), and, unless it is
+        about a ranking, not everybody is decided alike. ``constant`` says whether everybody is.
 
         *Guarantee*: none. It reads labels, outside every certificate.
         """
         wanted = data.test_mask & is_labelled(data.y)
         tested, y = answers[wanted], data.y[wanted]
         figures = self.measure(tested, y)
-        guess = self.guess(data.y[self._known(data)])
-        baseline = self.measure(guess.to(tested).expand(len(y), -1), y)
-        mine, theirs = figures[self.main], baseline[self.main]
+        baseline = self._measure_guesses(data.y[self._known(data)], tested, y)
         constant = self.is_constant(tested)
-        learnt = None
-        if mine is not None and theirs is not None:
-            # Who is looked for may be too rare for anybody to be decided on, and still be ranked.
-            ranks = self.main == "average_precision"
-            learnt = is_better(self.main, mine, theirs) and (ranks or not constant)
         return {
             "task": self.name,
             "metric": self.main,
             **{f"test_{name}": value for name, value in figures.items()},
             f"test_{record}s": len(y),
-            "baseline": {name: value for name, value in baseline.items() if value is not None},
-            "learnt": learnt,
+            "baseline": baseline,
+            "learnt": self._has_learnt(tested, y, figures, baseline),
             "constant": constant,
             **self._details(tested, y),
             "note": OUTSIDE.replace("nodes", f"{record}s"),
         }
+
+    def constants(self, y: Tensor) -> list[Tensor]:
+        """Answers that read no row, by the labels ``y``, one of which is the best by any figure."""
+        return [self.guess(y)]
+
+    def _measure_guesses(self, known: Tensor, like: Tensor, y: Tensor) -> dict[str, float]:
+        """Of each figure the best one of a constant answer."""
+        best: dict[str, float] = {}
+        for answer in self.constants(known):
+            for name, value in self.measure(answer.to(like).expand(len(y), -1), y).items():
+                if value is not None and (name not in best or is_better(name, value, best[name])):
+                    best[name] = value
+        return best
+
+    def _has_learnt(
+        self, answers: Tensor, y: Tensor, figures: Figures, baseline: dict[str, float]
+    ) -> bool | None:
+        """Whether the main figure is better than any constant answer's, and than chance."""
+        mine, theirs = figures[self.main], baseline.get(self.main)
+        if mine is None or theirs is None:
+            return None
+        # Who is looked for may be too rare for anybody to be decided on, and still be ranked.
+        if self.is_constant(answers) and self.main not in RANKINGS:
+            return False
+        decided = self.decide(answers).numpy()
+        luck = best_by_chance(self.main, answers.numpy(), decided, y.numpy())
+        bars = [theirs] if luck is None else [theirs, luck]
+        return all(is_better(self.main, mine, bar) for bar in bars)
 
     def _known(self, data: Data) -> Tensor:
         """Whose labels a guess may read: those trained on; of a graph without any, all others."""
@@ -210,6 +233,14 @@ class Classification(Task):
 
         counts = torch.bincount(y, minlength=self.num_classes).double()
         return counts / counts.sum().clamp_min(1)
+
+    def constants(self, y: Tensor) -> list[Tensor]:
+        """The shares of the classes, the commonest class, and of two the second."""
+        import torch
+
+        guess, sure = self.guess(y), torch.eye(self.num_classes, dtype=torch.double)
+        constants = [guess, sure[guess.argmax()]]
+        return [*constants, sure[1]] if self.num_classes == 2 else constants
 
     def measure(self, answers: Tensor, y: Tensor) -> Figures:
         """See :func:`graphveil.methods.measures.measure_classes`."""

@@ -490,6 +490,11 @@ def _nothing(run: Evidence) -> str | None:
             f"{still if run.beats_guess else ''}"
         )
     compared = f"its {name}, {mine}, is no better than the {theirs} of {guess}"
+    if run.beats_guess:
+        compared = (
+            f"its {name}, {mine}, is better than the {theirs} of {guess}, but answers dealt out at "
+            f"random to so few test {record}s may be as good"
+        )
     reasons = [constant, compared] if run.metrics["constant"] else [compared]
     return f"This model {wording.LEARNT_NOTHING}: {', and '.join(reasons)}."
 
