@@ -1,8 +1,11 @@
 """A public schema: read, written, refused in one line, and applied row by row, bit for bit."""
 
+import math
 import subprocess
 import sys
 import warnings
+from datetime import date, datetime
+from decimal import Decimal
 from pathlib import Path
 
 import numpy as np
@@ -320,6 +323,111 @@ def test_cells_of_one_column_may_be_of_several_types():
     assert turned.tolist() == [[0, 1], [1, 0]]
 
 
+# --- one table, however it was saved ---------------------------------------------------------------
+
+CODES = {
+    "code": Category(buckets=64, optional=True),
+    "grade": Category(values=["1", "2"], other=True, optional=True),
+    "yes": Category(values=["true", "false"], optional=True),
+    "flag": Flag(optional=True),
+    "notes": Text(buckets=64, optional=True),
+}
+
+
+@pytest.mark.parametrize("stranger", [{}, {"code": None, "grade": None, "yes": None, "flag": None}])
+def test_whole_numbers_and_flags_beside_an_empty_cell_are_the_same_in_every_file(
+    stranger, tmp_path
+):
+    pytest.importorskip("pyarrow")
+    rows = [
+        {"id": "a", "code": 17, "grade": 1, "yes": True, "flag": 1, "notes": 3},
+        {"id": "b", "code": 250, "grade": 2, "yes": False, "flag": 0, "notes": 4},
+    ]
+    whole = pd.DataFrame([*rows, {**rows[0], "id": "c", **stranger}])
+    read = {}
+    for kind in ("csv", "parquet"):
+        folder = folder_with(tmp_path / kind, edges="source,target\n", schema=Schema(columns=CODES))
+        (folder / "nodes.csv").unlink()
+        getattr(whole, f"to_{kind}")(folder / f"nodes.{kind}", index=False)
+        read[kind] = load(folder)
+    x = read["csv"].x
+    assert x.equal(read["parquet"].x)
+    # And as texts of the first two rows alone, which have no neighbour that is empty.
+    alone = pd.DataFrame(rows).astype(str).replace({"True": "true", "False": "false"})
+    assert encode_table(Schema(columns=CODES), alone, "t").x.equal(x[:2])
+
+
+def test_texts_of_whole_numbers_lose_a_point_and_keep_zeros_in_front():
+    column = {"a": Category(values=["17", "-3", "0", "01067", "2.50"], other=True)}
+    cells = ["17.0", "17.00", "-3.0", "-0.0", "0.0", "01067", "2.50", "1067", "01067.0", "2.5"]
+    places = encode(column, cells).x.argmax(1).tolist()
+    assert places == [0, 0, 1, 2, 2, 3, 4, 5, 5, 5]
+    stated = Category(values=["17.0"])
+    data = encode({"a": stated}, ["17", 17.0, 17])
+    assert (data.columns, data.x.sum().item()) == (["a=17.0"], 3)
+    assert "'17' more than once" in refusal(Category, values=["17", "17.0"])
+    assert label_of(Label(task="binary", classes=[0, 1]), label=["1.0", "0"]).y.tolist() == [1, 0]
+
+
+def test_long_ids_are_exact_or_refused():
+    column = {"a": Category(buckets=4096)}
+    for number in (10**15, 2**53 - 1):
+        one, two, three = (
+            encode(column, pd.Series([cell], dtype=object)).x
+            for cell in (float(number), number, str(number))
+        )
+        assert one.equal(two)
+        assert one.equal(three)
+    for cell in (2.0**53, 1e17, -1e16):
+        message = refusal(encode, column, pd.Series(["x", cell], dtype=object))
+        assert "in row 2" in message
+        assert "a float has rounded it" in message
+    small = pd.Series([2.0**24 + 2], dtype="float32")
+    cells = pd.DataFrame({"id": ["a"], "a": small})
+    message = refusal(encode_table, Schema(columns=column), cells, Path("nodes.parquet"))
+    assert "a float has rounded it" in message
+    assert encode({"a": Number(low=0, high=1e20)}, [1e17]).x.shape == (1, 1)
+
+
+def test_decimals_and_days_have_one_text():
+    column = {"a": Category(values=["1.5", "2", "2020-01-02", "2020-01-02T03:00:00"])}
+    cells = [
+        *(Decimal(text) for text in ("1.50", "2.000", "2E+0", "1.5")),
+        date(2020, 1, 2), datetime(2020, 1, 2), pd.Timestamp(2020, 1, 2),
+        pd.Timestamp(2020, 1, 2, 3),
+    ]  # fmt: skip
+    data = encode(column, pd.Series(cells, dtype=object))
+    assert data.x.argmax(1).tolist() == [0, 1, 1, 0, 2, 2, 2, 3]
+    long = "123456789012345678901234567890.12345"
+    assert encode({"a": Category(values=[long])}, [Decimal(long + "000")]).x.tolist() == [[1]]
+
+
+@pytest.mark.parametrize(
+    "kind", [Category(buckets=8, optional=True), Text(buckets=8, optional=True)]
+)
+def test_floats_in_memory_are_no_categories(kind):
+    message = refusal(encode, {"a": kind}, [1067.0, None])
+    assert "'a' is a" in message
+    assert "holds numbers (floats)" in message
+    assert "pd.read_csv(..., dtype=str)" in message
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        encode({"a": kind}, [math.nan, math.nan])  # what read_csv makes of an empty column
+        encode({"a": kind}, ["01067", None])
+
+
+def test_whole_numbers_in_memory_are_said_unless_a_public_list_tells_them_apart():
+    for column in (Category(buckets=8), Category(values=["1"], other=True), Text(buckets=8)):
+        with pytest.warns(Notice, match=r"the table holds numbers in a, .*dtype=str") as notices:
+            encode({"a": column}, [1, 2])
+        assert len(notices) == 1
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        encode({"a": Category(values=["1", "2"])}, [1, 2])
+    message = refusal(encode, {"a": Category(values=["01067", "1067"])}, [1067])
+    assert "holds numbers (integers)" in message
+
+
 # --- kinds ----------------------------------------------------------------------------------------
 
 
@@ -363,6 +471,46 @@ def test_dates_count_from_a_public_origin():
     assert "'2020-01-06' in row 1" in refusal(encode, {"a": form}, ["2020-01-06"])
 
 
+@pytest.mark.parametrize("cell", ["0001-01-01T00:00:00+05:00", "9999-12-31T23:00:00-05:00"])
+def test_a_time_that_utc_does_not_have_is_refused_in_a_line(cell):
+    message = refusal(encode, {"a": Date(origin="2020-01-01")}, ["2020-01-01", cell])
+    assert f"must be a date as 2020-12-31. Got {cell!r} in row 2" in message
+
+
+@pytest.mark.parametrize("high", [5e-324, 1e-31])
+def test_a_range_is_wide_enough_to_divide_by(high):
+    message = refusal(Number, low=0, high=high)
+    assert f"1e-30 wide or more. Got 0.0 to {high!r}" in message
+    assert "1e-30" in refusal(Label, task="regression", column="v", low=0, high=high)
+    assert encode({"a": Number(low=0, high=1e-29)}, ["0", "1e-29"]).x.tolist() == [[-1], [1]]
+
+
+def test_after_training_no_way_out_asks_for_another_schema():
+    columns = {
+        "date": (Date(origin="2020-01-01"), "1.1.20", "a date"),
+        "flag": (Flag(), "maybe", "yes or no"),
+        "value": (Category(values=["x"]), "z", "categories"),
+        "number": (Number(low=0, high=1), "old", "a finite number"),
+        "range": (Number(low=0, high=1, outside="refuse"), "2", "from 0 to 1"),
+        "empty": (Flag(), "", "filled in"),
+    }
+    label = Label(task="binary", column="l", classes=["a", "b"])
+    for column, cell, rule in [*columns.values(), (Flag(), "yes", "classes")]:
+        schema = Schema(columns={"c": column}, label=label)
+        table = pd.DataFrame({"id": ["1"], "c": [cell], "l": ["c" if cell == "yes" else "a"]})
+        before = refusal(encode_table, schema, table, "t")
+        after = refusal(encode_table, schema.for_prediction(), table, "t")
+        assert rule in before
+        assert "schema is fixed" not in before
+        assert " state " in before or " list it " in before
+        assert rule in after
+        assert after.endswith("this run's schema is fixed, and another one needs training anew.")
+        assert " state " not in after.partition("instead;")[2]
+        assert ("leave it empty" in after) == (cell == "yes")
+    assert schema.for_prediction() == schema
+    assert "fixed" not in schema.for_prediction().to_dict()
+
+
 def test_unseen_categories_are_refused_or_have_a_column():
     message = refusal(encode, {"a": Category(values=["x", "y"])}, ["x", "z"])
     assert "'z' in row 2" in message
@@ -399,6 +547,13 @@ def test_flags_take_usual_words_or_stated_ones():
     german = Flag(true=["ja"], false=["nein"])
     assert encode({"a": german}, ["JA", "nein"]).x.flatten().tolist() == [1, 0]
     assert "'yes' in row 1" in refusal(encode, {"a": german}, ["yes"])
+    one = Schema.from_dict({"columns": {"a": {"kind": "flag", "true": "Y", "false": 0}}})
+    table = pd.DataFrame({"id": [1, 2, 3], "a": ["y", "Y", 0]})
+    assert encode_table(one, table, "t").x.flatten().tolist() == [1, 1, 0]
+    assert "yes or no: Y; 0. Got 'x'" in refusal(
+        encode_table, one, table.assign(a=["x", "Y", "0"]), "t"
+    )
+    assert "'y' in both" in refusal(Flag, true="Y", false=["y", "n"])
 
 
 def test_texts_are_normalised_and_their_order_counts_for_nothing():
@@ -530,7 +685,7 @@ WRONG = {
     "no table": ("[columns]\na = 'flag'", "column 'a' must be a table"),
     "key of a kind": ("[columns.a]\nkind='number'\nlow=0\nhihg=1", "unknown key 'hihg'"),
     "no range": ("[columns.a]\nkind='number'\nlow=0", "column 'a' must have the key 'high'"),
-    "empty range": ("[columns.a]\nkind='number'\nlow=1\nhigh=1", "above 'low'"),
+    "empty range": ("[columns.a]\nkind='number'\nlow=1\nhigh=1", "high = 1 with low = 1"),
     "type": ("[columns.a]\nkind='number'\nlow='0'\nhigh=1", "'low' cannot be '0'"),
     "no values": ("[columns.a]\nkind='category'", "either 'values'.*neither"),
     "twice": ("[columns.a]\nkind='category'\nvalues=['x','x']", "'x' more than once"),
@@ -550,7 +705,7 @@ WRONG = {
         "[columns.label]\nkind='flag'\n[label]\ntask='binary'\nclasses=['a','b']",
         "'label' as the label and as a column of features",
     ),
-    "id as feature": ("[columns.id]\nkind='flag'", "'id' as the id"),
+    "id as feature": ("[columns.id]\nkind='flag'", r"'id' as the id.*delete \[columns.id\]"),
     "one name": (
         "[columns.a]\nkind='flag'\noptional=true\n[columns.'a is missing']\nkind='flag'",
         "'a is missing' from two",
