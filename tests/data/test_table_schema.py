@@ -323,7 +323,7 @@ def test_cells_of_one_column_may_be_of_several_types():
     assert turned.tolist() == [[0, 1], [1, 0]]
 
 
-# --- one table, however it was saved ---------------------------------------------------------------
+# --- one table, however it was saved --------------------------------------------------------------
 
 CODES = {
     "code": Category(buckets=64, optional=True),
@@ -737,7 +737,8 @@ def test_a_draft_is_refused_until_it_is_filled_in():
         "foo": "?",
     }  # fmt: skip
     assert table["label"]["column"] == "outcome"
-    assert table["edges"] == {"source": "from", "target": "to"}
+    assert table["edges"] == {"source": "from", "target": "to", "directed": "?"}
+    assert toml_of(Schema.draft(names))["edges"] == {"directed": "?"}
     for line in text.splitlines():
         guessed = line.startswith("kind = ") and '"?"' not in line
         assert not guessed or "# ?" in line
@@ -747,6 +748,7 @@ def test_a_draft_is_refused_until_it_is_filled_in():
         ("columns", "born_at"): {"kind": "date", "origin": "2020-01-01"},
         ("columns", "foo"): {"kind": "ignored"},
         ("label",): {"column": "outcome", "task": "binary", "classes": ["a", "b"]},
+        ("edges",): {"source": "from", "target": "to", "directed": False},
         ("unit",): "patient",
     }
     for (*places, last), content in filled.items():
@@ -758,6 +760,22 @@ def test_a_draft_is_refused_until_it_is_filled_in():
             inside = inside[place]
         inside[last] = content
     assert Schema.from_dict(table).unit == "patient"
+
+
+def test_a_draft_finds_words_inside_names():
+    kinds = {
+        "Date of Admission": "date", "dischargeDate": "date", "Age (y)": "number",
+        "Patient Name": "ignored", "Phone Number": "ignored", "ICD-10": "category",
+        "Postal Code": "category", "Blood Type": "category", "isSmoker": "flag",
+        "Length of Stay": "number", "CRP [mg/l]": "number", "Clinical Notes": "text",
+        "Candidate": "?", "Page": "?", "Diagnosis": "?",
+    }  # fmt: skip
+    table = toml_of(Schema.draft(["MRN", *kinds, "Outcome"]))
+    assert table["id"] == "MRN"
+    assert table["label"]["column"] == "Outcome"
+    assert {name: column["kind"] for name, column in table["columns"].items()} == kinds
+    for name in ("PatientID", "patient no", "case_id", "pid"):
+        assert toml_of(Schema.draft(["a", name]))["id"] == name
 
 
 def test_a_schema_is_read_without_pandas_or_torch():
@@ -810,17 +828,32 @@ def test_certificates_list_the_schema(tmp_path):
     rows = [f"n{n},{'ab'[n % 2]},{n % 9},{'xy'[n % 3 == 0]}" for n in range(60)]
     schema = Schema(
         unit="visit",
-        columns={"age": Number(low=0, high=9), "kind": Category(values=["x", "y"])},
+        empty=["NA"],
+        columns={
+            "age": Number(low=0, high=9, optional=True),
+            "kind": Category(values=["x", "y"]),
+            "well": Flag(true="Y", false=["no", "N"], optional=True),
+            "since": Date(origin="2020-01-01", optional=True, missing="2021-01-01"),
+            "by": Category(values=["p"], optional=True),
+            "room": Ignored(),
+            "bed": Ignored(),
+        },
         label=Label(task="binary", column="end", classes=["a", "b"]),
     )
-    nodes = "\n".join(["id,end,age,kind", *rows, ""])
+    nodes = "\n".join(["id,end,age,kind,well,since,by", *(f"{row},,," for row in rows), ""])
     data = split(load(folder_with(tmp_path / "t", nodes, "source,target\nn1,n2\n", schema)))
     method = LateGraph(epsilon=8.0)
     public = method.plan(Facts.of(data)).on(data).public
     for line in (
         "the schema: a record is one visit",
-        "the schema, column age: a number from 0 to 9, cut to it",
+        "the schema, column age: a number from 0 to 9, cut to it, or missing, which counts as 4.5",
         "the schema, column kind: one of x, y",
+        "the schema, column well: yes (Y) or no (no, N), or missing, which counts as no",
+        "the schema, column since: a date, in units of 365 days since 2020-01-01, from -10 to 10, "
+        "cut to it, or missing, which counts as 2021-01-01",
+        "the schema, column by: one of p, or missing, which counts as none of them",
+        "the schema, not read: room, bed",
+        "the schema, counted as empty cells: NA",
         "the schema, label end: one of a, b; b is looked for",
     ):
         assert line in public

@@ -220,8 +220,8 @@ class Schema:
     ``columns`` say what becomes of features, in the order that ``x`` has. ``unit`` is what one row
     is about. ``id``, ``split`` and ``owner`` name columns; without ``split``, a column called split
     is taken if there is one. An ``owner`` is the person a row belongs to. ``empty`` are words that
-    count as an empty cell. ``fixed`` says that a model was trained by it, so that no refusal asks for
-    another one; it is written nowhere.
+    count as an empty cell. ``fixed`` says that a model was trained by it, so that no refusal
+    asks for another one; it is written nowhere.
 
     *Guarantee*: none is needed; certificates of what is trained by it list it as public.
     """
