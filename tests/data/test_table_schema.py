@@ -378,10 +378,11 @@ def test_long_ids_are_exact_or_refused():
         )
         assert one.equal(two)
         assert one.equal(three)
-    for cell in (2.0**53, 1e17, -1e16):
+    for cell in (2.0**53, 1e17, -1e16, "1.2345678901234568e+16", "1e+16"):
         message = refusal(encode, column, pd.Series(["x", cell], dtype=object))
         assert "in row 2" in message
         assert "a float has rounded it" in message
+    encode(column, ["1e+15", "1e16", "1.2345678901234568"])  # a code like others
     small = pd.Series([2.0**24 + 2], dtype="float32")
     cells = pd.DataFrame({"id": ["a"], "a": small})
     message = refusal(encode_table, Schema(columns=column), cells, Path("nodes.parquet"))

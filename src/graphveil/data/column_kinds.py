@@ -38,6 +38,7 @@ _OUTSIDE = ("cut", "refuse")
 _BUCKETS = "[2, 1e5]"
 _DAYS = {"hour": 1 / 24, "day": 1.0, "week": 7.0, "year": 365.25}
 _WHOLE = re.compile(r"(-?[1-9][0-9]*|-?0)\.0+")  # a whole number, as a column of floats writes it
+_POWER = re.compile(r"\s*[+-]?[0-9](\.[0-9]+)?[eE]\+[0-9]{2}\s*")
 _NARROWEST = 1e-30  # of a range, which float32 can still divide by
 _LONGEST = 100  # digits before or behind the point of a decimal number
 _EXACT = 2.0**53  # below it no two whole numbers are one float
@@ -435,8 +436,10 @@ def word_of(text: str) -> str:
 def is_rounded(cell: Any, exact: float = _EXACT) -> bool:
     """Whether a cell is a float of a whole number that other whole numbers are rounded to.
 
-    Below ``exact`` none is.
+    Below ``exact`` none is. A csv has such floats as 1.2345678901234568e+16.
     """
+    if isinstance(cell, str) and _POWER.fullmatch(cell):
+        cell = float(cell)
     return isinstance(cell, float) and cell.is_integer() and abs(cell) >= exact
 
 
