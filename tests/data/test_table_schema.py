@@ -149,6 +149,18 @@ def test_a_table_that_disagrees_gets_one_line(tmp_path, fault):
     assert "\n" not in str(caught.value)
 
 
+def test_a_missing_id_is_said_with_how_many_columns_there_are(tmp_path):
+    names = ",".join(f"c{n}" for n in range(12))
+    nodes = f"{names}\n{','.join('1' * 12)}\n"
+    message = refusal(load, folder_with(tmp_path / "t", nodes, "source,target\n", None))
+    assert "'c7' and 4 more instead" in message
+    assert "say in a schema" in message
+    message = refusal(load, folder_with(tmp_path / "t", nodes))
+    assert "'c7' and 4 more instead" in message
+    assert "the schema calls them so" in message
+    assert "say in a schema" not in message
+
+
 def test_a_label_column_of_ids_is_refused(tmp_path):
     ids = "".join(f"n{row},x{row},{row % 7}\n" for row in range(40))
     schema = Schema(
@@ -418,9 +430,11 @@ def test_floats_in_memory_are_no_categories(kind):
 
 
 def test_whole_numbers_in_memory_are_said_unless_a_public_list_tells_them_apart():
-    for column in (Category(buckets=8), Category(values=["1"], other=True), Text(buckets=8)):
+    kinds = ["int64", "Int64", object]
+    columns = [Category(buckets=8), Category(values=["1"], other=True), Text(buckets=8)]
+    for column, kind in zip(columns, kinds, strict=True):
         with pytest.warns(Notice, match=r"the table holds numbers in a, .*dtype=str") as notices:
-            encode({"a": column}, [1, 2])
+            encode({"a": column}, pd.Series([1, 2], dtype=kind))
         assert len(notices) == 1
     with warnings.catch_warnings():
         warnings.simplefilter("error")

@@ -16,6 +16,7 @@ import warnings
 from collections import Counter
 from collections.abc import Callable, Sequence
 from datetime import date
+from decimal import Decimal
 from numbers import Real
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -158,7 +159,8 @@ def check_kinds(schema: Schema, table: pd.DataFrame, where: Any) -> None:
 
 def _is_number(cell: Any) -> bool:
     """Whether a cell of a column of any kind is a number, and no boolean."""
-    return isinstance(cell, Real) and not isinstance(cell, bool) and not math.isnan(cell)
+    number = isinstance(cell, (Real, Decimal)) and not isinstance(cell, bool)
+    return number and not math.isnan(cell)
 
 
 def put_rows(
