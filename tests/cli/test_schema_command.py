@@ -4,10 +4,14 @@ import json
 import os
 import re
 import shutil
+import warnings
 
 import numpy as np
+import pandas as pd
 import pytest
 
+from graphveil._errors import InvalidInputError
+from graphveil.data.class_list import Notice
 from graphveil.data.schema import Schema
 
 SCHEMA = """\
@@ -130,9 +134,21 @@ DISAGREE = {
     "renamed": ("nodes.csv", lambda t: t.replace("age", "years", 1), "'age'.*'years'"),
     "missing": ("nodes.csv", lambda t: t.replace(",sex", ",room2", 1), "'sex'"),
     "extra": ("nodes.csv", lambda t: t.replace(",room", ",bed", 1), "'bed'"),
-    "unseen": ("nodes.csv", lambda t: t.replace(",f,", ",x,", 1), "'sex'.*'x' in row 1"),
-    "schema": ("schema.toml", lambda t: t.replace("100", "120"), "another schema: column 'age'"),
-    "label": ("schema.toml", lambda t: t.replace("alive", "well"), "another schema: label"),
+    "unseen": ("nodes.csv", lambda t: t.replace(",f,", ",x,", 1), "'x' in row 1.*schema is fixed"),
+    "id": ("nodes.csv", lambda t: t.replace("pid", "PID", 1), "'pid'.*the schema calls them so"),
+    "ends": ("edges.csv", lambda t: t.replace("target", "to", 1), "'target'.*schema calls them so"),
+    "unit": ("schema.toml", lambda t: t.replace("patient", "person", 1), '"patient" in the run'),
+    "edges": ("schema.toml", lambda t: t + "[edges]\ndirected = true\n", "'directed' of the edges"),
+    "schema": (
+        "schema.toml",
+        lambda t: t.replace("100", "120"),
+        "another schema: 'high' of column 'age' is 100 in the run and 120 here",
+    ),
+    "label": (
+        "schema.toml",
+        lambda t: t.replace("alive", "well"),
+        r"another schema: 'classes' of the label is \['alive', 'died'\] in the run and \['well'",
+    ),
 }
 
 
@@ -140,7 +156,72 @@ DISAGREE = {
 def test_new_tables_that_disagree_get_one_line(fault, ward, trained, refused):
     name, change, message = DISAGREE[fault]
     rewrite(ward / name, change)
-    assert re.search(message, refused(f"predict {trained} --data {ward}"))
+    told = refused(f"predict {trained} --data {ward}")
+    assert re.search(message, told)
+    assert "{" not in told
+    assert "say in a schema" not in told
+
+
+def test_a_table_may_be_sorted_by_rank(ward, trained, run, answer, tmp_path):
+    by_rows = answer(f"predict {trained} --data {ward}")
+    assert by_rows["interval"] is None
+    ranked = answer(f"predict {trained} --data {ward} --sort rank")["predictions"]
+    assert [row["rank"] for row in ranked] == list(range(1, 81))
+    assert ranked == sorted(by_rows["predictions"], key=lambda row: row["rank"])
+    assert ranked != by_rows["predictions"]
+    code, out, _ = run(f"predict {trained} --data {ward} --sort rank")
+    assert (code, out.splitlines()[1].split(",")[0]) == (0, ranked[0]["id"])
+
+
+def test_intervals_of_a_regression_say_their_level(ward, run, answer, refused, tmp_path):
+    rewrite(
+        ward / "schema.toml",
+        lambda t: (
+            t.partition("[columns.age]")[0]
+            + t[t.index("[columns.sex]") : t.index("[label]")]
+            + '[label]\ncolumn = "age"\ntask = "regression"\nlow = 0\nhigh = 100\n'
+            + '[columns.outcome]\nkind = "category"\nvalues = ["alive", "died"]\n'
+        ),
+    )
+    answer(train(ward, tmp_path / "run"))
+    told = answer(f"predict {tmp_path / 'run'} --data {ward}")
+    assert told["interval"] == 0.9
+    assert list(told["predictions"][0]) == ["id", "value", "low", "high"]
+    assert all(row["low"] <= row["value"] <= row["high"] for row in told["predictions"])
+    _, _, err = run(f"predict {tmp_path / 'run'} --data {ward}")
+    assert "interval: low to high holds 90 % of true values" in err
+    _, out, _ = run(f"predict {tmp_path / 'run'} --data {ward} --out {tmp_path / 'p.csv'}")
+    assert "90 %" in out
+    assert "the task 'regression'" in refused(
+        f"predict {tmp_path / 'run'} --data {ward} --sort rank"
+    )
+
+
+def test_numbers_in_place_of_codes_are_refused_or_said_at_predict(ward, tmp_path, answer):
+    """A run that read codes as text, asked in Python about tables of pandas."""
+    import graphveil
+
+    rewrite(
+        ward / "schema.toml",
+        lambda t: t.replace('kind = "ignored"', 'kind = "category"\nbuckets = 8\noptional = true'),
+    )
+    answer(train(ward, tmp_path / "run"))
+    method = graphveil.read(tmp_path / "run")
+    nodes, edges = (
+        pd.read_csv(ward / f"{name}.csv", dtype=str).drop(columns="outcome", errors="ignore")
+        for name in ("nodes", "edges")
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        wanted = method.predict_proba((nodes, edges))
+    inferred = nodes.assign(room=pd.to_numeric(nodes["room"]))
+    with pytest.warns(Notice, match=r"holds numbers in room.*dtype=str"):
+        assert method.predict_proba((inferred, edges)).equal(wanted)
+    inferred.loc[0, "room"] = None
+    with pytest.raises(InvalidInputError, match=r"'room' is a category.*floats.*dtype=str"):
+        method.predict_proba((inferred, edges))
+    with pytest.raises(InvalidInputError, match="the schema calls them so"):
+        method.predict_proba((nodes.rename(columns=str.upper), edges))
 
 
 def test_values_outside_are_said_and_not_certified(ward, run, tmp_path):
@@ -194,7 +275,9 @@ def test_a_run_goes_on_with_its_own_schema_only(ward, tmp_path, monkeypatch, run
         patched.setattr("graphveil.runs.training.measure", lambda *_: os.kill(os.getpid(), 2))
         assert run(line)[0] == 130
     (ward / "schema.toml").write_text(SCHEMA.replace("100", "120"))
-    assert "another schema: column 'age'" in refused(f"{line} --resume")
+    assert "another schema: 'high' of column 'age' is 100 in the run and 120 here" in refused(
+        f"{line} --resume"
+    )
     (ward / "schema.toml").write_text(SCHEMA)
     assert run(f"{line} --resume")[0] == 0
 

@@ -1,8 +1,11 @@
 """A public schema: read, written, refused in one line, and applied row by row, bit for bit."""
 
+import math
 import subprocess
 import sys
 import warnings
+from datetime import date, datetime
+from decimal import Decimal
 from pathlib import Path
 
 import numpy as np
@@ -144,6 +147,18 @@ def test_a_table_that_disagrees_gets_one_line(tmp_path, fault):
     with pytest.raises(InvalidInputError, match=message) as caught:
         load(folder_with(tmp_path / "ward", change(NODES)))
     assert "\n" not in str(caught.value)
+
+
+def test_a_missing_id_is_said_with_how_many_columns_there_are(tmp_path):
+    names = ",".join(f"c{n}" for n in range(12))
+    nodes = f"{names}\n{','.join('1' * 12)}\n"
+    message = refusal(load, folder_with(tmp_path / "t", nodes, "source,target\n", None))
+    assert "'c7' and 4 more instead" in message
+    assert "say in a schema" in message
+    message = refusal(load, folder_with(tmp_path / "t", nodes))
+    assert "'c7' and 4 more instead" in message
+    assert "the schema calls them so" in message
+    assert "say in a schema" not in message
 
 
 def test_a_label_column_of_ids_is_refused(tmp_path):
@@ -320,6 +335,114 @@ def test_cells_of_one_column_may_be_of_several_types():
     assert turned.tolist() == [[0, 1], [1, 0]]
 
 
+# --- one table, however it was saved --------------------------------------------------------------
+
+CODES = {
+    "code": Category(buckets=64, optional=True),
+    "grade": Category(values=["1", "2"], other=True, optional=True),
+    "yes": Category(values=["true", "false"], optional=True),
+    "flag": Flag(optional=True),
+    "notes": Text(buckets=64, optional=True),
+}
+
+
+@pytest.mark.parametrize("stranger", [{}, {"code": None, "grade": None, "yes": None, "flag": None}])
+def test_whole_numbers_and_flags_beside_an_empty_cell_are_the_same_in_every_file(
+    stranger, tmp_path
+):
+    pytest.importorskip("pyarrow")
+    rows = [
+        {"id": "a", "code": 17, "grade": 1, "yes": True, "flag": 1, "notes": 3},
+        {"id": "b", "code": 250, "grade": 2, "yes": False, "flag": 0, "notes": 4},
+    ]
+    whole = pd.DataFrame([*rows, {**rows[0], "id": "c", **stranger}])
+    read = {}
+    for kind in ("csv", "parquet"):
+        folder = folder_with(tmp_path / kind, edges="source,target\n", schema=Schema(columns=CODES))
+        (folder / "nodes.csv").unlink()
+        getattr(whole, f"to_{kind}")(folder / f"nodes.{kind}", index=False)
+        read[kind] = load(folder)
+    x = read["csv"].x
+    assert x.equal(read["parquet"].x)
+    # And as texts of the first two rows alone, which have no neighbour that is empty.
+    alone = pd.DataFrame(rows).astype(str).replace({"True": "true", "False": "false"})
+    assert encode_table(Schema(columns=CODES), alone, "t").x.equal(x[:2])
+
+
+def test_texts_of_whole_numbers_lose_a_point_and_keep_zeros_in_front():
+    column = {"a": Category(values=["17", "-3", "0", "01067", "2.50"], other=True)}
+    cells = ["17.0", "17.00", "-3.0", "-0.0", "0.0", "01067", "2.50", "1067", "01067.0", "2.5"]
+    places = encode(column, cells).x.argmax(1).tolist()
+    assert places == [0, 0, 1, 2, 2, 3, 4, 5, 5, 5]
+    stated = Category(values=["17.0"])
+    data = encode({"a": stated}, ["17", 17.0, 17])
+    assert (data.columns, data.x.sum().item()) == (["a=17.0"], 3)
+    assert "'17' more than once" in refusal(Category, values=["17", "17.0"])
+    assert label_of(Label(task="binary", classes=[0, 1]), label=["1.0", "0"]).y.tolist() == [1, 0]
+
+
+def test_long_ids_are_exact_or_refused():
+    column = {"a": Category(buckets=4096)}
+    for number in (10**15, 2**53 - 1):
+        one, two, three = (
+            encode(column, pd.Series([cell], dtype=object)).x
+            for cell in (float(number), number, str(number))
+        )
+        assert one.equal(two)
+        assert one.equal(three)
+    for cell in (2.0**53, 1e17, -1e16, "1.2345678901234568e+16", "1e+16"):
+        message = refusal(encode, column, pd.Series(["x", cell], dtype=object))
+        assert "in row 2" in message
+        assert "a float has rounded it" in message
+    encode(column, ["1e+15", "1e16", "1.2345678901234568"])  # a code like others
+    small = pd.Series([2.0**24 + 2], dtype="float32")
+    cells = pd.DataFrame({"id": ["a"], "a": small})
+    message = refusal(encode_table, Schema(columns=column), cells, Path("nodes.parquet"))
+    assert "a float has rounded it" in message
+    assert encode({"a": Number(low=0, high=1e20)}, [1e17]).x.shape == (1, 1)
+
+
+def test_decimals_and_days_have_one_text():
+    column = {"a": Category(values=["1.5", "2", "2020-01-02", "2020-01-02T03:00:00"])}
+    cells = [
+        *(Decimal(text) for text in ("1.50", "2.000", "2E+0", "1.5")),
+        date(2020, 1, 2), datetime(2020, 1, 2), pd.Timestamp(2020, 1, 2),
+        pd.Timestamp(2020, 1, 2, 3),
+    ]  # fmt: skip
+    data = encode(column, pd.Series(cells, dtype=object))
+    assert data.x.argmax(1).tolist() == [0, 1, 1, 0, 2, 2, 2, 3]
+    long = "123456789012345678901234567890.12345"
+    assert encode({"a": Category(values=[long])}, [Decimal(long + "000")]).x.tolist() == [[1]]
+
+
+@pytest.mark.parametrize(
+    "kind", [Category(buckets=8, optional=True), Text(buckets=8, optional=True)]
+)
+def test_floats_in_memory_are_no_categories(kind):
+    message = refusal(encode, {"a": kind}, [1067.0, None])
+    assert "'a' is a" in message
+    assert "holds numbers (floats)" in message
+    assert "pd.read_csv(..., dtype=str)" in message
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        encode({"a": kind}, [math.nan, math.nan])  # what read_csv makes of an empty column
+        encode({"a": kind}, ["01067", None])
+
+
+def test_whole_numbers_in_memory_are_said_unless_a_public_list_tells_them_apart():
+    kinds = ["int64", "Int64", object]
+    columns = [Category(buckets=8), Category(values=["1"], other=True), Text(buckets=8)]
+    for column, kind in zip(columns, kinds, strict=True):
+        with pytest.warns(Notice, match=r"the table holds numbers in a, .*dtype=str") as notices:
+            encode({"a": column}, pd.Series([1, 2], dtype=kind))
+        assert len(notices) == 1
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        encode({"a": Category(values=["1", "2"])}, [1, 2])
+    message = refusal(encode, {"a": Category(values=["01067", "1067"])}, [1067])
+    assert "holds numbers (integers)" in message
+
+
 # --- kinds ----------------------------------------------------------------------------------------
 
 
@@ -363,6 +486,46 @@ def test_dates_count_from_a_public_origin():
     assert "'2020-01-06' in row 1" in refusal(encode, {"a": form}, ["2020-01-06"])
 
 
+@pytest.mark.parametrize("cell", ["0001-01-01T00:00:00+05:00", "9999-12-31T23:00:00-05:00"])
+def test_a_time_that_utc_does_not_have_is_refused_in_a_line(cell):
+    message = refusal(encode, {"a": Date(origin="2020-01-01")}, ["2020-01-01", cell])
+    assert f"must be a date as 2020-12-31. Got {cell!r} in row 2" in message
+
+
+@pytest.mark.parametrize("high", [5e-324, 1e-31])
+def test_a_range_is_wide_enough_to_divide_by(high):
+    message = refusal(Number, low=0, high=high)
+    assert f"1e-30 wide or more. Got 0.0 to {high!r}" in message
+    assert "1e-30" in refusal(Label, task="regression", column="v", low=0, high=high)
+    assert encode({"a": Number(low=0, high=1e-29)}, ["0", "1e-29"]).x.tolist() == [[-1], [1]]
+
+
+def test_after_training_no_way_out_asks_for_another_schema():
+    columns = {
+        "date": (Date(origin="2020-01-01"), "1.1.20", "a date"),
+        "flag": (Flag(), "maybe", "yes or no"),
+        "value": (Category(values=["x"]), "z", "categories"),
+        "number": (Number(low=0, high=1), "old", "a finite number"),
+        "range": (Number(low=0, high=1, outside="refuse"), "2", "from 0 to 1"),
+        "empty": (Flag(), "", "filled in"),
+    }
+    label = Label(task="binary", column="l", classes=["a", "b"])
+    for column, cell, rule in [*columns.values(), (Flag(), "yes", "classes")]:
+        schema = Schema(columns={"c": column}, label=label)
+        table = pd.DataFrame({"id": ["1"], "c": [cell], "l": ["c" if cell == "yes" else "a"]})
+        before = refusal(encode_table, schema, table, "t")
+        after = refusal(encode_table, schema.for_prediction(), table, "t")
+        assert rule in before
+        assert "schema is fixed" not in before
+        assert " state " in before or " list it " in before
+        assert rule in after
+        assert after.endswith("this run's schema is fixed, and another one needs training anew.")
+        assert " state " not in after.partition("instead;")[2]
+        assert ("leave it empty" in after) == (cell == "yes")
+    assert schema.for_prediction() == schema
+    assert "fixed" not in schema.for_prediction().to_dict()
+
+
 def test_unseen_categories_are_refused_or_have_a_column():
     message = refusal(encode, {"a": Category(values=["x", "y"])}, ["x", "z"])
     assert "'z' in row 2" in message
@@ -399,6 +562,13 @@ def test_flags_take_usual_words_or_stated_ones():
     german = Flag(true=["ja"], false=["nein"])
     assert encode({"a": german}, ["JA", "nein"]).x.flatten().tolist() == [1, 0]
     assert "'yes' in row 1" in refusal(encode, {"a": german}, ["yes"])
+    one = Schema.from_dict({"columns": {"a": {"kind": "flag", "true": "Y", "false": 0}}})
+    table = pd.DataFrame({"id": [1, 2, 3], "a": ["y", "Y", 0]})
+    assert encode_table(one, table, "t").x.flatten().tolist() == [1, 1, 0]
+    assert "yes or no: Y; 0. Got 'x'" in refusal(
+        encode_table, one, table.assign(a=["x", "Y", "0"]), "t"
+    )
+    assert "'y' in both" in refusal(Flag, true="Y", false=["y", "n"])
 
 
 def test_texts_are_normalised_and_their_order_counts_for_nothing():
@@ -530,7 +700,7 @@ WRONG = {
     "no table": ("[columns]\na = 'flag'", "column 'a' must be a table"),
     "key of a kind": ("[columns.a]\nkind='number'\nlow=0\nhihg=1", "unknown key 'hihg'"),
     "no range": ("[columns.a]\nkind='number'\nlow=0", "column 'a' must have the key 'high'"),
-    "empty range": ("[columns.a]\nkind='number'\nlow=1\nhigh=1", "above 'low'"),
+    "empty range": ("[columns.a]\nkind='number'\nlow=1\nhigh=1", "high = 1 with low = 1"),
     "type": ("[columns.a]\nkind='number'\nlow='0'\nhigh=1", "'low' cannot be '0'"),
     "no values": ("[columns.a]\nkind='category'", "either 'values'.*neither"),
     "twice": ("[columns.a]\nkind='category'\nvalues=['x','x']", "'x' more than once"),
@@ -550,7 +720,7 @@ WRONG = {
         "[columns.label]\nkind='flag'\n[label]\ntask='binary'\nclasses=['a','b']",
         "'label' as the label and as a column of features",
     ),
-    "id as feature": ("[columns.id]\nkind='flag'", "'id' as the id"),
+    "id as feature": ("[columns.id]\nkind='flag'", r"'id' as the id.*delete \[columns.id\]"),
     "one name": (
         "[columns.a]\nkind='flag'\noptional=true\n[columns.'a is missing']\nkind='flag'",
         "'a is missing' from two",
@@ -582,7 +752,8 @@ def test_a_draft_is_refused_until_it_is_filled_in():
         "foo": "?",
     }  # fmt: skip
     assert table["label"]["column"] == "outcome"
-    assert table["edges"] == {"source": "from", "target": "to"}
+    assert table["edges"] == {"source": "from", "target": "to", "directed": "?"}
+    assert toml_of(Schema.draft(names))["edges"] == {"directed": "?"}
     for line in text.splitlines():
         guessed = line.startswith("kind = ") and '"?"' not in line
         assert not guessed or "# ?" in line
@@ -592,6 +763,7 @@ def test_a_draft_is_refused_until_it_is_filled_in():
         ("columns", "born_at"): {"kind": "date", "origin": "2020-01-01"},
         ("columns", "foo"): {"kind": "ignored"},
         ("label",): {"column": "outcome", "task": "binary", "classes": ["a", "b"]},
+        ("edges",): {"source": "from", "target": "to", "directed": False},
         ("unit",): "patient",
     }
     for (*places, last), content in filled.items():
@@ -603,6 +775,22 @@ def test_a_draft_is_refused_until_it_is_filled_in():
             inside = inside[place]
         inside[last] = content
     assert Schema.from_dict(table).unit == "patient"
+
+
+def test_a_draft_finds_words_inside_names():
+    kinds = {
+        "Date of Admission": "date", "dischargeDate": "date", "Age (y)": "number",
+        "Patient Name": "ignored", "Phone Number": "ignored", "ICD-10": "category",
+        "Postal Code": "category", "Blood Type": "category", "isSmoker": "flag",
+        "Length of Stay": "number", "CRP [mg/l]": "number", "Clinical Notes": "text",
+        "Candidate": "?", "Page": "?", "Diagnosis": "?",
+    }  # fmt: skip
+    table = toml_of(Schema.draft(["MRN", *kinds, "Outcome"]))
+    assert table["id"] == "MRN"
+    assert table["label"]["column"] == "Outcome"
+    assert {name: column["kind"] for name, column in table["columns"].items()} == kinds
+    for name in ("PatientID", "patient no", "case_id", "pid"):
+        assert toml_of(Schema.draft(["a", name]))["id"] == name
 
 
 def test_a_schema_is_read_without_pandas_or_torch():
@@ -655,17 +843,32 @@ def test_certificates_list_the_schema(tmp_path):
     rows = [f"n{n},{'ab'[n % 2]},{n % 9},{'xy'[n % 3 == 0]}" for n in range(60)]
     schema = Schema(
         unit="visit",
-        columns={"age": Number(low=0, high=9), "kind": Category(values=["x", "y"])},
+        empty=["NA"],
+        columns={
+            "age": Number(low=0, high=9, optional=True),
+            "kind": Category(values=["x", "y"]),
+            "well": Flag(true="Y", false=["no", "N"], optional=True),
+            "since": Date(origin="2020-01-01", optional=True, missing="2021-01-01"),
+            "by": Category(values=["p"], optional=True),
+            "room": Ignored(),
+            "bed": Ignored(),
+        },
         label=Label(task="binary", column="end", classes=["a", "b"]),
     )
-    nodes = "\n".join(["id,end,age,kind", *rows, ""])
+    nodes = "\n".join(["id,end,age,kind,well,since,by", *(f"{row},,," for row in rows), ""])
     data = split(load(folder_with(tmp_path / "t", nodes, "source,target\nn1,n2\n", schema)))
     method = LateGraph(epsilon=8.0)
     public = method.plan(Facts.of(data)).on(data).public
     for line in (
         "the schema: a record is one visit",
-        "the schema, column age: a number from 0 to 9, cut to it",
+        "the schema, column age: a number from 0 to 9, cut to it, or missing, which counts as 4.5",
         "the schema, column kind: one of x, y",
+        "the schema, column well: yes (Y) or no (no, N), or missing, which counts as no",
+        "the schema, column since: a date, in units of 365 days since 2020-01-01, from -10 to 10, "
+        "cut to it, or missing, which counts as 2021-01-01",
+        "the schema, column by: one of p, or missing, which counts as none of them",
+        "the schema, not read: room, bed",
+        "the schema, counted as empty cells: NA",
         "the schema, label end: one of a, b; b is looked for",
     ):
         assert line in public

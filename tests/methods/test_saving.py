@@ -130,8 +130,9 @@ def test_what_cannot_be_saved_is_refused_in_a_line(ward, tmp_path):
     assert not (tmp_path / "new").exists()
     method = made("dp-mlp").fit(data)
     method.save(tmp_path / "run")
-    with pytest.raises(InvalidInputError, match="finished and is not written over"):
+    with pytest.raises(InvalidInputError, match="save does not write over a run") as caught:
         method.save(tmp_path / "run")
+    assert "--force" not in str(caught.value)
     with pytest.raises(InvalidInputError, match="must have 2 columns"):
         method.save(tmp_path / "other", graph())
     assert not (tmp_path / "other").exists()

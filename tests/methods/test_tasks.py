@@ -227,6 +227,26 @@ def test_noisy_class_weights_are_a_part_of_the_plan(name):
     assert method.certificate_.guarantee.epsilon <= 8.0 * (1 + 1e-6)
 
 
+@pytest.mark.parametrize("name", ["open-gap", "mlp"])
+def test_open_methods_count_exactly(name):
+    data = with_task(data_for(name), "binary")
+    data.y[data.train_mask] = (torch.arange(int(data.train_mask.sum())) % 10 == 0).long()
+    counted = made(name, class_weights="noisy").fit(data, progress=False)
+    share = float(data.y[data.train_mask].double().mean())
+    stated = made(name, class_weights=[share / (1 - share), 1.0]).fit(data, progress=False)
+    assert torch.allclose(counted.predict_proba(data), stated.predict_proba(data), atol=1e-5)
+    plain = made(name).fit(data, progress=False)
+    assert not torch.allclose(counted.predict_proba(data), plain.predict_proba(data), atol=1e-5)
+    assert not any("noisy numbers" in charge.paid_for for charge in counted.charges_)
+
+
+def test_a_private_method_of_a_paper_counts_no_classes():
+    with pytest.raises(InvalidInputError, match="No paper counts classes"):
+        made("gap", paper=True, class_weights="noisy").plan(
+            Facts.of(with_task(data_for("gap"), "binary"))
+        )
+
+
 def test_labels_are_public_under_edge_units_and_counted_for_nothing():
     data = with_task(data_for("gap"), "binary")
     plan = made("gap", unit="edge", class_weights="noisy").plan(Facts.of(data))

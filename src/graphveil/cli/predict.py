@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from graphveil._errors import InvalidInputError
 from graphveil.cli import _options as option
 from graphveil.cli._graphs import check_graph, load_graph, read_ids
 from graphveil.cli._output import Result, check_file, say, write_text
@@ -15,6 +16,7 @@ from graphveil.cli._runs import add_cost, add_ledger
 
 if TYPE_CHECKING:
     from graphveil.methods import Method
+    from graphveil.methods.plan import Facts
 
 
 @click.command()
@@ -30,6 +32,12 @@ if TYPE_CHECKING:
     "visible for the others.",
 )
 @click.option("--epsilon", type=float, help="What a noisy prediction may spend.")
+@click.option(
+    "--sort",
+    type=click.Choice(["rank"]),
+    help="Order rows by 'rank', the most probable first, where there are two classes. Default: as "
+    "in the data.",
+)
 @click.option("--out", help="A CSV file; without it the table goes to stdout.")
 @option.ledger
 @option.force
@@ -40,6 +48,7 @@ def predict(
     root: str | None,
     mode: str | None,
     epsilon: float | None,
+    sort: str | None,
     out: str | None,
     force: bool,
     as_json: bool,
@@ -54,6 +63,7 @@ def predict(
     graphveil predict runs/social --data social --out classes.csv
     """
     from graphveil import runs
+    from graphveil.methods import moments
 
     check_file(out, force)
     if mode == "noisy" and epsilon is None:
@@ -61,6 +71,8 @@ def predict(
     check_graph(data, run, mode)
     charged: dict[str, str] = {}
     trained = runs.Run(run)
+    if sort is not None:
+        _check_ranked(run, trained.record().plan.facts)
     method, answers = trained.predict(
         lambda: load_graph(trained, data, root),
         mode=mode,
@@ -71,12 +83,16 @@ def predict(
     )
     mode = mode or method.modes[0]
     columns, table = _table(method, answers, read_ids(trained, data, method.record))
+    if sort is not None:
+        table.sort(key=lambda row: row[columns.index(sort)])
     of, promise, private = _of_file(method, mode)
+    level = moments.LEVEL if "low" in columns else None
     result = Result(f"Predictions of {method.name}, {mode}", run=run, data=data, mode=mode)
     result.add(f"{method.record}s", len(table), f"{method.record}s", "{:,}".format)
     add_cost(result, method.certificate_, of)
     add_ledger(result, charged or None)
     result.add("seen_by", _seen_by(method, mode), "mode")
+    result.add("interval", level, "interval", _say_interval)
     result.row("of this file", promise)
     result.add("out", out, "written to")
     if out is not None:
@@ -88,10 +104,32 @@ def predict(
         rows = dict(result.rows())
         say(rows["mode"])
         say(f"of this table: {promise}")
+        if level is not None:
+            say(f"interval: {_say_interval(level)}")
         if charged:
             say(f"charged to {rows['charged to']}")
         return
     result.show(as_json)
+
+
+def _check_ranked(run: str, facts: Facts) -> None:
+    """Refuse to sort by a rank that there is not; before anything is charged."""
+    if not _is_ranked(facts):
+        raise InvalidInputError(
+            f"The option '--sort rank' must go with a run that tells two classes apart. Got {run} "
+            f"with the task {facts.task!r} instead; leave it out, and sort by another column."
+        )
+
+
+def _is_ranked(facts: Facts) -> bool:
+    from graphveil.methods.task import has_classes
+
+    return has_classes(facts) and facts.num_classes == 2
+
+
+def _say_interval(level: float) -> str:
+    share = f"{100 * level:g} %"
+    return f"low to high holds {share} of true values, if errors are normal and as in training"
 
 
 def _seen_by(method: Method, mode: str) -> str:
@@ -139,7 +177,7 @@ def _table(
         table = [[name, *row] for name, row in zip(ids, rows, strict=True)]
         return ["id", *columns], table
     decided = task.decide(answers).tolist()
-    ranks = _rank(answers[:, 1]) if facts.num_classes == 2 else None
+    ranks = _rank(answers[:, 1]) if _is_ranked(facts) else None
     table = [
         [
             name,

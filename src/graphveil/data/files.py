@@ -176,8 +176,9 @@ def _read_tables(
     )
     names = schema or Schema()
     ends = names.edges.ends
-    nodes = _tables.read_table(nodes_path, (names.id,), as_written=schema is not None)
-    edges = _tables.read_table(edges_path, ends, text=ends, only=ends)
+    stated = schema is not None
+    nodes = _tables.read_table(nodes_path, (names.id,), as_written=stated, stated=stated)
+    edges = _tables.read_table(edges_path, ends, text=ends, only=ends, stated=stated)
     if schema is None and "graph" in nodes and _tables.floats(nodes["graph"]).isna().any():
         raise InvalidInputError(
             f"{nodes_path} has a column 'graph' of names, so that {folder} must hold a table of "

@@ -222,7 +222,7 @@ def _read_frame(
 ) -> pd.DataFrame:
     """A table whose ``required`` columns are there, and full; an empty text is a missing one."""
     frame = as_frame(table, where, as_written=as_written)
-    _tables.check_columns(where, list(frame.columns), required)
+    _tables.check_columns(where, list(frame.columns), required, stated=as_written)
     for name in (name for name in text if name in frame):
         column = frame[name]
         if not pd.api.types.is_numeric_dtype(column):

@@ -59,9 +59,13 @@ def read_graphs(
     names, as_written = schema or Schema(), schema is not None
     directed = settle_stated(schema, classes, directed)
     ends = names.edges.ends
-    graphs = _tables.read_table(graphs_path, (names.id,), text=_TEXT, as_written=as_written)
+    graphs = _tables.read_table(
+        graphs_path, (names.id,), text=_TEXT, as_written=as_written, stated=as_written
+    )
     nodes = _tables.read_table(nodes_path, ("graph", "id"), text=_TEXT, as_written=as_written)
-    edges = _tables.read_table(edges_path, ("graph", *ends), text=(*_TEXT, *ends))
+    edges = _tables.read_table(
+        edges_path, ("graph", *ends), text=(*_TEXT, *ends), stated=as_written
+    )
     for path, table in ((graphs_path, graphs), (nodes_path, nodes)):
         if len(table) == 0:
             raise InvalidInputError(f"{path} has no rows; give each {path.stem[:-1]} one.")

@@ -52,8 +52,10 @@ from graphveil.data.column_kinds import (
     Text,
     build,
     check_filled,
+    check_span,
     column_from_dict,
     plain_fields,
+    word_of,
     words_of,
 )
 from graphveil.graph.targets import OF_CLASSES, TASKS
@@ -125,7 +127,7 @@ class Label:
                 )
 
     def _settle_classes(self) -> None:
-        classes = words_of("classes", self.classes)
+        classes = words_of("classes", self.classes, alike=True)
         two = self.task == "binary"
         if len(classes) < 2 or (two and len(classes) > 2):
             raise InvalidInputError(
@@ -135,17 +137,19 @@ class Label:
             )
         if self.positive is not None:
             (positive,) = words_of("positive", [self.positive])
-            if positive not in classes:
+            looked_for = [name for name in classes if word_of(name) == word_of(positive)]
+            if not looked_for:
                 raise InvalidInputError(
                     "The 'positive' parameter must be one of the classes, "
                     f"{' or '.join(classes)}. Got {positive!r} instead."
                 )
-            classes = (*(name for name in classes if name != positive), positive)
+            others = [name for name in classes if name not in looked_for]
+            classes = (*others, *looked_for)
             object.__setattr__(self, "positive", None)  # the order says it
         object.__setattr__(self, "classes", classes)
 
     def _settle_labels(self) -> None:
-        labels = words_of("labels", self.labels or self.columns)
+        labels = words_of("labels", self.labels or self.columns, alike=True)
         columns = words_of("columns", self.columns)
         if not labels or bool(columns) == (self.separator is not None):
             raise InvalidInputError(
@@ -173,10 +177,7 @@ class Label:
             )
         low = _validate.number("low", self.low, "[-1e30, 1e30]")
         high = _validate.number("high", self.high, "[-1e30, 1e30]")
-        if not low < high:
-            raise InvalidInputError(
-                f"The 'high' parameter must be above 'low'. Got {high:g} for {low:g} instead."
-            )
+        check_span(low, high)
         object.__setattr__(self, "low", low)
         object.__setattr__(self, "high", high)
 
@@ -219,7 +220,8 @@ class Schema:
     ``columns`` say what becomes of features, in the order that ``x`` has. ``unit`` is what one row
     is about. ``id``, ``split`` and ``owner`` name columns; without ``split``, a column called split
     is taken if there is one. An ``owner`` is the person a row belongs to. ``empty`` are words that
-    count as an empty cell.
+    count as an empty cell. ``fixed`` says that a model was trained by it, so that no refusal
+    asks for another one; it is written nowhere.
 
     *Guarantee*: none is needed; certificates of what is trained by it list it as public.
     """
@@ -232,6 +234,7 @@ class Schema:
     owner: str | None = None
     edges: Edges = field(default_factory=Edges)
     empty: Sequence[str] = ()
+    fixed: bool = field(default=False, compare=False, repr=False)
 
     keys: ClassVar[_schema.Schema] = {
         "unit": str, "id": str, "split": str, "owner": str, "empty": list, "columns": dict,
@@ -271,7 +274,11 @@ class Schema:
             if name is None:
                 continue
             if not name or name in roles:
-                more = "; a label among the features predicts itself" if "label" in role else ""
+                more = ""
+                if role == "a column of features" and name:
+                    more = f"; delete [columns.{write_key(name)}]"
+                    if roles[name] == "the label":
+                        more += ", because a label among the features predicts itself"
                 raise InvalidInputError(
                     f"Each column must have one role. Got {name!r} as {roles.get(name, 'nothing')} "
                     f"and as {role} instead{more}."
@@ -324,24 +331,27 @@ class Schema:
     def for_prediction(self) -> Schema:
         """The same for tables to predict on, in which nobody asks whose a row is."""
         if self.owner is None:
-            return self
-        return replace(self, owner=None, columns={**self.columns, self.owner: Ignored()})
+            return replace(self, fixed=True)
+        columns = {**self.columns, self.owner: Ignored()}
+        return replace(self, owner=None, columns=columns, fixed=True)
 
     def difference(self, other: Schema) -> str | None:
         """The first thing that ``other`` states differently, in half a sentence; None if nothing.
 
-        The order of columns counts for nothing.
+        The order of columns counts for nothing. This is the schema of a run, the other is here.
         """
         one, two = self.to_dict(), other.to_dict()
         for key in self.keys:
             mine, others = one.get(key), two.get(key)
             if mine == others:
                 continue
-            if key != "columns":
-                return f"{key} is {_short(mine)} in one and {_short(others)} in the other"
-            mine, others = mine or {}, others or {}
-            name = next(n for n in (*mine, *others) if mine.get(n) != others.get(n))
-            return f"column {name!r} is {_short(mine.get(name))} and {_short(others.get(name))}"
+            if key == "columns":
+                mine, others = mine or {}, others or {}
+                name = next(n for n in (*mine, *others) if mine.get(n) != others.get(n))
+                return _differ(f"column {name!r}", mine.get(name), others.get(name))
+            if key in ("label", "edges"):
+                return _differ(f"the {key}", mine or {}, others or {})
+            return _differ(repr(key), mine, others)
         return None
 
     # --- files -----------------------------------------------------------------------------------
@@ -466,8 +476,22 @@ def write_value(value: Any) -> str:
     return text
 
 
-def _short(value: Any) -> str:
-    return "absent" if value is None else _validate.shown(value)
+def _differ(what: str, run: Any, here: Any) -> str:
+    """Where two statements about one thing differ: an entry of both tables, or all of them."""
+    if isinstance(run, dict) and isinstance(here, dict):
+        key = next(key for key in (*run, *here) if run.get(key) != here.get(key))
+        what, run, here = f"{key!r} of {what}", run.get(key), here.get(key)
+    one, two = ("not stated" if v is None else _brief(v) for v in (run, here))
+    return f"{what} is {one} in the run and {two} here"
+
+
+def _brief(value: Any) -> str:
+    """A value of a schema as its owner wrote it."""
+    if isinstance(value, dict):
+        return f"of the kind {value['kind']}" if "kind" in value else "stated"
+    if isinstance(value, list):
+        return _validate.shown(value)
+    return write_value(value)
 
 
 def _is_plain(word: str) -> bool:

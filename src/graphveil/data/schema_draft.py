@@ -18,20 +18,26 @@ _HEAD = """\
 # from a name; correct it. Kinds are number, category, date, flag, text and ignored; add
 # optional = true where a cell may be empty. docs/data.md explains each entry.
 """
-_ID = re.compile(r"(.*[_ ])?(id|uuid|key|nr)|[a-z]id", re.IGNORECASE)
+_ID = re.compile(r"(.*_)?(id|uuid|key|nr|mrn)|.+_no|[a-z]id")
+_UNIT = re.compile(r"[(\[][^)\]]*[)\]]\s*$")  # of a measurement, behind its name
 _LABELS = ("label", "target", "outcome", "class", "y")
 _SPLITS = ("split", "fold", "part")
 _KINDS = (  # the first that fits
-    ("ignored", r"(.*_)?(id|uuid|name|firstname|surname|email|phone|address)s?"),
-    ("date", r".*(date|datum|time|timestamp|birthday)|.*_(at|on|since|until)|(admitted|born)"),
+    (
+        "ignored",
+        r"(.*_)?(id|uuid|mrn|name|firstname|surname|email|phone|address)s?(_(number|no|nr))?",
+    ),
+    ("date", r"(.*_)?(date|datum|dob)(_.*)?|(?!.*candidate).*(date|datum|timestamp|birthday)"),
+    ("date", r"(.*_)?(date)?time|.*_(at|on|since|until)|(admitted|born)"),
     ("flag", r"(is|has|had|was|does|can)_.*|.*_(flag|yn)|smoker|active|deleted"),
     ("category", r"(.*_)?(sex|gender|country|region|state|type|kind|status|group|category|ward)"),
-    ("hashed", r"(.*_)?(zip|postcode|postal_code|zipcode|plz|code|city|icd)"),
+    ("hashed", r"(.*_)?(zip|postcode|postal_code|zipcode|plz|code|city|icd)(_?[0-9]+)?"),
     ("text", r".*(text|note|notes|comment|comments|description|remarks|title)"),
     ("number", r".*_(count|days|years|mg|ml|kg|cm|mmol|rate|score|level|price|amount)|n_.*|num_.*"),
     (
         "number",
-        r"(age|height|weight|bmi|income|salary|price|amount|size|length|score|posts|visits)",
+        r"(.*_)?(age|height|weight|bmi|income|salary|price|amount|size|length|score|posts|visits)"
+        r"(_of_.*)?",
     ),
 )
 _ENTRIES = {
@@ -69,13 +75,13 @@ def draft(
     records = of_graphs or columns
     known = {"graph", "id"} if of_graphs else set()
     head = ['unit = "?"   # what one record is: "patient", "customer", "molecule"']
-    name = "id" if "id" in records else next(filter(_ID.fullmatch, records), None)
+    name = "id" if "id" in records else next((n for n in records if _ID.fullmatch(_words(n))), None)
     if name != "id":
         head.append(f"id = {write_value(name or '?')}   # ? the column of ids")
-    split = next((name for name in records if name.lower() in _SPLITS), None)
+    split = next((name for name in records if _words(name) in _SPLITS), None)
     if split not in (None, "split"):
         head.append(f"split = {write_value(split)}   # ? says train, val or test")
-    label = next((name for name in records if name.lower() in _LABELS), "?")
+    label = next((name for name in records if _words(name) in _LABELS), "?")
     taken = known if of_graphs else {name, split, label}
     blocks = [f"{_HEAD}\n" + "\n".join(head)]
     blocks += [_block(name) for name in columns if name not in taken]
@@ -90,7 +96,9 @@ def draft(
 
 
 def _block(name: str) -> str:
-    kind = next((kind for kind, form in _KINDS if re.fullmatch(form, name.lower())), None)
+    words = _words(name)
+    kind = next((kind for kind, form in _KINDS if re.fullmatch(form, words)), None)
+    kind = "number" if kind is None and _UNIT.search(name) else kind
     head = f"[columns.{write_key(name)}]"
     if kind is None:
         return "\n".join([head, 'kind = "?"', *_UNKNOWN])
@@ -98,10 +106,17 @@ def _block(name: str) -> str:
     return "\n".join([head, f'kind = "{word}"  # ?', *_ENTRIES[kind]])
 
 
+def _words(name: str) -> str:
+    """The words of a name, without the unit behind them: "Age (y)" is age, and PatientID two."""
+    apart = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", _UNIT.sub("", name))
+    return re.sub(r"[\W_]+", "_", apart.lower()).strip("_")
+
+
 def _edges(columns: Sequence[str]) -> str:
     """Names of the ends, where they are others than usual; the first two of the table."""
     ends = [name for name in columns if name != "graph"]
+    directed = 'directed = "?"  # true: a line leads from source to target; false: it joins both'
     if {"source", "target"} <= set(ends) or len(ends) < 2:
-        return ""
+        return f"[edges]\n{directed}"
     source, target = map(write_value, ends[:2])
-    return f"[edges]\nsource = {source}   # ?\ntarget = {target}   # ?"
+    return f"[edges]\nsource = {source}   # ?\ntarget = {target}   # ?\n{directed}"

@@ -77,7 +77,8 @@ def _check_counting(method: Any, facts: Facts) -> None:
             "The 'class_weights' must be 'noisy' for records that are in one class each. Got the "
             f"task {facts.task!r} instead; give public numbers, one for each label."
         )
-    if getattr(method, "paper", False) or getattr(method, "claimed_noise", False):
+    claims = getattr(method, "paper", False) or getattr(method, "claimed_noise", False)
+    if method.private and claims:  # who trains in the open counts in the open
         raise InvalidInputError(
             "No paper counts classes. Got class_weights='noisy' with what a paper claims; leave "
             "one of the two out."

@@ -36,7 +36,8 @@ def take_graph(method: Method, data: Any) -> Data:
     classes = list(names) if names is not None else number if number > 1 else None
     if schema is not None:
         schema = schema.for_prediction()
-        classes = None if schema.label is not None else classes
+        if schema.label is not None:
+            return read_memory(data, schema=schema, directed=facts.directed)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", Notice)  # the statement is the method's
         return read_memory(data, schema=schema, classes=classes, directed=facts.directed)

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     from graphveil.methods.execution import Execution
 
+LEVEL = 0.9  # of intervals
 _NINE_OF_TEN = 1.645  # standard deviations of a normal number
 _LEAST = 1e-4  # of a variance, in squared half ranges
 

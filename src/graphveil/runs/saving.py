@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from graphveil._errors import InvalidInputError
 from graphveil._files import private_directory
 from graphveil.methods import Method
 from graphveil.runs import record as _record
@@ -34,6 +35,12 @@ def read(directory: str | Path) -> Method:
 def save(method: Method, directory: str | Path, data: Any = None) -> None:
     """Write a fitted method as a finished run, as :meth:`Method.save` says."""
     run, facts = Run(directory), method.plan_.facts
+    if (state := run.state) != "new":
+        was = "finished" if state == "finished" else "begun and not finished"
+        raise InvalidInputError(
+            f"The run in {directory} is {was}, and save does not write over a run; choose another "
+            "directory, or remove that one."
+        )
     run.check()
     metrics = _measure(method, data)
     source = Source(data=MEMORY, split="given", seed=0, directed=facts.directed)
