@@ -12,10 +12,10 @@ import pytest
 
 from graphveil import runs
 from graphveil._errors import InvalidInputError
-from graphveil.privacy import ledger as ledgers
+from graphveil.privacy import ledger_file
 from graphveil.privacy.events import composed, repeated
 from graphveil.privacy.guarantee import Charge
-from graphveil.privacy.ledger import Ledger
+from graphveil.privacy.ledger import Ledger, round_down
 from graphveil.privacy.ledger_state import (
     NO_HASH,
     Promise,
@@ -149,7 +149,7 @@ def test_a_kill_while_a_ledger_is_made_leaves_nothing_in_the_way(tmp_path, monke
     ledger = Ledger(tmp_path / "study.ledger")
     for place in ("_connection", "_fill"):
         with monkeypatch.context() as patched:
-            patched.setattr(Ledger, place, die)
+            patched.setattr(ledger_file.FileEntries, place, die)
             with pytest.raises(Crash):
                 ledger.open("people", 3.0, 1e-5)
         assert not ledger.path.exists()
@@ -232,8 +232,8 @@ def first_format(tmp_path):
         {"kind": "reserve", "id": "left", **common},
     ]
     with closing(sqlite3.connect(path)) as connection, connection:
-        connection.execute(f"PRAGMA application_id = {ledgers._APPLICATION}")
-        for statement in ledgers._SCHEMA:
+        connection.execute(f"PRAGMA application_id = {ledger_file._APPLICATION}")
+        for statement in ledger_file._SCHEMA:
             connection.execute(statement)
         before = NO_HASH
         for number, body in enumerate(bodies, 1):
@@ -366,8 +366,8 @@ def test_what_is_left_is_never_more_than_there_is(tmp_path):
     ledger = Ledger(tmp_path / "large.ledger")
     ledger.open("people", 1e308, 1e-3)
     reserve(ledger, "one", 2)
-    assert ledgers.round_down(ledger.read().account("people").left()) == "1e+308"
-    assert ledgers.round_down(5e-324) == "0"
+    assert round_down(ledger.read().account("people").left()) == "1e+308"
+    assert round_down(5e-324) == "0"
 
 
 def test_a_run_of_the_first_format_that_goes_on_is_no_false_alarm(first_format, tmp_path):

@@ -23,7 +23,7 @@ import prices
 from graphveil._errors import GraphveilError
 from graphveil.data.synthetic import social_network
 from graphveil.methods import DPMLP, budget
-from graphveil.privacy import ledger as ledgers
+from graphveil.privacy import ledger_file
 from graphveil.privacy.composing import together
 from graphveil.privacy.ledger import Ledger
 from graphveil.runs import Run, Source
@@ -48,7 +48,7 @@ def train(directory, ledger, account, how):
 
 def die_inside_a_statement(after):
     """Have SQLite itself call for the kill, so many of its instructions from now."""
-    left, connect = [after], ledgers._connect
+    left, connect = [after], ledger_file._connect
 
     def count():
         left[0] -= 1
@@ -61,7 +61,7 @@ def die_inside_a_statement(after):
         connection.set_progress_handler(count, 1)
         return connection
 
-    ledgers._connect = watched
+    ledger_file._connect = watched
 
 
 def forked(directory, ledger, account, how, after):
