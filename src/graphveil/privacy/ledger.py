@@ -256,7 +256,7 @@ class Ledger:
                 newest = json.loads(next(texts))
                 bodies = itertools.chain([newest], map(json.loads, texts))
                 about = (body for body in bodies if body.get("id") == id)
-                last = next(about, {})
+                last: dict[str, Any] = next(about, {})
                 has_turn = last.get("kind") == "begin" and last["turn"] == turn
             if newest["kind"] == "move":
                 raise ledger_state.moved(newest["to"])
