@@ -36,11 +36,17 @@ def reserve(ledger, id, count=30, name="people", **more):
     ledger.reserve(id, name, charges(count), NODE, purpose="a test", **more)
 
 
-@pytest.fixture
-def ledger(tmp_path):
-    found = Ledger(tmp_path / "study.ledger")
+@pytest.fixture(params=["file", "server"])
+def ledger(request, tmp_path):
+    place = tmp_path / "study.ledger"
+    if request.param == "server":
+        place = request.getfixturevalue("postgres").new_url()
+    found = Ledger(place)
     found.open("people", 3.0, 1e-5)
     return found
+
+
+in_a_file = pytest.mark.parametrize("ledger", ["file"], indirect=True)
 
 
 def test_what_has_begun_is_not_given_back_and_not_reserved_again(ledger):
@@ -128,6 +134,7 @@ def test_a_new_version_of_the_data_is_charged_to_the_same_account(ledger):
     assert ledger.read().account("others").who == "clients of the bank"
 
 
+@in_a_file
 @pytest.mark.parametrize("who", ["", " ", "two\nlines", 5])
 def test_who_is_in_an_account_is_said_on_one_line(ledger, who):
     with pytest.raises(InvalidInputError, match="in words on one line"):
@@ -198,6 +205,7 @@ def test_a_ledger_is_its_owner_s_alone(tmp_path):
         os.umask(before)
 
 
+@in_a_file
 def test_fingerprints_are_keyed_with_a_secret_of_each_ledger(ledger, tmp_path):
     other = Ledger(tmp_path / "other.ledger")
     other.open("people", 3.0, 1e-5)
@@ -292,12 +300,11 @@ def test_a_noisy_prediction_is_told_by_a_field_and_in_old_entries_by_its_purpose
 
 
 def written(ledger, id, listed):
-    """Append a settlement as somebody can who writes to the file; the chain fits."""
+    """Append a settlement as somebody can who writes to the place; the chain fits."""
     state = ledger.read()
     text = canonical({"kind": "settle", "id": id, "charges": charges_to_json(listed)})
     row = (len(state.entries) + 1, text, state.head, entry_hash(state.head, text))
-    with closing(sqlite3.connect(ledger.path)) as connection, connection:
-        connection.execute("INSERT INTO entries VALUES (?, ?, ?, ?)", row)
+    assert ledger._entries.append([row], (len(state.entries), state.head))
 
 
 CHEAP, DEAR = dpa.GaussianDpEvent(90.0), dpa.GaussianDpEvent(10.0)
@@ -346,6 +353,7 @@ def test_no_part_of_a_run_begins_more_than_all_of_it_reserved(ledger):
     assert ledger.read().releases_begun("one") == 30
 
 
+@in_a_file
 @pytest.mark.skipif(os.name != "posix", reason="needs hard links")
 def test_a_ledger_has_one_name(ledger, tmp_path):
     """What a kill left beside one name is not seen by whoever opens the other."""

@@ -10,10 +10,12 @@ import re
 import urllib.parse
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from graphveil._errors import InvalidInputError
-from graphveil.privacy.ledger_state import Row
+
+if TYPE_CHECKING:
+    from graphveil.privacy.ledger_state import Row
 
 Note = tuple[str, str, int]  # a reservation's id, a part of its run, the releases that it begins
 
@@ -104,6 +106,12 @@ def identity(place: str) -> str:
         return place
     query = _without(fields["query"] or "", lambda name: name not in _WHERE)
     return f"postgresql://{fields['hosts']}{fields['database'] or ''}{query}"
+
+
+def hide_passwords(text: str) -> str:
+    """A message without the passwords of the URLs in it, whether they are right or not."""
+    text = re.sub(r"(postgres(?:ql)?://[^\s:@/?#]*):[^\s@]*@", r"\1@", text)
+    return re.sub(rf"\b({'|'.join(_SECRETS)})=[^\s&'\"]*", r"\1=...", text)
 
 
 def _without(query: str, is_left_out: Callable[[str], bool]) -> str:
