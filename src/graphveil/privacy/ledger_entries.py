@@ -111,7 +111,12 @@ def identity(place: str) -> str:
 def hide_passwords(text: str) -> str:
     """A message without the passwords of the URLs in it, whether they are right or not."""
     text = re.sub(r"(postgres(?:ql)?://[^\s:@/?#]*):[^\s@]*@", r"\1@", text)
-    return re.sub(rf"\b({'|'.join(_SECRETS)})=[^\s&'\"]*", r"\1=...", text)
+    return re.sub(r"(?<=[?&])([^\s=&]+)=[^\s&'\"]*", _hide_value, text)
+
+
+def _hide_value(parameter: re.Match[str]) -> str:
+    is_secret = urllib.parse.unquote(parameter[1]) in _SECRETS
+    return f"{parameter[1]}=..." if is_secret else parameter[0]
 
 
 def _without(query: str, is_left_out: Callable[[str], bool]) -> str:
