@@ -105,6 +105,21 @@ class Server:
         self.stop(how)
         self.start()
 
+    def follow(self, primary):
+        """Be the synchronous standby of a server: what it answers is here, too, and visible."""
+        self.run(
+            "pg_basebackup", "-D", self.data, "-R", "-X", "stream", "--no-sync", "-c", "fast",
+            "-h", primary.socket, "-U", "postgres",
+        )  # fmt: skip
+        with (self.data / "postgresql.conf").open("a") as file:
+            file.write(f"unix_socket_directories='{self.socket}'\n")
+        self.start()
+        primary.execute(
+            "ALTER SYSTEM SET synchronous_standby_names = '*'",
+            "ALTER SYSTEM SET synchronous_commit = remote_apply",
+            "SELECT pg_reload_conf()",
+        )
+
     def remove(self):
         self.stop()
         shutil.rmtree(self.folder, ignore_errors=True)

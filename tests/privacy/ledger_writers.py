@@ -1,9 +1,10 @@
 """Many writers of one ledger, forked from one process; a program of its own.
 
-    python ledger_writers.py PLACE FOLDER WRITERS EACH
+    python ledger_writers.py PLACE FOLDER WRITERS EACH [reserve]
 
-Each writer reserves, begins, notes and settles; after every call that returned it says so in a file
-of its own, which a kill leaves. Whoever starts it may kill writers, whose ids are on stdout.
+Each writer reserves, begins, notes and settles, or reserves only; after every call that returned it
+says so in a file of its own, which a kill leaves. Whoever starts it may kill writers, whose ids are
+on stdout.
 """
 
 import os
@@ -19,14 +20,14 @@ from graphveil.privacy.guarantee import Charge
 from graphveil.privacy.ledger import Ledger
 from graphveil.privacy.ledger_state import Promise
 
-STEPS, NOISE = 4, 60.0
+STEPS, NOISE = 4, 27.0
 
 
 def charges(count):
     return [Charge(paid_for="a race", event=repeated(dpa.GaussianDpEvent(NOISE), count))]
 
 
-def write(ledger, writer, number, say):
+def write(ledger, writer, number, only_reserve, say):
     id = f"{writer}-{number}"
     try:
         ledger.reserve(id, "people", charges(STEPS), Promise(unit="node"), purpose="a race")
@@ -34,7 +35,7 @@ def write(ledger, writer, number, say):
         say("refused", id)
         return
     say("reserved", id)
-    if number % 3 == 0:
+    if only_reserve or number % 3 == 0:
         return  # it stays as it is
     ledger.begin(id, f"turn {id}")
     say("begun", id)
@@ -46,7 +47,7 @@ def write(ledger, writer, number, say):
         say("settled", id)
 
 
-def main(place, folder, writers, each):
+def main(place, folder, writers, each, only_reserve):
     ledger_server._PAUSE = 0.01
     children = []
     for writer in range(writers):
@@ -60,6 +61,7 @@ def main(place, folder, writers, each):
                         Ledger(place),
                         writer,
                         number,
+                        only_reserve,
                         lambda what, id: os.write(log, f"{what} {id}\n".encode()),  # noqa: B023
                     )
                 code = 0
@@ -74,4 +76,4 @@ def main(place, folder, writers, each):
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], Path(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4]))
+    main(sys.argv[1], Path(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4]), len(sys.argv) > 5)
