@@ -101,7 +101,7 @@ def counted(told):
     return Counter(what for what, _ in told)
 
 
-@pytest.mark.parametrize("new_place", ["file", "server"], indirect=True)
+@pytest.mark.parametrize("new_place", ["server"], indirect=True)
 def test_two_writers_agree_on_what_is_left(new_place, tmp_path):
     ledger = opened(new_place, 0.4)
     with writing(new_place, tmp_path / "told", 2, 5) as (process, _):
@@ -114,7 +114,7 @@ def test_two_writers_agree_on_what_is_left(new_place, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("new_place", ["file", "server"], indirect=True)
+@pytest.mark.parametrize("new_place", ["server"], indirect=True)
 def test_eight_writers_of_25_reservations_do_not_overdraw(new_place, tmp_path):
     ledger = opened(new_place, 1.5)
     with writing(new_place, tmp_path / "told", 8, 25, "reserve") as (process, _):
@@ -127,7 +127,7 @@ def test_eight_writers_of_25_reservations_do_not_overdraw(new_place, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("new_place", ["file", "server"], indirect=True)
+@pytest.mark.parametrize("new_place", ["server"], indirect=True)
 def test_writers_that_are_killed_at_random_lose_nothing(new_place, tmp_path):
     ledger, chance = opened(new_place, 20.0), random.Random(1)
     with writing(new_place, tmp_path / "told", 6, 50) as (process, children):

@@ -90,16 +90,13 @@ def check_done(action, ledger, before):
     assert state.progress == {"one": {"checkpoint": 7 if action == "note" else 2}}
 
 
-def some_slow(*quick):
-    """Every action, of which all but some are for the slow tests."""
-    return [
-        action if action in quick else pytest.param(action, marks=pytest.mark.slow)
-        for action in ACTIONS
-    ]
+def some_slow(quick, *slow):
+    """Actions, of which one is for the fast tests."""
+    return [quick, *(pytest.param(action, marks=pytest.mark.slow) for action in slow)]
 
 
 @pytest.mark.parametrize("answered", [False, True], ids=["before", "after"])
-@pytest.mark.parametrize("action", some_slow("note"))
+@pytest.mark.parametrize("action", some_slow("note", "reserve", "begin", "settle"))
 def test_a_connection_lost_at_any_message_writes_once(postgres, proxy, action, answered):
     """Before the server has a message, or after it has answered; at COMMIT, too."""
     text = make(postgres.new_url()).export()
@@ -133,7 +130,7 @@ def test_a_connection_lost_at_any_message_makes_one_ledger(postgres, proxy, answ
     assert number > 8
 
 
-@pytest.mark.parametrize("action", some_slow("settle"))
+@pytest.mark.parametrize("action", some_slow("settle", "begin"))
 def test_a_server_that_stays_away_is_one_clear_line_and_may_be_asked_again(
     postgres, proxy, action, monkeypatch
 ):
