@@ -18,7 +18,13 @@ from graphveil.privacy.accounting import account
 from graphveil.privacy.events import composed, repeated
 from graphveil.privacy.guarantee import Charge
 from graphveil.privacy.ledger import Ledger, round_down
-from graphveil.privacy.ledger_state import Account, Promise, canonical, entry_hash
+from graphveil.privacy.ledger_state import (
+    Account,
+    LedgerState,
+    Promise,
+    canonical,
+    entry_hash,
+)
 
 NODE, GRAPH = Promise(unit="node"), Promise(unit="graph")
 
@@ -695,6 +701,30 @@ def test_readers_that_all_meet_what_a_kill_left_all_read_the_same(used, tmp_path
         check=True,
     )
     assert json.loads(done.stdout) == [0] * 8
+
+
+def test_entries_that_were_read_before_are_folded_once(ledger, monkeypatch):
+    """What is read on top of what was known is what anybody reads who knows nothing."""
+    counted, real = [], LedgerState.apply
+    monkeypatch.setattr(
+        LedgerState, "apply", lambda self, body: counted.append(body) or real(self, body)
+    )
+    other = Ledger(ledger.place)
+    for number in range(3):
+        reserve(other, str(number), 90.0)
+        state = Ledger(ledger.place).read()
+        counted.clear()
+        assert ledger.read() == state
+        assert len(counted) == (1 if number else len(state.entries))
+    assert ledger.verify() == state
+    assert len(counted) > len(state.entries)  # which trusts nothing
+
+
+def test_a_history_that_was_rewritten_is_noticed_by_who_has_read_it(used):
+    used.read()
+    rewritten(used.path, without_reservation)
+    with pytest.raises(InvalidInputError, match="entry 4 cannot be"):
+        used.read()
 
 
 def test_what_is_left_is_rounded_down():

@@ -63,6 +63,7 @@ class Ledger:
         self._entries = entries_at(place)
         self.name = self._entries.name  # as messages have it
         self.place = self._entries.place  # as a run notes it: whole, and without a password
+        self._last: tuple[list[Row], LedgerState] = ([], LedgerState())  # what was read last
 
     @property
     def path(self) -> Path:
@@ -101,10 +102,15 @@ class Ledger:
 
     def _read(self, *, check: bool = False) -> LedgerState:
         rows, notes = self._entries.read(check=check)
+        known, before = self._last
         try:
-            state = ledger_state.fold(rows)
+            if not known or check or rows[: len(known)] != known:
+                state = ledger_state.fold(rows)
+            else:  # the same entries make the same state: what is new is folded on top of it
+                state = ledger_state.fold(rows[len(known) :], before)
         except InvalidInputError as error:
             raise broken(self.name, str(error)) from None
+        self._last = rows, state
         progress: dict[str, dict[str, int]] = {}
         for id, place, count in notes:
             progress.setdefault(id, {})[place] = count

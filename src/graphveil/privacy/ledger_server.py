@@ -169,20 +169,22 @@ class ServerEntries:
             try:
                 with server.connect(writes) as connection:
                     if writes:
-                        self._take_turn(connection)
+                        self._take_turn(connection, unsure)
                     result = work(connection, unsure)
                     committing = True
                     connection.commit()
                 return result
             except DBAPIError as error:
                 unsure = unsure or committing
+                # A server that is full or starts is there, and says so.
+                server.was_there = server.was_there or "FATAL" in str(error.orig)
                 waited = time.monotonic() - began
                 if not _passes(error) or waited > (_PATIENCE if server.was_there else _FIRST):
                     raise self._refusal(error, unsure) from None
             time.sleep(pause * random.uniform(0.5, 1.5))  # apart from others who wait
             pause = min(2 * pause, _LONGEST)
 
-    def _take_turn(self, connection: sql.Connection) -> None:
+    def _take_turn(self, connection: sql.Connection, unsure: bool) -> None:
         """Wait for other writers; refuse a server that may forget what it has committed."""
         wait = {
             "lock_timeout": 1000 * _PATIENCE,
@@ -198,15 +200,17 @@ class ServerEntries:
             if value == "off":
                 raise self._unusable(
                     f"its server has {name} = off, and may lose entries in a crash; set it to on",
-                    unsure=False,
+                    unsure,
                 )
         connection.execute(sql.select(sql.func.pg_advisory_xact_lock(LOCK)))
 
     def _check_guards(self, connection: sql.Connection) -> None:
+        if not _is_there(connection):
+            return
         guards = {tuple(row) for row in connection.exec_driver_sql(CHECK)}
         for table, names in GUARDS.items():
             for name in names:
-                if _is_there(connection) and (table, name) not in guards:
+                if (table, name) not in guards:
                     raise broken(
                         self.name,
                         f"the trigger {name} of {table} is gone or off, or the table is not logged",
@@ -217,6 +221,10 @@ class ServerEntries:
     def _refusal(self, error: DBAPIError, unsure: bool) -> GraphveilError:
         """What went wrong as one line, without a password."""
         state, why = _state_of(error), self._server.without_secrets(_reason(error))
+        if unsure:
+            return self._unusable(why, unsure)
+        if state == _MISSING and _PROGRESS.name in why:
+            return broken(self.name, why)
         if state == _MISSING:
             return InvalidInputError(
                 f"There is no ledger {self.name}; make one with 'graphveil ledger open'."
@@ -270,6 +278,7 @@ class _Server:
             creator=self._open,
             poolclass=NullPool,
             use_native_hstore=False,
+            hide_parameters=True,
         )
 
     def _open(self) -> psycopg.Connection[Any]:

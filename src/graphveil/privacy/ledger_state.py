@@ -385,10 +385,14 @@ class LedgerState:
         return replace(self, accounts={**self.accounts, account.name: account})
 
 
-def fold(rows: Iterable[Row]) -> LedgerState:
-    """The state after all entries; one that does not follow from those before it is refused."""
-    state, entries, head = LedgerState(), [], NO_HASH
-    for number, (seq, text, previous, digest) in enumerate(rows, 1):
+def fold(rows: Iterable[Row], before: LedgerState | None = None) -> LedgerState:
+    """The state after all entries; one that does not follow from those before it is refused.
+
+    ``before`` is the state after those that are not among the ``rows``.
+    """
+    state = LedgerState() if before is None else before
+    entries, head = list(state.entries), state.head
+    for number, (seq, text, previous, digest) in enumerate(rows, len(entries) + 1):
         held = isinstance(text, str) and (seq, previous) == (number, head)
         if not held or digest != entry_hash(head, text):
             raise InvalidInputError(f"entry {number} is not what was written: its hash differs")
