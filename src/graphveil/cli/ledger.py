@@ -58,10 +58,10 @@ def open_(
     """
     from graphveil.privacy.ledger import Ledger
 
-    kept = Ledger(path)
-    book = kept.open(name, epsilon, delta, unit, who)
+    chain = Ledger(path)
+    book = chain.open(name, epsilon, delta, unit, who)
     account = book.account(name)
-    result = Result(f"Account {name!r} of {kept.name}", ledger=kept.name, account=name)
+    result = Result(f"Account {name!r} of {chain.name}", ledger=chain.name, account=name)
     result.update({key: getattr(account, key) for key in ("epsilon", "delta", "unit", "who")})
     result.row("budget", f"epsilon {account.epsilon:g} at delta {account.delta:g}, for life")
     result.row("unit", account.unit or "that of the first run")
@@ -82,12 +82,12 @@ def show_(path: str, account: str | None, as_json: bool) -> None:
     """What is spent, and what is left."""
     from graphveil.privacy.ledger import Ledger
 
-    kept = Ledger(path)
-    book = kept.read()
+    chain = Ledger(path)
+    book = chain.read()
     accounts = list(book.accounts.values()) if account is None else [book.account(account)]
     dates = _dates(book)
     costs = [_price(one, dates) for one in accounts]
-    result = Result(f"Ledger {kept.name}", ledger=kept.name, accounts=costs)
+    result = Result(f"Ledger {chain.name}", ledger=chain.name, accounts=costs)
     result.update({"moved_to": book.moved_to})
     if book.moved_to is not None:
         result.row("moved", f"it goes on at {book.moved_to}; nothing is charged here any more")
@@ -196,9 +196,9 @@ def verify(
 
     if more and not runs:
         raise click.UsageError(f"Runs must be named by '--runs'. Got {more[0]!r} without it.")
-    kept = Ledger(path)
-    book = kept.verify(head, at_least)
-    result = Result(f"Ledger {kept.name}", ledger=kept.name)
+    chain = Ledger(path)
+    book = chain.verify(head, at_least)
+    result = Result(f"Ledger {chain.name}", ledger=chain.name)
     result.add("holds", True, "holds", lambda _: "chain, entries and budgets")
     _add_chain(result, book)
     if runs:
@@ -225,22 +225,22 @@ def export(path: str, out: str | None, force: bool, as_json: bool) -> None:
     """The whole ledger as JSON, with the chain."""
     from graphveil.privacy.ledger import Ledger
 
-    kept = Ledger(path)
+    chain = Ledger(path)
     if out is None:
-        text = kept.export()
+        text = chain.export()
         click.echo(json.dumps(json.loads(text)) if as_json else text.rstrip())
         return
     check_file(out, force)
-    file = os.path.realpath(kept.place)
+    file = os.path.realpath(chain.place)
     if os.path.realpath(out) in (f"{file}{end}" for end in ("", "-journal", "-wal")):
         raise InvalidInputError(
             f"An export must not take the place of the ledger itself. Got {out} instead; choose "
             "another name."
         )
-    text = kept.export()
-    book = kept.read()
+    text = chain.export()
+    book = chain.read()
     write_text(out, text, private=True)  # it holds the ledger's secret
-    result = Result(f"Ledger {kept.name}", ledger=kept.name)
+    result = Result(f"Ledger {chain.name}", ledger=chain.name)
     result.add("out", out, "written to")
     _add_chain(result, book)
     result.show(as_json)
@@ -260,9 +260,9 @@ def import_(path: str, exported: str, as_json: bool) -> None:
         raise InvalidInputError(f"{exported} cannot be read: {error.strerror}.") from None
     except UnicodeDecodeError:
         raise InvalidInputError(f"{exported} is no export of a ledger: it is no text.") from None
-    kept = Ledger(path)
-    book = kept.restore(text)
-    result = Result(f"Ledger {kept.name}", ledger=kept.name)
+    chain = Ledger(path)
+    book = chain.restore(text)
+    result = Result(f"Ledger {chain.name}", ledger=chain.name)
     _add_chain(result, book)
     result.show(as_json)
 
@@ -279,10 +279,10 @@ def migrate(path: str, to: str, as_json: bool) -> None:
     """
     from graphveil.privacy.ledger import Ledger
 
-    kept, new = Ledger(path), Ledger(to)
-    book = kept.move(new)
-    result = Result(f"Ledger {new.name}", ledger=new.name, moved_from=kept.name)
-    result.row("moved from", f"{kept.name}, which is not charged any more")
+    chain, new = Ledger(path), Ledger(to)
+    book = chain.move(new)
+    result = Result(f"Ledger {new.name}", ledger=new.name, moved_from=chain.name)
+    result.row("moved from", f"{chain.name}, which is not charged any more")
     result.row("runs", f"go on with --resume --ledger {new.name}")
     _add_chain(result, book)
     result.show(as_json)
