@@ -10,6 +10,8 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import pytest
 
+import postgres_server
+
 
 @pytest.fixture
 def alarm():
@@ -42,3 +44,18 @@ def small_disk(tmp_path):
         pytest.skip("no disk can be mounted here")
     yield place
     subprocess.run(["umount", str(place)], check=True)
+
+
+@pytest.fixture(scope="session")
+def postgres():
+    """A PostgreSQL server, started once; skipped where none is installed."""
+    with postgres_server.serving() as server:
+        yield server
+
+
+@pytest.fixture
+def new_place(request, tmp_path):
+    """Where a ledger can be made: a file, or with the parameter "server" a schema of its own."""
+    if getattr(request, "param", "file") == "file":
+        return str(tmp_path / "study.ledger")
+    return request.getfixturevalue("postgres").new_url()

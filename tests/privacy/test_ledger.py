@@ -18,7 +18,13 @@ from graphveil.privacy.accounting import account
 from graphveil.privacy.events import composed, repeated
 from graphveil.privacy.guarantee import Charge
 from graphveil.privacy.ledger import Ledger, round_down
-from graphveil.privacy.ledger_state import Account, Promise, canonical, entry_hash
+from graphveil.privacy.ledger_state import (
+    Account,
+    LedgerState,
+    Promise,
+    canonical,
+    entry_hash,
+)
 
 NODE, GRAPH = Promise(unit="node"), Promise(unit="graph")
 
@@ -40,18 +46,23 @@ def made(tmp_path_factory):
     """Two ledgers, copied for every test: one with an account, one with a bit of everything."""
     found = Ledger(tmp_path_factory.mktemp("made") / "study.ledger")
     found.open("people", 3.0, 1e-5)
-    new = found.path.read_bytes()
+    new, exported = found.path.read_bytes(), found.export()
     found.open("graphs", 5.0, 1e-6, unit="graph")
     reserve(found, "one", 4.0, fingerprint="abc", facts={"num_nodes": 5})
     found.settle("one", charges(4.0))
     reserve(found, "two", 5.0)
     reserve(found, "three", 6.0, name="graphs", promise=GRAPH)
     found.settle("three", [])
-    return new, found.path.read_bytes()
+    return new, found.path.read_bytes(), exported
 
 
-@pytest.fixture
-def ledger(made, tmp_path):
+@pytest.fixture(params=["file", "server"])
+def ledger(request, made, tmp_path):
+    """A ledger with an account: wherever it is kept, it decides the same."""
+    if request.param == "server":
+        found = Ledger(request.getfixturevalue("postgres").new_url())
+        found.restore(made[2])
+        return found
     (tmp_path / "study.ledger").write_bytes(made[0])
     return Ledger(tmp_path / "study.ledger")
 
@@ -252,6 +263,7 @@ def test_a_unit_given_in_advance_binds_the_first_run(ledger):
         reserve(ledger, "one", 9.0, name="graphs")
 
 
+@pytest.mark.parametrize("ledger", ["file"], indirect=True)
 @pytest.mark.parametrize(
     "wrong",
     [
@@ -648,14 +660,16 @@ print([os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
-@pytest.mark.parametrize("racers", [2, 8])
-def test_racers_for_the_last_budget_do_not_both_win(tmp_path, racers):
-    ledger = Ledger(tmp_path / "study.ledger")
+@pytest.mark.parametrize(
+    ("new_place", "racers"), [("file", 2), ("file", 8), ("server", 8)], indirect=["new_place"]
+)
+def test_racers_for_the_last_budget_do_not_both_win(new_place, racers):
+    ledger = Ledger(new_place)
     ledger.open("people", 1.12 * epsilon(4.0, 4.0, 4.0), 1e-5)  # room for three, not for four
     for id in ("before", "before that"):
         reserve(ledger, id, 4.0)
     done = subprocess.run(
-        [sys.executable, "-c", _RACE, str(ledger.path), str(racers)],
+        [sys.executable, "-c", _RACE, new_place, str(racers)],
         capture_output=True,
         text=True,
         check=True,
@@ -687,6 +701,30 @@ def test_readers_that_all_meet_what_a_kill_left_all_read_the_same(used, tmp_path
         check=True,
     )
     assert json.loads(done.stdout) == [0] * 8
+
+
+def test_entries_that_were_read_before_are_folded_once(ledger, monkeypatch):
+    """What is read on top of what was known is what anybody reads who knows nothing."""
+    counted, real = [], LedgerState.apply
+    monkeypatch.setattr(
+        LedgerState, "apply", lambda self, body: counted.append(body) or real(self, body)
+    )
+    other = Ledger(ledger.place)
+    for number in range(3):
+        reserve(other, str(number), 90.0)
+        state = Ledger(ledger.place).read()
+        counted.clear()
+        assert ledger.read() == state
+        assert len(counted) == (1 if number else len(state.entries))
+    assert ledger.verify() == state
+    assert len(counted) > len(state.entries)  # which trusts nothing
+
+
+def test_a_history_that_was_rewritten_is_noticed_by_who_has_read_it(used):
+    used.read()
+    rewritten(used.path, without_reservation)
+    with pytest.raises(InvalidInputError, match="entry 4 cannot be"):
+        used.read()
 
 
 def test_what_is_left_is_rounded_down():

@@ -12,10 +12,10 @@ import pytest
 
 from graphveil import runs
 from graphveil._errors import InvalidInputError
-from graphveil.privacy import ledger as ledgers
+from graphveil.privacy import ledger_file
 from graphveil.privacy.events import composed, repeated
 from graphveil.privacy.guarantee import Charge
-from graphveil.privacy.ledger import Ledger
+from graphveil.privacy.ledger import Ledger, round_down
 from graphveil.privacy.ledger_state import (
     NO_HASH,
     Promise,
@@ -36,11 +36,17 @@ def reserve(ledger, id, count=30, name="people", **more):
     ledger.reserve(id, name, charges(count), NODE, purpose="a test", **more)
 
 
-@pytest.fixture
-def ledger(tmp_path):
-    found = Ledger(tmp_path / "study.ledger")
+@pytest.fixture(params=["file", "server"])
+def ledger(request, tmp_path):
+    place = tmp_path / "study.ledger"
+    if request.param == "server":
+        place = request.getfixturevalue("postgres").new_url()
+    found = Ledger(place)
     found.open("people", 3.0, 1e-5)
     return found
+
+
+in_a_file = pytest.mark.parametrize("ledger", ["file"], indirect=True)
 
 
 def test_what_has_begun_is_not_given_back_and_not_reserved_again(ledger):
@@ -128,6 +134,7 @@ def test_a_new_version_of_the_data_is_charged_to_the_same_account(ledger):
     assert ledger.read().account("others").who == "clients of the bank"
 
 
+@in_a_file
 @pytest.mark.parametrize("who", ["", " ", "two\nlines", 5])
 def test_who_is_in_an_account_is_said_on_one_line(ledger, who):
     with pytest.raises(InvalidInputError, match="in words on one line"):
@@ -149,7 +156,7 @@ def test_a_kill_while_a_ledger_is_made_leaves_nothing_in_the_way(tmp_path, monke
     ledger = Ledger(tmp_path / "study.ledger")
     for place in ("_connection", "_fill"):
         with monkeypatch.context() as patched:
-            patched.setattr(Ledger, place, die)
+            patched.setattr(ledger_file.FileEntries, place, die)
             with pytest.raises(Crash):
                 ledger.open("people", 3.0, 1e-5)
         assert not ledger.path.exists()
@@ -198,6 +205,7 @@ def test_a_ledger_is_its_owner_s_alone(tmp_path):
         os.umask(before)
 
 
+@in_a_file
 def test_fingerprints_are_keyed_with_a_secret_of_each_ledger(ledger, tmp_path):
     other = Ledger(tmp_path / "other.ledger")
     other.open("people", 3.0, 1e-5)
@@ -232,8 +240,8 @@ def first_format(tmp_path):
         {"kind": "reserve", "id": "left", **common},
     ]
     with closing(sqlite3.connect(path)) as connection, connection:
-        connection.execute(f"PRAGMA application_id = {ledgers._APPLICATION}")
-        for statement in ledgers._SCHEMA:
+        connection.execute(f"PRAGMA application_id = {ledger_file._APPLICATION}")
+        for statement in ledger_file._SCHEMA:
             connection.execute(statement)
         before = NO_HASH
         for number, body in enumerate(bodies, 1):
@@ -292,12 +300,11 @@ def test_a_noisy_prediction_is_told_by_a_field_and_in_old_entries_by_its_purpose
 
 
 def written(ledger, id, listed):
-    """Append a settlement as somebody can who writes to the file; the chain fits."""
+    """Append a settlement as somebody can who writes to the place; the chain fits."""
     state = ledger.read()
     text = canonical({"kind": "settle", "id": id, "charges": charges_to_json(listed)})
     row = (len(state.entries) + 1, text, state.head, entry_hash(state.head, text))
-    with closing(sqlite3.connect(ledger.path)) as connection, connection:
-        connection.execute("INSERT INTO entries VALUES (?, ?, ?, ?)", row)
+    assert ledger._entries.append([row], (len(state.entries), state.head))
 
 
 CHEAP, DEAR = dpa.GaussianDpEvent(90.0), dpa.GaussianDpEvent(10.0)
@@ -346,6 +353,7 @@ def test_no_part_of_a_run_begins_more_than_all_of_it_reserved(ledger):
     assert ledger.read().releases_begun("one") == 30
 
 
+@in_a_file
 @pytest.mark.skipif(os.name != "posix", reason="needs hard links")
 def test_a_ledger_has_one_name(ledger, tmp_path):
     """What a kill left beside one name is not seen by whoever opens the other."""
@@ -366,8 +374,8 @@ def test_what_is_left_is_never_more_than_there_is(tmp_path):
     ledger = Ledger(tmp_path / "large.ledger")
     ledger.open("people", 1e308, 1e-3)
     reserve(ledger, "one", 2)
-    assert ledgers.round_down(ledger.read().account("people").left()) == "1e+308"
-    assert ledgers.round_down(5e-324) == "0"
+    assert round_down(ledger.read().account("people").left()) == "1e+308"
+    assert round_down(5e-324) == "0"
 
 
 def test_a_run_of_the_first_format_that_goes_on_is_no_false_alarm(first_format, tmp_path):

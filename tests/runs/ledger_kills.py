@@ -1,6 +1,6 @@
 """Kill charged runs at random moments, and look at what is left; a program of its own.
 
-    python ledger_kills.py FOLDER KILLS SEED
+    python ledger_kills.py FOLDER KILLS SEED [URL]
 
 Children are forked from one process that has loaded everything. Each trains, goes on or starts anew
 and is killed after a random time, or inside a statement of the ledger. After each kill: the chain
@@ -23,9 +23,10 @@ import prices
 from graphveil._errors import GraphveilError
 from graphveil.data.synthetic import social_network
 from graphveil.methods import DPMLP, budget
-from graphveil.privacy import ledger as ledgers
+from graphveil.privacy import ledger_file
 from graphveil.privacy.composing import together
 from graphveil.privacy.ledger import Ledger
+from graphveil.privacy.ledger_entries import is_url
 from graphveil.runs import Run, Source
 
 STEPS = 8
@@ -46,9 +47,27 @@ def train(directory, ledger, account, how):
     Run(directory).train(method, source, ledger=ledger, account=account, **how)
 
 
+def die_between_messages(after):
+    """Be killed at so many messages to a server from now, before or after its answer."""
+    import psycopg
+
+    left, wait = [after], psycopg.Connection.wait
+
+    def watched(connection, *given, **how):
+        left[0] -= 1
+        if left[0] == 0 and after % 2:
+            os.kill(os.getpid(), signal.SIGKILL)
+        answer = wait(connection, *given, **how)
+        if left[0] == 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return answer
+
+    psycopg.Connection.wait = watched
+
+
 def die_inside_a_statement(after):
     """Have SQLite itself call for the kill, so many of its instructions from now."""
-    left, connect = [after], ledgers._connect
+    left, connect = [after], ledger_file._connect
 
     def count():
         left[0] -= 1
@@ -61,7 +80,7 @@ def die_inside_a_statement(after):
         connection.set_progress_handler(count, 1)
         return connection
 
-    ledgers._connect = watched
+    ledger_file._connect = watched
 
 
 def forked(directory, ledger, account, how, after):
@@ -71,7 +90,8 @@ def forked(directory, ledger, account, how, after):
         code = 1
         try:
             if after is not None and after[0] == "statement":
-                die_inside_a_statement(after[1])
+                die = die_between_messages if is_url(ledger) else die_inside_a_statement
+                die(after[1])
             train(directory, ledger, account, how)
             code = 0
         except GraphveilError as error:
@@ -95,14 +115,14 @@ def steps_charged(reservation):
     return sum(charge.event.count for charge in reservation.charges)
 
 
-def main(folder, kills, seed):
+def main(folder, kills, seed, place=None):
     torch.set_num_threads(1)
     random.seed(seed)
     budget.calibrate = prices.calibrate  # plans are made at every start, here the same
-    ledger, counts = Ledger(folder / "study.ledger"), Counter()
+    ledger, counts = Ledger(place or folder / "study.ledger"), Counter()
     ledger.open("first", BUDGET, 1e-3)
     began = time.monotonic()
-    assert forked(folder / "warm", ledger.path, "first", {}, None) == 0
+    assert forked(folder / "warm", ledger.place, "first", {}, None) == 0
     whole, entries = time.monotonic() - began, ledger.read().entries
     accounts, number, begun_by = ["first"], 0, {}
     while counts["kills"] < kills:
@@ -113,8 +133,9 @@ def main(folder, kills, seed):
             counts["gone on" if "resume" in how else "started anew"] += 1
         after = ("time", random.uniform(0.1, 1.0) * whole)
         if random.random() < 0.4:  # a run reads the ledger a dozen times
-            after = ("statement", random.randint(1, 50 * (len(entries) + 12)))
-        code = forked(directory, ledger.path, account, how, after)
+            statements = 90 if place else 50 * (len(entries) + 12)
+            after = ("statement", random.randint(1, statements))
+        code = forked(directory, ledger.place, account, how, after)
         if code == -signal.SIGKILL:
             counts["kills"] += 1
             counts[f"kills: {after[0]}"] += 1
@@ -166,4 +187,4 @@ def check(ledger, directory, before, begun_by, counts):
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]))
+    main(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), *sys.argv[4:])

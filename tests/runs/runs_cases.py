@@ -62,7 +62,7 @@ def die_at(number):
 
 def train(directory, source, ledger, made=None, **how):
     made = made or method()
-    Run(directory).train(made, source, ledger=ledger.path, **how)
+    Run(directory).train(made, source, ledger=ledger.place, **how)
     return made
 
 

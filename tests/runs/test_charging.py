@@ -53,7 +53,7 @@ def test_a_run_is_charged_what_its_certificate_says(tmp_path, source, ledger):
     )
     assert reservation.fingerprint == fingerprint_of(DATA, ledger.read().fingerprint_hash())
     assert reservation.facts["num_nodes"] == 60
-    assert noted["ledger"] == str(ledger.path)
+    assert noted["ledger"] == ledger.place
     assert Run(tmp_path / "run").state == "finished"
     assert kinds(ledger) == ["reserve", "begin", "settle"]  # sizes were known with the data only
     train(tmp_path / "second", source, ledger)
@@ -637,14 +637,14 @@ def test_only_noisy_predictions_take_a_ledger(trained, ledger):
 # --- kills, and many runs -------------------------------------------------------------------------
 
 
-def killed(kills, seed):
+def killed(kills, seed, *place):
     """Run ledger_kills.py; where possible in memory, since no kill is lost with a disk."""
     memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
     folder = tempfile.mkdtemp(dir=memory)
     program = str(Path(__file__).with_name("ledger_kills.py"))
     try:
         done = subprocess.run(
-            [sys.executable, program, folder, str(kills), str(seed)],
+            [sys.executable, program, folder, str(kills), str(seed), *place],
             capture_output=True,
             text=True,
             env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(sys.path)},
@@ -658,6 +658,14 @@ def killed(kills, seed):
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 def test_a_dozen_kills_lose_nothing_and_spend_nothing_twice():
     assert killed(12, 1)["kills"] == 12
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_kills_of_runs_that_are_charged_on_a_server_lose_nothing(postgres):
+    counts = killed(12, 3, postgres.new_url())
+    assert counts["kills"] == 12
+    assert counts["kills: statement"] >= 2
 
 
 @pytest.mark.slow

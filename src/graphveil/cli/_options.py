@@ -104,7 +104,7 @@ config = click.option(
 )
 delta = click.option("--delta", type=float, help="Default: below 1/nodes, a power of ten.")
 ledger = together(
-    click.option("--ledger", help="A ledger to charge: see 'graphveil ledger'."),
+    click.option("--ledger", help="A file or postgresql:// URL to charge: see 'graphveil ledger'."),
     click.option("--account", help="Its account; may be left out if it has but one."),
 )
 # Of a command that makes one run, perhaps by a file.

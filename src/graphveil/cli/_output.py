@@ -201,10 +201,16 @@ def open_streams() -> None:
 
 
 def say(message: str, command: str = "") -> None:
-    """One line on stderr, and perhaps a command to copy from its end, to the letter."""
-    click.echo(
-        " ".join(["graphveil:", *message.split(), *([command] if command else [])]), err=True
-    )
+    """One line on stderr, and perhaps a command to copy from its end, to the letter.
+
+    But for passwords of a ledger's URL, wherever a message has taken one up.
+    """
+    text = " ".join(["graphveil:", *message.split(), *([command] if command else [])])
+    if "postgres" in text:
+        from graphveil.privacy.ledger_entries import hide_passwords
+
+        text = hide_passwords(text)
+    click.echo(text, err=True)
 
 
 def bar(label: str) -> Callable[[Iterable[Any]], Iterable[Any]] | None:

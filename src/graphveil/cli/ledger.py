@@ -23,7 +23,9 @@ _path = click.argument("path")
 def ledger() -> None:
     """What was ever spent on some people's data, and what is left.
 
-    A ledger is a file of accounts, each with a budget for life.
+    A ledger is a list of accounts, each with a budget for life: a file, or tables of a PostgreSQL
+    server, postgresql://USER@HOST/DATABASE, which a team shares. The server's password is read
+    where PostgreSQL's programs read it (PGPASSFILE, PGSERVICE).
 
     \b
     graphveil ledger open study.ledger --name patients --epsilon 8 --delta 1e-6
@@ -50,15 +52,16 @@ def open_(
     who: str | None,
     as_json: bool,
 ) -> None:
-    """Make an account, and the file if there is none.
+    """Make an account, and the ledger if there is none.
 
     An account is for people, in whatever form their data is given: keep one for one set of them.
     """
     from graphveil.privacy.ledger import Ledger
 
-    book = Ledger(path).open(name, epsilon, delta, unit, who)
+    chain = Ledger(path)
+    book = chain.open(name, epsilon, delta, unit, who)
     account = book.account(name)
-    result = Result(f"Account {name!r} of {path}", ledger=path, account=name)
+    result = Result(f"Account {name!r} of {chain.name}", ledger=chain.name, account=name)
     result.update({key: getattr(account, key) for key in ("epsilon", "delta", "unit", "who")})
     result.row("budget", f"epsilon {account.epsilon:g} at delta {account.delta:g}, for life")
     result.row("unit", account.unit or "that of the first run")
@@ -79,11 +82,16 @@ def show_(path: str, account: str | None, as_json: bool) -> None:
     """What is spent, and what is left."""
     from graphveil.privacy.ledger import Ledger
 
-    book = Ledger(path).read()
+    chain = Ledger(path)
+    book = chain.read()
     accounts = list(book.accounts.values()) if account is None else [book.account(account)]
     dates = _dates(book)
     costs = [_price(one, dates) for one in accounts]
-    result = Result(f"Ledger {path}", ledger=path, accounts=costs)
+    result = Result(f"Ledger {chain.name}", ledger=chain.name, accounts=costs)
+    result.update({"moved_to": book.moved_to})
+    if book.moved_to is not None:
+        result.row("moved", f"it goes on at {book.moved_to}; nothing is charged here any more")
+        result.row("", "")
     for one, cost in zip(accounts, costs, strict=True):
         _add_account(result, one, cost)
         result.row("", "")
@@ -180,7 +188,7 @@ def verify(
     runs: tuple[str, ...],
     as_json: bool,
 ) -> None:
-    """Check the file, the chain, every entry and every budget again.
+    """Check the file or the tables, the chain, every entry and every budget again.
 
     With --runs, also that each run is charged for at least what its own files say.
     """
@@ -188,8 +196,9 @@ def verify(
 
     if more and not runs:
         raise click.UsageError(f"Runs must be named by '--runs'. Got {more[0]!r} without it.")
-    book = Ledger(path).verify(head, at_least)
-    result = Result(f"Ledger {path}", ledger=path)
+    chain = Ledger(path)
+    book = chain.verify(head, at_least)
+    result = Result(f"Ledger {chain.name}", ledger=chain.name)
     result.add("holds", True, "holds", lambda _: "chain, entries and budgets")
     _add_chain(result, book)
     if runs:
@@ -216,21 +225,22 @@ def export(path: str, out: str | None, force: bool, as_json: bool) -> None:
     """The whole ledger as JSON, with the chain."""
     from graphveil.privacy.ledger import Ledger
 
+    chain = Ledger(path)
     if out is None:
-        text = Ledger(path).export()
+        text = chain.export()
         click.echo(json.dumps(json.loads(text)) if as_json else text.rstrip())
         return
     check_file(out, force)
-    file = os.path.realpath(path)
+    file = os.path.realpath(chain.place)
     if os.path.realpath(out) in (f"{file}{end}" for end in ("", "-journal", "-wal")):
         raise InvalidInputError(
             f"An export must not take the place of the ledger itself. Got {out} instead; choose "
             "another name."
         )
-    text = Ledger(path).export()
-    book = Ledger(path).read()
+    text = chain.export()
+    book = chain.read()
     write_text(out, text, private=True)  # it holds the ledger's secret
-    result = Result(f"Ledger {path}", ledger=path)
+    result = Result(f"Ledger {chain.name}", ledger=chain.name)
     result.add("out", out, "written to")
     _add_chain(result, book)
     result.show(as_json)
@@ -250,10 +260,47 @@ def import_(path: str, exported: str, as_json: bool) -> None:
         raise InvalidInputError(f"{exported} cannot be read: {error.strerror}.") from None
     except UnicodeDecodeError:
         raise InvalidInputError(f"{exported} is no export of a ledger: it is no text.") from None
-    book = Ledger(path).restore(text)
-    result = Result(f"Ledger {path}", ledger=path)
+    chain = Ledger(path)
+    book = chain.restore(text)
+    result = Result(f"Ledger {chain.name}", ledger=chain.name)
     _add_chain(result, book)
     result.show(as_json)
+
+
+@ledger.command()
+@_path
+@click.argument("to", metavar="NEW")
+@option.as_json
+def migrate(path: str, to: str, as_json: bool) -> None:
+    """Have the ledger PATH go on at NEW, a file or a URL where no ledger is.
+
+    All entries keep their hashes. PATH has ended then: it can be read, and refuses to be charged.
+    What was killed halfway is finished by the same command.
+    """
+    from graphveil.privacy.ledger import Ledger
+
+    chain, new = Ledger(path), Ledger(to)
+    book = chain.move(new)
+    result = Result(f"Ledger {new.name}", ledger=new.name, moved_from=chain.name)
+    result.row("moved from", f"{chain.name}, which is not charged any more")
+    result.row("runs", f"go on with --resume --ledger {new.name}")
+    _add_chain(result, book)
+    result.show(as_json)
+
+
+@ledger.command()
+@click.option("--trainers", default="graphveil_trainers", help="The role of those who train.")
+@click.option("--auditors", default="graphveil_auditors", help="The role of those who audit.")
+@option.as_json
+def roles(trainers: str, auditors: str, as_json: bool) -> None:
+    """Print SQL that makes two roles for a ledger on PostgreSQL; psql runs it.
+
+    Trainers add entries and change none; auditors read.
+    """
+    from graphveil.privacy.ledger_tables import roles_sql
+
+    text = roles_sql(trainers, auditors)
+    click.echo(json.dumps({"sql": text}) if as_json else text.rstrip())
 
 
 def _add_chain(result: Result, book: LedgerState) -> None:

@@ -1,7 +1,8 @@
-"""What was ever spent on which data: an append-only file, safe with many processes at once.
+"""What was ever spent on which data: an append-only list, safe with many processes at once.
 
-A ledger is one SQLite file with one table of *entries*. An entry is a JSON body, the hash of the
-entry before it, and the hash of both; everything else is folded from the entries
+A ledger is a list of *entries*, in a file of its own or on a server that a team shares
+(:mod:`graphveil.privacy.ledger_entries`). An entry is a JSON body, the hash of the entry before it,
+and the hash of both; everything else is folded from the entries
 (:mod:`graphveil.privacy.ledger_state`). Their kinds:
 
 =========  ======================================================================================
@@ -11,6 +12,8 @@ open       an account: name, lifetime epsilon and delta, perhaps the unit and wh
 reserve    what a run may release, before it touches data; again under the same id, it replaces
 begin      an attempt to release it, before the first release: it is never given back from here on
 settle     what the run really released: from here on this is charged, and no more can be
+move       the ledger goes on elsewhere: nothing is written here any more
+arrive     it goes on here, after the entry that moved it
 =========  ======================================================================================
 
 An account is charged for all it ever settled, and for what is reserved and not settled. The price
@@ -22,12 +25,9 @@ have seen others. Proofs and sharp edges: docs/guarantees/ledger.md.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import math
-import os
-import sqlite3
-import tempfile
-import urllib.parse
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -37,43 +37,44 @@ from typing import Any
 
 from graphveil import _validate
 from graphveil._errors import BudgetError, InvalidInputError, UnprovenError
-from graphveil._files import link
 from graphveil.privacy import ledger_state
 from graphveil.privacy.composing import together
 from graphveil.privacy.events import to_json
 from graphveil.privacy.guarantee import Charge, charges_from_json, round_up
+from graphveil.privacy.ledger_entries import broken, entries_at, is_url
 from graphveil.privacy.ledger_state import FORMAT, NO_HASH, Account, LedgerState, Promise, Row
-
-_APPLICATION = 0x67766C67  # in the header of the file: what kind of SQLite file it is
-_BLOCK = 512  # bytes: every page of SQLite's is a multiple
-_PATIENCE = 60.0  # seconds that a writer waits for others, each of which takes milliseconds
-_PROGRESS = (
-    "CREATE TABLE IF NOT EXISTS progress "
-    "(id TEXT, place TEXT, noted INTEGER, PRIMARY KEY (id, place)) WITHOUT ROWID"
-)
-_HAS_PROGRESS = "SELECT 1 FROM sqlite_master WHERE name = 'progress'"
-_SCHEMA = (
-    "CREATE TABLE entries (seq INTEGER PRIMARY KEY, body TEXT, previous TEXT, hash TEXT)",
-    "CREATE TRIGGER no_update BEFORE UPDATE ON entries BEGIN SELECT RAISE(ABORT, 'fixed'); END",
-    "CREATE TRIGGER no_delete BEFORE DELETE ON entries BEGIN SELECT RAISE(ABORT, 'fixed'); END",
-)
 
 Fits = Callable[[Sequence[Charge]], bool]
 WouldFit = Callable[[Fits, float], str]
 
 
 class Ledger:
-    """A ledger on disk.
+    """A ledger in a file, or at the URL of a PostgreSQL server.
 
     *Guarantee*: an entry that was written is never changed or lost, not by a crash either; two
-    processes cannot both spend what is left. An account's events, reserved ones included, cost at
+    processes cannot both spend what is left. (On a server: as far as its owner lets it keep what it
+    has; see docs/guarantees/ledger.md.) An account's events, reserved ones included, cost at
     most its epsilon at its delta, for the unit and relation of the account, however each run was
     chosen by the results before it; should a run settle to more than it reserved, that is written
     down all the same, shown, and no ``verify`` passes.
     """
 
-    def __init__(self, path: str | Path) -> None:
-        self.path = Path(path)
+    def __init__(self, place: str | Path) -> None:
+        self._entries = entries_at(place)
+        self.name = self._entries.name  # as messages have it
+        self.place = self._entries.place  # as a run notes it: whole, and without a password
+        self._last: tuple[list[Row], LedgerState] = ([], LedgerState())  # what was read last
+
+    @property
+    def path(self) -> Path:
+        """The file of a ledger that is one."""
+        if is_url(self.place):
+            raise InvalidInputError(f"The ledger {self.name} has no path: it is on a server.")
+        return Path(self.name)
+
+    def exists(self) -> bool:
+        """Whether there is a ledger."""
+        return self._entries.exists()
 
     def open(
         self,
@@ -83,22 +84,54 @@ class Ledger:
         unit: str | None = None,
         who: str | None = None,
     ) -> LedgerState:
-        """Make an account, and the file if there is none.
+        """Make an account, and the ledger if there is none.
 
         ``who`` is a public statement of whose data is charged to it, such as "patients of ward 3".
         """
         body = {"kind": "open", "account": name, "epsilon": epsilon, "delta": delta}
         body |= _stated({"unit": unit, "who": who})
-        LedgerState(key="none").apply(body)  # refuse what makes no sense before there is a file
+        LedgerState(key="none").apply(body)  # refuse what makes no sense before there is a ledger
         state, rows = _add_entry(*_add_entry(LedgerState(), [], ledger_state.first_entry()), body)
-        if self._create(rows):
+        if self._entries.create(rows, []):
             return state
         return self._append(lambda state: body)
 
     def read(self) -> LedgerState:
         """The whole ledger; a chain that does not hold is refused."""
-        with self._connection() as connection:
-            return self._read(connection)
+        return self._read()
+
+    def _read(self, *, check: bool = False) -> LedgerState:
+        rows, notes = self._entries.read(check=check)
+        known, before = self._last
+        try:
+            if not known or check or rows[: len(known)] != known:
+                state = ledger_state.fold(rows)
+            else:  # the same entries make the same state: what is new is folded on top of it
+                state = ledger_state.fold(rows[len(known) :], before)
+        except InvalidInputError as error:
+            raise broken(self.name, str(error)) from None
+        self._last = rows, state
+        progress: dict[str, dict[str, int]] = {}
+        for id, place, count in notes:
+            progress.setdefault(id, {})[place] = count
+        return replace(state, progress=progress)
+
+    def _append(self, decide: Callable[[LedgerState], dict[str, Any] | None]) -> LedgerState:
+        """Append what ``decide`` makes of the ledger, if nobody wrote in the meantime; else again.
+
+        Pricing may take a second; no lock is held then, and nobody waits for it.
+        """
+        while True:
+            before = self.read()
+            state, rows = before, list[Row]()
+            if state.format != FORMAT and state.moved_to is None:
+                state, rows = _add_entry(state, rows, {"kind": "format", "format": FORMAT})
+            body = decide(state)
+            if body is None:
+                return before
+            state, rows = _add_entry(state, rows, body)
+            if self._entries.append(rows, (len(before.entries), before.head)):
+                return state
 
     # --- spending --------------------------------------------------------------------------------
 
@@ -223,43 +256,32 @@ class Ledger:
         Beside the chain, for there are many: whoever has lost the turn is refused, and so is what
         goes beyond the releases that were reserved.
         """
-        with self._connection() as connection:
-            connection.execute("BEGIN IMMEDIATE")
-            if not self._has_turn(connection, id, turn):
+
+        def check(texts: Iterator[str], others: float) -> None:
+            with self._refuse_unreadable():
+                newest = json.loads(next(texts))
+                bodies = itertools.chain([newest], map(json.loads, texts))
+                about = (body for body in bodies if body.get("id") == id)
+                last: dict[str, Any] = next(about, {})
+                has_turn = last.get("kind") == "begin" and last["turn"] == turn
+            if newest["kind"] == "move":
+                raise ledger_state.moved(newest["to"])
+            if not has_turn:
                 raise InvalidInputError(
                     f"The run of the reservation {id} went on elsewhere: a copy of it has the "
                     "turn, or is settled. This one stops; what was released stays charged."
                 )
-            connection.execute(_PROGRESS)
-            self._check_reserved(connection, id, place, count)
-            connection.execute(
-                "INSERT INTO progress VALUES (?, ?, ?) ON CONFLICT (id, place) DO UPDATE SET "
-                "noted = max(noted, excluded.noted)",
-                (id, place, count),
-            )
-            connection.execute("COMMIT")
+            with self._refuse_unreadable():
+                reserved = next(body for body in about if body["kind"] == "reserve")
+                paid = ledger_state.count_releases(charges_from_json(reserved["charges"]))
+            if others + count > paid:
+                raise InvalidInputError(
+                    f"The run of the reservation {id} must begin at most the {paid:g} releases "
+                    f"that it reserved. Got {others + count:g} instead, as where its files were "
+                    "changed; it stops here."
+                )
 
-    def _has_turn(self, connection: sqlite3.Connection, id: str, turn: str) -> bool:
-        """Whether the newest entry about a reservation gives it this turn."""
-        with self._refuse_unreadable():
-            last = next(_entries_about(connection, id), {})
-            return bool(last.get("kind") == "begin" and last["turn"] == turn)
-
-    def _check_reserved(
-        self, connection: sqlite3.Connection, id: str, place: str, count: int
-    ) -> None:
-        """Refuse a note by which the parts of a run would begin more than it reserved."""
-        query = "SELECT total(noted) FROM progress WHERE id = ? AND place != ?"
-        begun = connection.execute(query, (id, place)).fetchone()[0] + count
-        with self._refuse_unreadable():
-            bodies = _entries_about(connection, id)
-            reserved = next(body for body in bodies if body["kind"] == "reserve")
-            paid = ledger_state.count_releases(charges_from_json(reserved["charges"]))
-        if begun > paid:
-            raise InvalidInputError(
-                f"The run of the reservation {id} must begin at most the {paid:g} releases that it "
-                f"reserved. Got {begun:g} instead, as where its files were changed; it stops here."
-            )
+        self._entries.note((id, place, count), check)
 
     @contextlib.contextmanager
     def _refuse_unreadable(self) -> Iterator[None]:
@@ -267,27 +289,27 @@ class Ledger:
         try:
             yield
         except (ValueError, KeyError, TypeError, AttributeError, StopIteration) as error:
-            raise self._broken(str(error)) from None
+            raise broken(self.name, str(error)) from None
 
     # --- checking, and moving --------------------------------------------------------------------
 
     def verify(self, head: str | None = None, at_least: int | None = None) -> LedgerState:
-        """Check all that can be checked: the file, the chain, the entries, every budget again.
+        """Check all that can be checked: the place, the chain, the entries, every budget again.
 
         A chain does not know that its end was cut off. ``head``, a hash noted earlier, must be
         that of some entry, and there must be ``at_least`` so many entries.
         """
-        with self._connection() as connection:
-            _check_pages(connection)
-            state = self._read(connection)
+        state = self._read(check=True)
         if at_least is not None and len(state.entries) < at_least:
-            raise self._broken(f"it has {len(state.entries)} entries, not {at_least} or more")
+            raise broken(self.name, f"it has {len(state.entries)} entries, not {at_least} or more")
         if head is not None and head not in [digest for _, digest in state.entries]:
-            raise self._broken(f"no entry has the hash {head!r}: its end was cut off or rewritten")
+            raise broken(
+                self.name, f"no entry has the hash {head!r}: its end was cut off or rewritten"
+            )
         for id in state.progress:
             held = state.reservation(id)
             if held is None or ledger_state.count_releases(held.charges) < state.releases_begun(id):
-                raise self._broken(f"the reservation {id} is charged less than the run began")
+                raise broken(self.name, f"the reservation {id} is charged less than the run began")
         self._check_history(state)
         return state
 
@@ -309,16 +331,18 @@ class Ledger:
             if not account.overdrawn:
                 priced[account.name] = events
             elif kind == "reserve" and account.spent() > account.epsilon * (1 + 1e-6):
-                raise self._broken(f"entry {number} reserves more than {account.name!r} had left")
+                raise broken(
+                    self.name, f"entry {number} reserves more than {account.name!r} had left"
+                )
             elif kind == "reserve":
                 overdrawn = (
-                    f"The account {account.name!r} of {self.path} holds for runs fixed beforehand "
+                    f"The account {account.name!r} of {self.name} holds for runs fixed beforehand "
                     f"only: entry {number} was admitted by its price, and not by the filter that "
                     "covers runs chosen by others' results. Charge nothing more to it."
                 )
             else:
                 overdrawn = (
-                    f"The account {account.name!r} of {self.path} is overdrawn: since entry "
+                    f"The account {account.name!r} of {self.name} is overdrawn: since entry "
                     f"{number}, which settles, {percent(account.used())} of its epsilon "
                     f"{account.epsilon:g} is used. The file holds; charge nothing more to it."
                 )
@@ -333,7 +357,7 @@ class Ledger:
         return json.dumps(content, indent=1) + "\n"
 
     def restore(self, text: str) -> LedgerState:
-        """Make this file from an export; the chain must hold, and no file may be there."""
+        """Make this ledger from an export; the chain must hold, and none may be there."""
         try:
             content = json.loads(text)
             json.dumps(content, ensure_ascii=False).encode()  # half a letter cannot be written
@@ -354,145 +378,36 @@ class Ledger:
             raise InvalidInputError(
                 f"An import must be what 'graphveil ledger export' wrote: {why[:200].rstrip('.')}."
             ) from None
-        if self.path.exists():
-            raise InvalidInputError(f"{self.path} is there already; import to a new file.")
-        self._create(rows, progress)
+        if not self._entries.create(rows, progress):
+            raise InvalidInputError(f"{self.name} is there already; import to a new place.")
         return state
 
-    # --- the file --------------------------------------------------------------------------------
+    def move(self, to: Ledger) -> LedgerState:
+        """Have this ledger go on at another place, where none may be; here it has ended.
 
-    def _create(self, rows: Sequence[Row], progress: Sequence[tuple[str, str, int]] = ()) -> bool:
-        """Make the file with its first entries, whole or not at all; False if one is there.
-
-        It is made under another name, and gets its own when it is whole: a disk that is full, or a
-        kill, leaves nothing in the way.
+        The entries keep their hashes. The end is written here before anything is there: whatever
+        is killed in between, at most one of the two goes on, and to move once more finishes it.
         """
-        if self.path.exists() and not self.path.is_file():
-            kind = "directory" if self.path.is_dir() else "pipe or a device"
-            raise InvalidInputError(f"A ledger must be a file. {self.path} is a {kind}.")
-        if self.path.is_symlink() and not self.path.exists():
-            raise InvalidInputError(
-                f"{self.path} is a link that leads nowhere; remove it, or give the file's own path."
-            )
-        if self.path.exists():
-            return self._fill(rows, progress)
-        if not self.path.absolute().parent.is_dir():
-            raise InvalidInputError(f"{self.path} cannot be made: its directory is not there.")
-        try:
-            # As private as the data: nobody else may read or write it, nor what SQLite puts beside.
-            handle, name = tempfile.mkstemp(prefix=f".{self.path.name}.", dir=self.path.parent)
-        except OSError as error:
-            raise InvalidInputError(f"{self.path} cannot be made: {error.strerror}.") from None
-        os.close(handle)
-        made = Ledger(name)
-        try:
-            made._fill(rows, progress)
-            made.read()
-            return link(made.path, self.path)
-        except InvalidInputError as error:
-            raise InvalidInputError(str(error).replace(name, str(self.path))) from None
-        finally:
-            for path in (made.path, _journal_of(made.path)):
-                path.unlink(missing_ok=True)
+        self._copy(to, rehearse=True)  # refuse what cannot be while this one goes on
+        end = {"kind": "move", "to": to.place}
+        self._append(lambda state: None if state.moved_to == to.place else end)
+        self._copy(to)
+        return to.read()
 
-    def _fill(self, rows: Sequence[Row], progress: Sequence[tuple[str, str, int]]) -> bool:
-        """Write the first entries, if there is nothing in the file yet; False if there is."""
-        with self._connection(create=True) as connection:
-            connection.execute("BEGIN IMMEDIATE")
-            empty = not connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
-            if empty:
-                with contextlib.suppress(OSError):  # somebody else's, who says who may read it
-                    self.path.chmod(0o600)
-                connection.execute(f"PRAGMA application_id = {_APPLICATION}")
-                for statement in (*_SCHEMA, _PROGRESS):
-                    connection.execute(statement)
-                connection.executemany("INSERT INTO entries VALUES (?, ?, ?, ?)", rows)
-                connection.executemany("INSERT INTO progress VALUES (?, ?, ?)", progress)
-            connection.execute("COMMIT")
-        return bool(empty)
-
-    def _append(self, decide: Callable[[LedgerState], dict[str, Any] | None]) -> LedgerState:
-        """Append what ``decide`` makes of the ledger, if nobody wrote in the meantime; else again.
-
-        Pricing may take a second; no lock is held then, and nobody waits for it.
-        """
-        while True:
-            before = self.read()
-            state, rows = before, list[Row]()
-            if state.format != FORMAT:
-                state, rows = _add_entry(state, rows, {"kind": "format", "format": FORMAT})
-            body = decide(state)
-            if body is None:
-                return before
-            state, rows = _add_entry(state, rows, body)
-            with self._connection() as connection:
-                connection.execute("BEGIN IMMEDIATE")
-                last = connection.execute("SELECT max(seq), hash FROM entries").fetchone()
-                if last == (len(before.entries), before.head):
-                    connection.executemany("INSERT INTO entries VALUES (?, ?, ?, ?)", rows)
-                    connection.execute("COMMIT")
-                    return state
-
-    def _read(self, connection: sqlite3.Connection) -> LedgerState:
-        rows = connection.execute("SELECT seq, body, previous, hash FROM entries ORDER BY seq")
-        try:
-            state = ledger_state.fold(rows.fetchall())
-        except InvalidInputError as error:
-            raise self._broken(str(error)) from None
-        progress: dict[str, dict[str, int]] = {}
-        if connection.execute(_HAS_PROGRESS).fetchone():
-            for id, place, count in connection.execute("SELECT id, place, noted FROM progress"):
-                progress.setdefault(str(id), {})[str(place)] = int(count)
-        return replace(state, progress=progress)
-
-    @contextlib.contextmanager
-    def _connection(self, *, create: bool = False) -> Iterator[sqlite3.Connection]:
-        """A connection for one transaction; whatever the file may be instead is one line.
-
-        What a kill left half written is rolled back first, by SQLite. Where it cannot be, since
-        nothing may be written there, nothing is read.
-        """
-        if not create and not self.path.is_file():
-            raise InvalidInputError(
-                f"There is no ledger {self.path}; make one with 'graphveil ledger open'."
-            )
-        file = Path(os.path.realpath(self.path))  # SQLite's journal is beside it, not a link to it
-        if (count := _count_names(file)) > 1:
-            raise InvalidInputError(
-                f"The ledger {self.path} must have one name. Got a file of {count} (hard links), "
-                "each of which would miss what a kill left of the others; remove all but one, or "
-                "make links by 'ln -s'."
-            )
-        half_written = _journal_of(file).exists()
-        if not half_written and file.stat().st_size % _BLOCK:
-            raise self._broken("it was cut short")  # SQLite takes what is missing for zeros
-        place = f"file:{urllib.parse.quote(os.fsencode(self.path.absolute()))}?mode=rw"
-        try:
-            with contextlib.closing(_connect(place)) as connection:
-                kind = connection.execute("PRAGMA application_id").fetchone()[0]
-                tables = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
-                if kind != _APPLICATION and not (create and kind == tables == 0):
-                    raise sqlite3.DatabaseError("it is another kind of file than a ledger")
-                # An earlier version's write-ahead log stays, and does no harm, while one uses it.
-                with contextlib.suppress(sqlite3.OperationalError):
-                    connection.execute("PRAGMA journal_mode = DELETE")
-                # EXTRA: that the journal is gone, which is what commits, is on disk as well.
-                connection.execute("PRAGMA synchronous = EXTRA")
-                if half_written:  # a journal that was damaged may have put back other pages
-                    _check_pages(connection)
-                yield connection
-        except sqlite3.OperationalError as error:
-            raise InvalidInputError(
-                f"The ledger {self.path} cannot be used: {error}; nothing was written. Make "
-                "room, or see that the file and its directory can be written."
-            ) from None
-        except (sqlite3.Error, UnicodeDecodeError) as error:
-            raise self._broken(str(error)) from None
-
-    def _broken(self, why: str) -> InvalidInputError:
-        return InvalidInputError(
-            f"The ledger {self.path} does not hold: {why}; go back to a copy or an export of it."
-        )
+    def _copy(self, to: Ledger, *, rehearse: bool = False) -> None:
+        """Make the other ledger, of all entries and one that says that they have arrived."""
+        state = self.read()
+        if state.moved_to not in (None, to.place):
+            raise ledger_state.moved(str(state.moved_to))
+        rows = _rows_of(state)
+        notes = [
+            (id, at, count) for id, parts in state.progress.items() for at, count in parts.items()
+        ]
+        if state.moved_to is None:
+            state, rows = _add_entry(state, rows, {"kind": "move", "to": to.place})
+        state, rows = _add_entry(state, rows, {"kind": "arrive"})
+        if not to._entries.create(rows, notes, rehearse=rehearse):
+            raise InvalidInputError(f"{to.name} is there already; move to a new place.")
 
 
 def _stated(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -511,47 +426,13 @@ def _add_entry(
     return replace(after, entries=(*state.entries, (text, digest))), [*rows, row]
 
 
-def _entries_about(connection: sqlite3.Connection, id: str) -> Iterator[dict[str, Any]]:
-    """The entries about a reservation, the newest first."""
-    bodies = connection.execute("SELECT body FROM entries ORDER BY seq DESC")
-    return (body for (text,) in bodies if (body := json.loads(text)).get("id") == id)
-
-
-def _connect(place: str) -> sqlite3.Connection:
-    connection = sqlite3.connect(place, uri=True, timeout=_PATIENCE, isolation_level=None)
-    try:
-        connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
-    except BaseException:
-        connection.close()
-        raise
-    return connection
-
-
-def _check_pages(connection: sqlite3.Connection) -> None:
-    """Have SQLite check its own structure of the file."""
-    answer = str(connection.execute("PRAGMA integrity_check").fetchone()[0])
-    if answer != "ok":
-        raise sqlite3.DatabaseError(" ".join(answer.split()))
-
-
-def _journal_of(file: Path) -> Path:
-    """What SQLite keeps beside a file while it writes: the pages as they were before."""
-    return file.with_name(f"{file.name}-journal")
-
-
-def _count_names(file: Path) -> int:
-    """How many names a file has; with two, what a kill left beside one is missed by the other.
-
-    The name that a ledger was made under is one that a kill may have left; it is removed.
-    """
-    if not file.exists() or file.stat().st_nlink == 1:
-        return 1
-    for other in file.parent.iterdir():
-        if other.name.startswith(f".{file.name}."):
-            with contextlib.suppress(OSError):
-                if other.samefile(file):
-                    other.unlink()
-    return file.stat().st_nlink
+def _rows_of(state: LedgerState) -> list[Row]:
+    """The entries of a ledger as they are written."""
+    rows, previous = list[Row](), NO_HASH
+    for number, (text, digest) in enumerate(state.entries, 1):
+        rows.append((number, text, previous, digest))
+        previous = digest
+    return rows
 
 
 def percent(share: float) -> str:

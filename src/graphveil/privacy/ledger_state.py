@@ -1,7 +1,7 @@
 """What the entries of a ledger say: accounts, and what was reserved and settled on them.
 
 Everything here is folded from entries, one after the other; an entry that does not fit those before
-it is refused. The file they come from is :mod:`graphveil.privacy.ledger`.
+it is refused. Where they come from is :mod:`graphveil.privacy.ledger_entries`'s.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import json
 import math
 import secrets
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -201,14 +201,16 @@ class LedgerState:
     """A ledger as its entries tell it: accounts by name, and the entries themselves.
 
     ``key`` is the ledger's secret; before the first entry there is none. ``format`` is that of its
-    last entries, and ``first_format`` of its first one. ``progress`` stands beside the chain: how
-    many releases each part of a run has begun.
+    last entries, and ``first_format`` of its first one. ``moved_to`` is where the ledger goes on;
+    None where it is this one. ``progress`` stands beside the chain: how many releases each part of
+    a run has begun.
     """
 
     accounts: Mapping[str, Account] = field(default_factory=dict)
     key: str = ""
     first_format: int = FORMAT
     format: int = FORMAT
+    moved_to: str | None = None
     entries: tuple[tuple[str, str], ...] = ()  # body and hash
     progress: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
 
@@ -253,19 +255,21 @@ class LedgerState:
         kind = body["kind"]
         if (kind == "ledger") != (not self.key):
             raise InvalidInputError("The first entry, and no other, names the format.")
-        if kind == "ledger":
-            return self._start(body)
-        if kind == "format":
-            return self._change_format(body["format"])
-        if kind == "open":
-            return self._open(_account_of(body))
-        if kind == "reserve":
-            return self._reserve(_reservation_of(body))
-        if kind == "begin":
-            return self._begin(body["id"], body["turn"], body.get("follows"))
-        if kind == "settle":
-            return self._settle(body["id"], charges_from_json(body["charges"]))
-        raise InvalidInputError(f"The kind of an entry is not known: {kind!r}.")
+        if self.moved_to is not None and kind != "arrive":
+            raise moved(self.moved_to)
+        steps: dict[str, Callable[[], LedgerState]] = {
+            "ledger": lambda: self._start(body),
+            "format": lambda: self._change_format(body["format"]),
+            "open": lambda: self._open(_account_of(body)),
+            "reserve": lambda: self._reserve(_reservation_of(body)),
+            "begin": lambda: self._begin(body["id"], body["turn"], body.get("follows")),
+            "settle": lambda: self._settle(body["id"], charges_from_json(body["charges"])),
+            "move": lambda: self._move(body["to"]),
+            "arrive": self._arrive,
+        }
+        if kind not in steps:
+            raise InvalidInputError(f"The kind of an entry is not known: {kind!r}.")
+        return steps[kind]()
 
     def _start(self, body: Mapping[str, Any]) -> LedgerState:
         format = body["format"]
@@ -357,6 +361,16 @@ class LedgerState:
             )
         return self._with_reservation(replace(waiting, settled=charges))
 
+    def _move(self, to: str) -> LedgerState:
+        if not isinstance(to, str) or not to:
+            raise InvalidInputError("Where a ledger goes on must be a word.")
+        return replace(self, moved_to=to)
+
+    def _arrive(self) -> LedgerState:
+        if self.moved_to is None:
+            raise InvalidInputError("A ledger arrives where it was moved.")
+        return replace(self, moved_to=None)
+
     def _waiting(self, id: str) -> Reservation:
         """The reservation of that id, which must not be settled."""
         held = self.reservation(id)
@@ -371,10 +385,14 @@ class LedgerState:
         return replace(self, accounts={**self.accounts, account.name: account})
 
 
-def fold(rows: Iterable[Row]) -> LedgerState:
-    """The state after all entries; one that does not follow from those before it is refused."""
-    state, entries, head = LedgerState(), [], NO_HASH
-    for number, (seq, text, previous, digest) in enumerate(rows, 1):
+def fold(rows: Iterable[Row], before: LedgerState | None = None) -> LedgerState:
+    """The state after all entries; one that does not follow from those before it is refused.
+
+    ``before`` is the state after those that are not among the ``rows``.
+    """
+    state = LedgerState() if before is None else before
+    entries, head = list(state.entries), state.head
+    for number, (seq, text, previous, digest) in enumerate(rows, len(entries) + 1):
         held = isinstance(text, str) and (seq, previous) == (number, head)
         if not held or digest != entry_hash(head, text):
             raise InvalidInputError(f"entry {number} is not what was written: its hash differs")
@@ -387,6 +405,13 @@ def fold(rows: Iterable[Row]) -> LedgerState:
     if not entries:
         raise InvalidInputError("it has no entries")
     return replace(state, entries=tuple(entries))
+
+
+def moved(to: str) -> InvalidInputError:
+    """The refusal of a ledger that goes on elsewhere."""
+    return InvalidInputError(
+        f"The ledger was moved, and goes on at {to}; name that one (--ledger {to})."
+    )
 
 
 def entry_hash(previous: str, text: str) -> str:

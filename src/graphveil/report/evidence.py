@@ -24,6 +24,7 @@ from graphveil.methods.settings import setting_fields
 from graphveil.methods.task import make_task
 from graphveil.privacy.accounting import account
 from graphveil.privacy.guarantee import UNITS, Certificate, Charge, Unit
+from graphveil.privacy.ledger_entries import identity
 from graphveil.privacy.ledger_state import count_releases
 from graphveil.report.wording import trains_in_the_open
 from graphveil.runs.files import read_json, reading
@@ -235,7 +236,7 @@ def read(path: str) -> Evidence:
         environment=environment,
         audit=results.read(directory),
         account=ledger.get("account"),
-        ledger=ledger.get("ledger"),
+        ledger=identity(ledger["ledger"]) if ledger else None,
         charged=bool(ledger) or runs.Run(directory).was_charged(),
         schema=schema,
     )

@@ -256,7 +256,7 @@ class Spending:
 
     def place(self) -> dict[str, str]:
         """Where it is charged, as ledger.json says it."""
-        return _place(self.ledger.path, self.account, self.id)
+        return _place(self.ledger, self.account, self.id)
 
     def reservation(self) -> Reservation | None:
         """What the ledger says of it."""
@@ -283,10 +283,10 @@ def begun(
             f"The run in {directory} is charged to the account {note['account']!r}. Got "
             f"{account!r} instead; leave --account out, or start anew with --force."
         )
-    place = Path(note["ledger"] if ledger is None else ledger)
-    _check_there(place, directory)
+    book = Ledger(note["ledger"] if ledger is None else ledger)
+    _check_there(book, directory)
     spending = Spending(
-        ledger=Ledger(place),
+        ledger=book,
         account=note["account"],
         id=note["reservation"],
         run=str(directory.absolute()),
@@ -296,15 +296,15 @@ def begun(
     reserved, trained = spending.reservation(), (directory / EVENTS).exists()
     if reserved is None and (released or trained):
         raise InvalidInputError(
-            f"The ledger {place} does not know what the run in {directory} reserved; name the "
+            f"The ledger {book.name} does not know what the run in {directory} reserved; name the "
             "right one with --ledger."
         )
     if reserved is not None and reserved.settled == () and not (released or trained):
-        return _note(directory, purpose, place, note["account"], notify)  # it was given back
+        return _note(directory, purpose, book, note["account"], notify)  # it was given back
     if reserved is not None:
         _check_turn(directory, reserved, trained)
     if ledger is not None:
-        _write(directory, place, spending.account, spending.id)
+        _write(directory, book, spending.account, spending.id)
     return spending
 
 
@@ -335,8 +335,8 @@ def _begin_new(
             f"The run in {directory} was begun without a ledger, and cannot be charged "
             "halfway; go on without --ledger, or start anew with --force."
         )
-    state = Ledger(ledger).read()
-    return _note(directory, purpose, Path(ledger), state.account(account).name, notify)
+    book = Ledger(ledger)
+    return _note(directory, purpose, book, book.read().account(account).name, notify)
 
 
 def _check_turn(directory: Path, reserved: Reservation, trained: bool) -> None:
@@ -429,20 +429,20 @@ def for_prediction(
         if account is not None:
             raise InvalidInputError(f"The account {account!r} needs a ledger; name it by --ledger.")
         return None
-    place = Path(noted["ledger"] if ledger is None and noted is not None else ledger or "")
+    book = Ledger(noted["ledger"] if ledger is None and noted is not None else ledger or "")
     ids = {id for id in (noted and noted["reservation"], reserved) if id}
     if ids:
-        _check_there(place, directory)
-    state = Ledger(place).read()
+        _check_there(book, directory)
+    state = book.read()
     known = [state.reservation(id) for id in ids]
     if None in known:
         raise InvalidInputError(
-            f"The ledger {place} does not know what the run in {directory} reserved; name the "
+            f"The ledger {book.name} does not know what the run in {directory} reserved; name the "
             "right one with --ledger."
         )
     own = next((one.account for one in known if one is not None), None)
     return Spending(
-        ledger=Ledger(place),
+        ledger=book,
         account=state.account(account or own).name,
         id=secrets.token_hex(8),
         run=str(directory.absolute()),
@@ -451,22 +451,22 @@ def for_prediction(
     )
 
 
-def _check_there(place: Path, directory: Path) -> None:
+def _check_there(ledger: Ledger, directory: Path) -> None:
     """Where the ledger of a run is not, no other may be made in its place."""
-    if not place.is_file():
+    if not ledger.exists():
         raise InvalidInputError(
-            f"There is no ledger {place}, which the run in {directory} is charged to; was it "
+            f"There is no ledger {ledger.name}, which the run in {directory} is charged to; was it "
             "moved? Name it with --ledger."
         )
 
 
 def _note(
-    directory: Path, purpose: str, ledger: Path, account: str, notify: Callable[[str], None]
+    directory: Path, purpose: str, ledger: Ledger, account: str, notify: Callable[[str], None]
 ) -> Spending:
     id = secrets.token_hex(8)
     _write(directory, ledger, account, id)
     return Spending(
-        ledger=Ledger(ledger),
+        ledger=ledger,
         account=account,
         id=id,
         run=str(directory.absolute()),
@@ -475,13 +475,13 @@ def _note(
     )
 
 
-def _write(directory: Path, ledger: Path, account: str, id: str) -> None:
+def _write(directory: Path, ledger: Ledger, account: str, id: str) -> None:
     content = {"format": 1, **_place(ledger, account, id)}
     write_json(directory / LEDGER, content, private=True)
 
 
-def _place(ledger: Path, account: str, id: str) -> dict[str, str]:
-    return {"ledger": str(ledger.absolute()), "account": account, "reservation": id}
+def _place(ledger: Ledger, account: str, id: str) -> dict[str, str]:
+    return {"ledger": ledger.place, "account": account, "reservation": id}
 
 
 # --- what is known, and what would fit ------------------------------------------------------------
