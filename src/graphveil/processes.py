@@ -46,7 +46,9 @@ _REASON, _END, _LEFT = "reason", "end", "left"  # what stands in the store
 
 
 class LostRankError(GraphveilError):
-    """Another process of the run is gone."""
+    """Another process of the run is gone: rank 0, if it is known to be."""
+
+    lost: int | None = None
 
     def __str__(self) -> str:
         """The message, and what is left of the run."""
@@ -243,10 +245,12 @@ class Group(Ranks):
         reason = self._read(_REASON, _SHORT / 4) if self.first else self._read(_END, _GRACE)
         if reason is None:
             one_of = "rank 1" if self.world == 2 else f"one of the {self.world - 1} other ranks"
-            return LostRankError(
+            lost = LostRankError(
                 f"The training ended as {one_of if self.first else 'rank 0'} was lost: its process "
                 f"is gone, or did not answer within {self.timeout:g} seconds."
             )
+            lost.lost = None if self.first else 0
+            return lost
         if not self.first:
             return EndedError("Rank 0 has ended the run.")
         told = json.loads(reason)

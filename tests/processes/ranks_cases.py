@@ -14,9 +14,9 @@ from torch import nn
 
 from graphveil import processes
 from graphveil.data.synthetic import social_network
-from graphveil.graph.splits import split
 from graphveil.grads.clipping import Quantile
 from graphveil.grads.step import cross_entropy, make_private
+from graphveil.graph.splits import split
 from graphveil.methods import METHODS
 from graphveil.rng import secret
 

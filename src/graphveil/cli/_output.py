@@ -200,8 +200,13 @@ def open_streams() -> None:
             stream.reconfigure(errors="backslashreplace")
 
 
+quiet = False  # whether another process says what there is to say
+
+
 def say(message: str, command: str = "") -> None:
     """One line on stderr, and perhaps a command to copy from its end, to the letter."""
+    if quiet:
+        return
     click.echo(
         " ".join(["graphveil:", *message.split(), *([command] if command else [])]), err=True
     )
