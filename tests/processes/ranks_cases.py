@@ -13,6 +13,7 @@ import torch
 from torch import nn
 
 from graphveil import processes
+from graphveil._errors import InvalidInputError
 from graphveil.data.synthetic import social_network
 from graphveil.grads.clipping import Quantile
 from graphveil.grads.step import cross_entropy, make_private
@@ -21,6 +22,7 @@ from graphveil.methods import METHODS
 from graphveil.rng import secret
 
 HERE = Path(__file__).parent
+NOISE, BOUND = 1.5, 0.7  # of steps of one's own
 QUICK = {"steps": 6, "epsilon": 8.0, "hidden_channels": 8}
 METHOD_CASES = {
     "dp-gnn": ("dp-gnn", {"delivery": 1.0, "sender_cap": 3}),
@@ -81,7 +83,7 @@ def step_on(module, *, count=64, features=4, losses=cross_entropy, rate=0.5, **h
     x = torch.randn(count, features, generator=rng)
     y = torch.arange(count) % 3
     optimizer = torch.optim.SGD(module.parameters(), lr=1.0)
-    how = {"noise_multiplier": 1.5, "max_grad_norm": 0.7, **how}
+    how = {"noise_multiplier": NOISE, "max_grad_norm": BOUND, **how}
     return make_private(module, optimizer, (x, y), sample_rate=rate, losses=losses, **how)
 
 
@@ -147,16 +149,17 @@ def side_coins():
 def refusals():
     """What is refused where processes differ, or have nothing to share."""
     said = {}
-    for name, settings in {"open-gap": {}, "gap": {"unit": "edge", "epsilon": 8.0}}.items():
+    quick = {"unit": "edge", "epsilon": 8.0}
+    for name, settings in {"open-gap": {}, "gap": quick}.items():
         method = METHODS[name](**settings)
         try:
             method.fit(data_for(name))
-        except processes.InvalidInputError as error:
+        except InvalidInputError as error:
             said[name] = str(error)
     rank = processes.current().rank
     try:
         step_on(nn.Linear(4, 3), noise_multiplier=1.5 + rank)()
-    except processes.InvalidInputError as error:
+    except InvalidInputError as error:
         said["noise"] = str(error)
     return said
 
@@ -178,13 +181,18 @@ def free_port():
         return taken.getsockname()[1]
 
 
+def plain_environment():
+    """Without a word of a launcher."""
+    ours = ("TORCHELASTIC", "RANK", "WORLD_SIZE", "MASTER_", "LOCAL_RANK")
+    clean = {key: value for key, value in os.environ.items() if not key.startswith(ours)}
+    path = os.pathsep.join([str(HERE.parents[1] / "src"), os.environ.get("PYTHONPATH", "")])
+    return clean | {"OMP_NUM_THREADS": "1", "PYTHONPATH": path}
+
+
 def environment(rank, world, port, **more):
-    src = str(HERE.parents[1] / "src")
     names = {"RANK": rank, "WORLD_SIZE": world, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
-    clean = {key: value for key, value in os.environ.items() if not key.startswith("TORCHELASTIC")}
-    path = os.pathsep.join([src, os.environ.get("PYTHONPATH", "")])
     plain = {key: str(value) for key, value in (names | more).items()}
-    return clean | {"OMP_NUM_THREADS": "1", "PYTHONPATH": path} | plain
+    return plain_environment() | plain
 
 
 def start(arguments, world=2, **more):
