@@ -10,7 +10,14 @@ from scipy import stats
 
 from graphveil import processes
 from graphveil._errors import InvalidInputError
+from graphveil.grads.clipped import ClippedSum
+from graphveil.grads.clipping import Flat
+from graphveil.graph import neighbourhoods
 from graphveil.graph.blocks import block_sizes
+from graphveil.methods import Facts
+from graphveil.methods.terms import node_losses
+
+FACTS = Facts(num_nodes=900, num_features=6, num_classes=3, num_train=900, directed=False)
 
 pytestmark = pytest.mark.skipif(
     not torch.distributed.is_available(), reason="this build of torch has no torch.distributed"
@@ -115,6 +122,26 @@ def test_a_term_that_leaves_changes_blocks_of_its_own_share_alone():
         assert len(made) <= 1
         assert int(ids[left]) in set().union(*map(set, lost))
         assert set().union(*map(set, made)) == set().union(*map(set, lost)) - {int(ids[left])}
+
+
+def test_shares_of_terms_in_blocks_add_up(monkeypatch):
+    monkeypatch.setattr(neighbourhoods, "_MANY", 1)
+    torch.manual_seed(0)
+    x, y = torch.randn(900, 6), torch.arange(900) % 3
+    edges, roots = torch.randint(900, (2, 2000)), torch.arange(900)
+    terms = neighbourhoods.RootedTerms.capped(x, y, edges, roots, 1, max_sent=3)
+    assert terms.in_blocks
+    network = cases.METHODS["dp-gnn"](epsilon=1.0).build(FACTS)
+    losses = node_losses(cases.METHODS["dp-gnn"](epsilon=1.0).task(FACTS), None)
+    summed = ClippedSum(network, losses, Flat(1.0))
+    drawn = torch.randperm(900)[:700]
+
+    def total(ids):
+        return torch.cat([value.flatten() for value in summed(terms.batches(ids)).values()])
+
+    halves = total(drawn[drawn % 2 == 0]) + total(drawn[drawn % 2 == 1])
+    torch.testing.assert_close(halves, total(drawn), rtol=0, atol=1e-6 * 700)
+    assert (total(drawn[drawn % 2 == 0]) - total(drawn)).abs().max() > 1
 
 
 # --- who a process is -----------------------------------------------------------------------------

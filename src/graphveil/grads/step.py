@@ -209,7 +209,7 @@ class PrivateStep:
             self.examples.begin(self.taken - 1)
         ranks = processes.current()
         drawn = ranks.once(self._draw)
-        noisy = self._release(drawn, ranks)
+        noisy = self._release(drawn)
         if ranks.first and self._seen > len(drawn):
             raise UnprovenError(
                 "The batches had more losses than there were examples drawn, so that one example "
@@ -260,12 +260,13 @@ class PrivateStep:
             parts.append(torch.tensor([adaptive.count()], dtype=torch.float64))
         return total, torch.cat([part.cpu() for part in parts])
 
-    def _release(self, drawn: Tensor, ranks: processes.Ranks) -> dict[str, Tensor]:
+    def _release(self, drawn: Tensor) -> dict[str, Tensor]:
         """The clipped sum with noise on every coordinate: one vector, one release.
 
         Of several processes each sums its share; rank 0 adds the noise, once.
         """
         clipping, observer = self.clipped.clipping, _observing.current()
+        ranks = processes.current()
         with secret_coins(self.rng, devices_of(self.module)):
             total, vector = self.sum_terms(ranks.share(drawn))
             if observer is not None:
