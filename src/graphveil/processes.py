@@ -140,6 +140,11 @@ class Group(Ranks):
     def __init__(self, place: Place, timeout: float) -> None:
         import torch.distributed as dist
 
+        if not dist.is_available():
+            raise InvalidInputError(
+                "Several processes need a torch with torch.distributed. Got one without instead; "
+                "train with one process, or install another build."
+            )
         self.rank, self.world, self.timeout = place.rank, place.world, timeout
         wait = timedelta(seconds=timeout)
         # torchrun keeps a store of its own, which outlives every rank.
@@ -244,10 +249,12 @@ class Group(Ranks):
         # A rank says why before it closes its connections; rank 0 may first put files in order.
         reason = self._read(_REASON, _SHORT / 4) if self.first else self._read(_END, _GRACE)
         if reason is None:
-            one_of = "rank 1" if self.world == 2 else f"one of the {self.world - 1} other ranks"
+            whose = f"one of the {self.world - 1} other ranks"
+            if self.world == 2:
+                whose = f"rank {1 - self.rank}"
             lost = LostRankError(
-                f"The training ended as {one_of if self.first else 'rank 0'} was lost: its process "
-                f"is gone, or did not answer within {self.timeout:g} seconds."
+                f"The training ended as {whose} was lost: its process is gone, or did not answer "
+                f"within {self.timeout:g} seconds."
             )
             lost.lost = None if self.first else 0
             return lost
@@ -277,6 +284,8 @@ class Group(Ranks):
         Another rank that failed waits until rank 0 has ended, which says so in its own words.
         """
         failed = error is not None and not isinstance(error, (EndedError, LostRankError))
+        if self.first and error is None:  # what was sent last must arrive first
+            self._wait_for_others(_GRACE)
         with contextlib.suppress(RuntimeError):
             if self.first:
                 self._store.set(_END, "failed" if error is not None else "done")
@@ -288,15 +297,22 @@ class Group(Ranks):
         self._group.abort()
         waits = failed and not self.first and isinstance(error, Exception)
         ended = waits and self._read(_END, _GRACE) is not None
-        with contextlib.suppress(RuntimeError):
-            if not self.first:
+        if not self.first:
+            with contextlib.suppress(RuntimeError):
                 self._store.add(_LEFT, 1)
-            elif self._hosts:  # the store goes with rank 0, and others may still read why
-                end = time.monotonic() + _SHORT
-                while self._store.add(_LEFT, 0) < self.world - 1 and time.monotonic() < end:
-                    time.sleep(0.02)
+        elif self._hosts:  # the store goes with rank 0, and others may still read why
+            self._wait_for_others(_SHORT)
         if ended:
             raise EndedError("Rank 0 has ended the run.") from error
+
+    def _wait_for_others(self, patience: float) -> None:
+        """Until all others have left, one has failed, or it takes too long."""
+        end = time.monotonic() + patience
+        with contextlib.suppress(RuntimeError):
+            while self._store.add(_LEFT, 0) < self.world - 1 and time.monotonic() < end:
+                if self._store.check([_REASON]) and not self._store.check([_END]):
+                    return
+                time.sleep(0.02)
 
 
 @contextlib.contextmanager

@@ -210,6 +210,17 @@ def start(arguments, world=2, **more):
     ]
 
 
+def children_of(pid):
+    """The processes that a process started itself, youngest last; where /proc says so."""
+    listed = Path(f"/proc/{pid}/task/{pid}/children")
+    return [int(word) for word in listed.read_text().split()] if listed.exists() else []
+
+
+def is_running(pid):
+    stat = Path(f"/proc/{pid}/stat")
+    return stat.exists() and stat.read_text().rpartition(")")[2].split()[0] != "Z"
+
+
 def main(out):
     with processes.join(60.0) as ranks:
         answers = {name: ask() for name, ask in ALL.items()}

@@ -1,6 +1,11 @@
 """Two processes train as one does: the same weights, one noise, coins of their own, one line."""
 
 import json
+import os
+import signal
+import subprocess
+import sys
+import time
 from types import SimpleNamespace
 
 import pytest
@@ -10,12 +15,16 @@ from scipy import stats
 
 from graphveil import processes
 from graphveil._errors import InvalidInputError
+from graphveil.cli import cli
 from graphveil.grads.clipped import ClippedSum
 from graphveil.grads.clipping import Flat
 from graphveil.graph import neighbourhoods
 from graphveil.graph.blocks import block_sizes
 from graphveil.methods import Facts
 from graphveil.methods.terms import node_losses
+from graphveil.privacy.ledger import Ledger
+from graphveil.privacy.ledger_state import count_releases
+from graphveil.runs import Run
 
 FACTS = Facts(num_nodes=900, num_features=6, num_classes=3, num_train=900, directed=False)
 
@@ -214,3 +223,42 @@ def test_a_rank_that_is_gone_ends_the_others(how, whose, kind, line):
     name, message = json.loads(said)
     assert name == kind
     assert line in message
+
+
+@pytest.mark.slow
+def test_a_killed_rank_ends_a_charged_run_that_goes_on_alone(tmp_path):
+    """As torchrun starts them: the ledger counts what was begun, and nothing is left running."""
+    book, place = tmp_path / "ledger", tmp_path / "run"
+    cli.main(["ledger", "open", str(book), "--name", "people", "--epsilon", "9", "--delta", "1e-5"],
+             standalone_mode=False)  # fmt: skip
+    plan = ["train", "dp-mlp", "--data", "social", "--epsilon", "1", "--delta", "1e-5"]
+    asked = [*plan, "--set", "steps=2000", "--out", str(place)]
+    run, charged = Run(place), ["--ledger", str(book), "--account", "people"]
+    launcher = ["-m", "torch.distributed.run", "--nproc_per_node=2"]
+    launcher += [f"--master_port={cases.free_port()}", "-m", "graphveil"]
+    with (tmp_path / "said").open("w") as said:
+        started = subprocess.Popen(
+            [sys.executable, *launcher, *asked, *charged],
+            env=cases.plain_environment(),
+            stderr=said,
+        )
+        try:
+            while started.poll() is None and not run.checkpoint.steps_begun():
+                time.sleep(0.05)
+            ranks = cases.children_of(started.pid)
+            assert len(ranks) == 2
+            os.kill(max(ranks), signal.SIGKILL)
+            assert started.wait(timeout=60) == 1
+        finally:
+            started.kill()
+    assert not [pid for pid in ranks if cases.is_running(pid)]
+    lines = [line for line in (tmp_path / "said").read_text().splitlines() if "--resume" in line]
+    assert len(lines) <= 1
+    begun = run.checkpoint.steps_begun()
+    ledger = Ledger(book).read()
+    reservation = ledger.reservation(run.charged_to()["reservation"])
+    assert reservation.settled is None
+    assert 0 < begun <= sum(ledger.progress[reservation.id].values())
+    cli.main([*asked, "--resume"], standalone_mode=False)
+    assert count_releases(run.read().charges_) == 2001  # the steps, and the mean of the rows
+    assert Ledger(book).read().reservation(reservation.id).settled

@@ -11,9 +11,7 @@ import secrets
 from typing import TYPE_CHECKING, Any
 
 from graphveil import processes
-from graphveil.graph.checks import MASKS
 from graphveil.methods import Method, Plan
-from graphveil.methods.execution import check_shared
 from graphveil.privacy.ledger_state import keyed_hash
 from graphveil.runs.fingerprints import content_hash
 from graphveil.runs.record import as_plain
@@ -24,8 +22,6 @@ if TYPE_CHECKING:
 
     from torch_geometric.data import Data
 
-_COMPARED = ("x", "edge_index", "y", *MASKS, "batch", "edge_attr", "pos")
-
 
 def lead(plan: Plan | None, data: Data | None = None) -> None:
     """On rank 0: have the others load the same data for a plan; None if nothing is to be run."""
@@ -33,8 +29,10 @@ def lead(plan: Plan | None, data: Data | None = None) -> None:
     if plan is None or data is None:
         ranks.tell(lambda: None)
         return
-    check_shared(plan, ranks)
     if ranks.world > 1:
+        from graphveil.methods.execution import check_shared
+
+        check_shared(plan, ranks)
         key = secrets.token_hex(32)  # not the run's own: it travels
         ranks.tell(lambda: {"plan": as_plain(plan.to_json()), "key": key})
         _compare(data, key)
@@ -55,5 +53,8 @@ def follow(directory: Path, method: Method, source: Source) -> None:
 
 
 def _compare(data: Data, key: str) -> None:
-    fingerprint = content_hash(data, _COMPARED, keyed_hash(key))
+    from graphveil.graph.checks import MASKS
+
+    names = ("x", "edge_index", "y", *MASKS, "batch", "edge_attr", "pos")
+    fingerprint = content_hash(data, names, keyed_hash(key))
     processes.current().agree("data", fingerprint.encode())
