@@ -19,14 +19,16 @@ import shlex
 import signal
 import sys
 import threading
+import time
 from collections.abc import Iterator, Sequence
 from importlib import import_module
 from types import FrameType
 
 import click
 
-from graphveil import __version__
-from graphveil._errors import GraphveilError
+from graphveil import __version__, processes
+from graphveil._errors import GraphveilError, InvalidInputError
+from graphveil.cli import _output
 from graphveil.cli._output import open_streams, say
 
 EXIT_CODES = (
@@ -34,6 +36,7 @@ EXIT_CODES = (
     "unproven guarantee, 4 a reproduced figure out of tolerance, 5 less privacy seen by an audit "
     "than is promised, 130 interrupted."
 )
+_GRACE = 5.0  # seconds
 _SIGNALS = ("SIGTERM", "SIGHUP")  # which Windows does not have all of
 
 
@@ -57,6 +60,8 @@ def main(arguments: list[str] | None = None) -> None:
     # Read when torch is loaded. Threads that spin while they wait cost tenfold on shared cores.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     open_streams()
+    words = sys.argv[1:] if arguments is None else arguments
+    _output.quiet = words[:1] == ["train"] and _follows()
     try:
         if any("\0" in word for word in (sys.argv if arguments is None else arguments)):
             raise click.UsageError("A word of the command line must not hold a NUL character.")
@@ -68,13 +73,15 @@ def main(arguments: list[str] | None = None) -> None:
     except click.ClickException as error:
         say(error.format_message())
         code = 2
+        if _output.quiet:  # rank 0 says it, and must not be ended before it has
+            time.sleep(_GRACE)
     except (click.Abort, KeyboardInterrupt) as error:
         ended = error.__cause__ or error  # click hides it
-        say(*_explain_interruption(ended, sys.argv[1:] if arguments is None else arguments))
+        say(*_explain_interruption(ended, words))
         code = 128 + (ended.number if isinstance(ended, _Terminated) else signal.SIGINT)
     except GraphveilError as error:
         say(str(error))
-        code = error.exit_code
+        code = 0 if isinstance(error, processes.EndedError) else error.exit_code
     except Exception as error:
         if os.environ.get("GRAPHVEIL_DEBUG"):
             raise
@@ -106,7 +113,17 @@ def _signals() -> Iterator[None]:
         yield
     finally:
         for number in taken:
-            signal.signal(number, signal.SIG_DFL)
+            if signal.getsignal(number) is end:  # and not ignored, as once a process was lost
+                signal.signal(number, signal.SIG_DFL)
+
+
+def _follows() -> bool:
+    """Whether this process is one of several, and another one speaks for all."""
+    try:
+        place = processes.place()
+    except InvalidInputError:
+        return False
+    return place is not None and place.rank > 0
 
 
 def _explain_interruption(error: BaseException, arguments: Sequence[str]) -> tuple[str, str]:

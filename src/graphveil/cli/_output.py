@@ -200,11 +200,16 @@ def open_streams() -> None:
             stream.reconfigure(errors="backslashreplace")
 
 
+quiet = False  # whether another process says what there is to say
+
+
 def say(message: str, command: str = "") -> None:
     """One line on stderr, and perhaps a command to copy from its end, to the letter.
 
     But for passwords of a ledger's URL, wherever a message has taken one up.
     """
+    if quiet:
+        return
     text = " ".join(["graphveil:", *message.split(), *([command] if command else [])])
     if "postgres" in text:
         from graphveil.privacy.ledger_entries import hide_passwords

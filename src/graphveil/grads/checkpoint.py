@@ -24,6 +24,7 @@ from graphveil.privacy.events import composed, from_json, repeated, to_json
 
 if TYPE_CHECKING:
     from graphveil.grads.step import PrivateStep
+    from graphveil.processes import Ranks
 
 FILE = "checkpoint.pt"
 _UNREADABLE = (RuntimeError, KeyError, EOFError, ValueError, TypeError, UnpicklingError)
@@ -90,7 +91,7 @@ class StepCheckpoint:
             earlier, crashed = self._check_charges(state, directory)
             noted = self._count_noted(state, directory)
             self._witnessed = 0 if step.witness is None else step.witness.known(place)
-            self._load(state)
+            self._load(state, state["torch_rng"])
         except FileNotFoundError as error:
             missing = Path(error.filename).name
             raise InvalidInputError(
@@ -117,10 +118,28 @@ class StepCheckpoint:
         self._journal = Journal(directory, None if noted == step.taken else step.taken)
         self._place = place
 
+    def share(self, ranks: Ranks) -> None:
+        """Have the other processes go on as rank 0 does: weights, optimizer, steps, charges."""
+        step = self._step
+
+        def write() -> torch.Tensor:
+            return torch.frombuffer(bytearray(_as_bytes(self._state())), dtype=torch.uint8)
+
+        content = ranks.once(write)
+        if ranks.first:
+            return
+        state = torch.load(io.BytesIO(content.numpy().tobytes()), weights_only=True)
+        self._load(state, torch.get_rng_state())
+        step.earlier, step.taken = from_json(state["earlier"]), state["taken"]
+        step.max_steps = state["max_steps"]
+
     def _write(self, directory: Path) -> None:
-        step, buffer = self._step, io.BytesIO()
+        write_file(directory / FILE, _as_bytes(self._state()), private=True)
+
+    def _state(self) -> dict[str, Any]:
+        step = self._step
         clipping = step.clipped.clipping
-        state = {
+        return {
             "module": step.module.state_dict(),
             "optimizer": step.optimizer.state_dict(),
             "torch_rng": torch.get_rng_state(),
@@ -128,11 +147,10 @@ class StepCheckpoint:
             "earlier": to_json(step.earlier),
             "one_step": to_json(step.one_step),
             "taken": step.taken,
+            "max_steps": step.max_steps,
             "promise": step.promise,
             "void_reason": step.rng.void_reason,
         }
-        torch.save(state, buffer)
-        write_file(directory / FILE, buffer.getvalue(), private=True)
 
     def _check_charges(
         self, state: dict[str, Any], directory: Path
@@ -167,15 +185,15 @@ class StepCheckpoint:
             raise ValueError(f"its journal has {noted} steps, and {taken} were taken")
         return noted
 
-    def _load(self, state: dict[str, Any]) -> None:
-        """Weights, the optimizer's state and an adaptive bound."""
+    def _load(self, state: dict[str, Any], generator: torch.Tensor) -> None:
+        """Weights, the optimizer's state, torch's generator and an adaptive bound."""
         step, bound = self._step, state["max_grad_norm"]
         if bound is not None:
             _validate.number("max_grad_norm", bound, "(0, inf)")
         self._check_options(state["optimizer"])
         step.module.load_state_dict(state["module"])
         step.optimizer.load_state_dict(state["optimizer"])
-        torch.set_rng_state(state["torch_rng"])
+        torch.set_rng_state(generator)
         if isinstance(step.clipped.clipping, Adaptive) and bound is not None:
             step.clipped.clipping.max_grad_norm = bound
 
@@ -188,3 +206,9 @@ class StepCheckpoint:
                 f"it was saved with another kind of optimizer, without {', '.join(lost)}; resume "
                 "with the same kind."
             )
+
+
+def _as_bytes(state: dict[str, Any]) -> bytes:
+    buffer = io.BytesIO()
+    torch.save(state, buffer)
+    return buffer.getvalue()

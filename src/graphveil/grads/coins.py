@@ -11,6 +11,9 @@ happened. This covers every module, and no public seed reaches a mask.
 *Keyed.* graphveil's own networks know which public id a row stands for. Their dropout is a function
 of the step's key, of the layer and of that id, so that a term has the same mask, bit by bit,
 whatever company it is in.
+
+Where several processes share a step, the key is one for all: a mask does not know which of them
+computes its term. The fresh states are each process's own, from its operating system.
 """
 
 from __future__ import annotations
@@ -28,8 +31,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from graphveil import _validate
-from graphveil.rng import SecretStream
+from graphveil import _validate, processes
+from graphveil.rng import SecretStream, secret
 
 _WORDS = 624  # of 32 bits in the state of a Mersenne twister
 _KEY = 32  # bytes
@@ -58,11 +61,13 @@ def secret_coins(stream: SecretStream, devices: Iterable[torch.device] = ()) -> 
     """One step's coins: shared generators in a fresh, secret state, and a key for masks.
 
     ``devices`` are those whose generators are in use, besides the CPU. How much is read from
-    ``stream`` depends on their number alone.
+    ``stream`` depends on their number alone. Of several processes rank 0 alone reads it.
     """
-    before = generator_states(devices)
-    key = stream.bytes(_KEY)
-    fresh = _fresh_states(stream, before)
+    ranks, before = processes.current(), generator_states(devices)
+    drawn = ranks.once(lambda: torch.frombuffer(bytearray(stream.bytes(_KEY)), dtype=torch.uint8))
+    key = bytes(drawn.tolist())
+    # Two ranks in one state would give their terms the same masks.
+    fresh = _fresh_states(stream if ranks.first else secret(), before)
     with _hold(_Keys(key, fresh), before):
         yield
 

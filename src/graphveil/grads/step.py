@@ -27,7 +27,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from graphveil import _observing, _validate
+from graphveil import _observing, _validate, processes
 from graphveil._errors import BudgetError, InvalidInputError, RefusedError, UnprovenError
 from graphveil.grads.checkpoint import StepCheckpoint
 from graphveil.grads.clipped import ClippedSum, Losses
@@ -104,6 +104,8 @@ class PrivateStep:
             else dpa.NonPrivateDpEvent()
         )
         self.taken = 0
+        self._seen, self._loss = 0, 0.0  # of all processes, in the last step; both private
+        self._aligned: processes.Ranks | None = None  # those that begin with the same weights
         self.earlier: dpa.DpEvent = dpa.NoOpDpEvent()  # charged before, for other steps than these
         self._checkpoint = StepCheckpoint(self)
         check_delivery(examples, sampling.delivery)
@@ -200,18 +202,20 @@ class PrivateStep:
                 "for more steps, or stop here."
             )
         self._check_optimizer()
+        self.align()
         self._checkpoint.note_step()
         self.taken += 1  # from here on something may have been released
         if isinstance(self.examples, Stepped):
             self.examples.begin(self.taken - 1)
-        drawn = self._draw()
+        ranks = processes.current()
+        drawn = ranks.once(self._draw)
         noisy = self._release(drawn)
-        if self.clipped.seen > len(drawn):
+        if ranks.first and self._seen > len(drawn):
             raise UnprovenError(
                 "The batches had more losses than there were examples drawn, so that one example "
                 "counts more than once. Yield every drawn example once, with one loss."
             )
-        if isinstance(self.examples, TensorExamples) and self.clipped.seen < len(drawn):
+        if ranks.first and isinstance(self.examples, TensorExamples) and self._seen < len(drawn):
             raise UnprovenError(
                 "There were fewer losses than examples drawn: a loss that several examples share "
                 "is altered, not removed, by one of them. Give every example a loss of its own."
@@ -224,9 +228,8 @@ class PrivateStep:
         self.optimizer.step()
         for parameter in self.module.parameters():
             parameter.grad = None
-        if self.on_loss is not None:
-            seen = self.clipped.seen
-            self.on_loss(self.clipped.loss / seen if seen else math.nan)
+        if self.on_loss is not None and ranks.first:
+            self.on_loss(self._loss / self._seen if self._seen else math.nan)
 
     def _draw(self) -> Tensor:
         """Every example by a coin of its own, or a uniform choice of a fixed number of them."""
@@ -258,24 +261,37 @@ class PrivateStep:
         return total, torch.cat([part.cpu() for part in parts])
 
     def _release(self, drawn: Tensor) -> dict[str, Tensor]:
-        """The clipped sum with noise on every coordinate: one vector, one release."""
+        """The clipped sum with noise on every coordinate: one vector, one release.
+
+        Of several processes each sums its share; rank 0 adds the noise, once.
+        """
         clipping, observer = self.clipped.clipping, _observing.current()
+        ranks = processes.current()
         with secret_coins(self.rng, devices_of(self.module)):
-            total, vector = self.sum_terms(drawn)
+            total, vector = self.sum_terms(ranks.share(drawn))
             if observer is not None:
                 observer.step(self, drawn, vector)
-        if self.noise_multiplier == 0 or isinstance(clipping, Off):
-            return total
-        vector = self._noise.release(vector, self.rng)
-        if isinstance(clipping, Adaptive):
+        private = self.noise_multiplier > 0 and not isinstance(clipping, Off)
+        scales = self.clipped.scales if private else dict.fromkeys(total, 1.0)
+        if not private:
+            vector = torch.cat([value.flatten().double().cpu() for value in total.values()])
+        vector = self._gather(vector, ranks)
+        vector = ranks.once(lambda: self._noise.release(vector, self.rng) if private else vector)
+        if private and isinstance(clipping, Adaptive):
             clipping.learn(float(vector[-1]), self.sample_rate * len(self.examples))
             vector = vector[:-1]
-        scales = self.clipped.scales
         pieces = vector.split([value.numel() for value in total.values()])
         return {
             name: (piece * scales[name]).view_as(value).to(value)
             for (name, value), piece in zip(total.items(), pieces, strict=True)
         }
+
+    def _gather(self, vector: Tensor, ranks: processes.Ranks) -> Tensor:
+        """All processes' vectors added up, and what they counted; of use on rank 0 alone."""
+        counted = torch.tensor([self.clipped.seen, self.clipped.loss], dtype=torch.float64)
+        vector, counted = ranks.add(torch.cat([vector, counted])).split([len(vector), 2])
+        self._seen, self._loss = int(counted[0]), float(counted[1])
+        return vector
 
     @property
     def _noise(self) -> Gaussian:
@@ -290,15 +306,44 @@ class PrivateStep:
         Steps taken between two checkpoints are lost in a crash, but they were released and stay
         charged: one byte goes to disk before each of them.
         """
-        self._checkpoint.save(directory)
+        if processes.current().first:
+            self._checkpoint.save(directory)
 
     def resume(self, directory: str | Path) -> None:
         """Go on from the checkpoint in ``directory``; every step it ever noted is charged.
 
         Noise and batches are fresh: the secret stream has no state to go back to. A fixed stream
         would repeat itself and is refused. With a witness, so is a checkpoint of other steps.
+        Of several processes rank 0 reads the files, and the others go on as it does.
         """
-        self._checkpoint.resume(directory)
+        if processes.current().first:
+            self._checkpoint.resume(directory)
+        self._aligned = None
+        self.align()
+
+    def align(self) -> None:
+        """Have all processes begin with rank 0's weights and steps, and refuse unlike ones."""
+        ranks = processes.current()
+        if self._aligned is ranks:
+            return
+        self._aligned = ranks
+        if ranks.world > 1:
+            if _observing.current() is not None:
+                raise InvalidInputError(
+                    f"An audit looks at one process. Got {ranks.world} instead; run it without "
+                    "torchrun."
+                )
+            ranks.agree("settings, examples and module", self._describe().encode())
+            self._checkpoint.share(ranks)
+
+    def _describe(self) -> str:
+        """What must be the same wherever a share of a step is computed."""
+        clipping = self.clipped.clipping
+        kind = type(clipping).__name__ if isinstance(clipping, Adaptive) else repr(clipping)
+        shapes = {name: tuple(p.shape) for name, p in self.module.named_parameters()}
+        fixed = self.rng.void_reason
+        facts = (len(self.examples), self._sampling, self.promise, fixed, kind, shapes)
+        return f"{facts} {type(self.optimizer).__name__}"
 
     def stay_within_target(self) -> None:
         """Lower ``max_steps`` to what the target leaves after what came before."""

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from graphveil import processes
 from graphveil._errors import UnprovenError
 from graphveil.graph.caps import cap_receivers, cap_senders
 from graphveil.graph.messages import weigh_messages
@@ -91,9 +92,13 @@ class DeliveredTerms:
         return len(self.roots)
 
     def begin(self, step: int) -> None:
-        """Throw the coins of a step, fresh ones every time."""
-        coins = torch.from_numpy(self.rng.bernoulli(self.delivery, len(self.x) * self.places))
-        self.deliver(coins)
+        """Throw the coins of a step, fresh ones every time, and the same for all processes."""
+        count = len(self.x) * self.places
+        self.deliver(
+            processes.current().once(
+                lambda: torch.from_numpy(self.rng.bernoulli(self.delivery, count))
+            )
+        )
 
     def deliver(self, coins: Tensor) -> None:
         """Take the messages whose slots' ``coins`` are true, and no others."""

@@ -19,7 +19,7 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Literal, final
 
-from graphveil import _validate
+from graphveil import _validate, processes
 from graphveil._errors import InvalidInputError, UnprovenError
 from graphveil.graph.private_rows import CHOICES, PrivateRows
 from graphveil.methods import own_row
@@ -431,11 +431,16 @@ class DPAR(Method, RowSettings, FeatureSettings, StepSettings, Budget):
 
     def draw_sample(self, data: Data, rows: int, rng: SecretStream) -> Sample:
         """Who takes part, and who has a row."""
+        from graphveil.methods.rows import Sample
         from graphveil.rng import seeded
 
         train, public = data.train_mask.nonzero().flatten(), seeded(self.seed, "rows")
         rate = self.graph_rate_in_use
-        return draw_sample(train, len(data.x), rows, rate=rate, public=public, rng=rng)
+
+        def draw() -> dict[str, Tensor]:
+            return vars(draw_sample(train, len(data.x), rows, rate=rate, public=public, rng=rng))
+
+        return Sample(**processes.current().once_named(draw))
 
     def _choose(self, data: Data, drawn: Sample, execution: Execution) -> Messages:
         """What each row reads: its own node, and those chosen for it."""

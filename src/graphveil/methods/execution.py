@@ -10,6 +10,7 @@ Nothing is released but by a part, and only by the two calls above; each notes w
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -20,8 +21,8 @@ import safetensors.torch
 from torch import Tensor, nn
 from torch.optim.swa_utils import AveragedModel, get_swa_avg_fn
 
-from graphveil import _observing
-from graphveil._errors import UnprovenError
+from graphveil import _observing, processes
+from graphveil._errors import InvalidInputError, UnprovenError
 from graphveil._files import write_file
 from graphveil._progress import Progress
 from graphveil.grads.clipped import ClippedSum, Losses
@@ -50,6 +51,9 @@ class Execution:
     certificate. ``on_step`` is told the network before the first step and after every one, with how
     many were taken. ``target`` is the epsilon that binds steps also where an earlier attempt took
     some under other settings. ``class_weights`` multiply the losses of classes.
+
+    Of several processes (:mod:`graphveil.processes`) all run the plan together: each computes its
+    share of every step, and rank 0 makes the other releases, keeps the checkpoint and tells.
     """
 
     def __init__(
@@ -63,6 +67,10 @@ class Execution:
         on_step: Callable[[nn.Module, int], None] | None = None,
         target: float = math.inf,
     ) -> None:
+        self.ranks = processes.current()
+        check_shared(plan, self.ranks)
+        if not self.ranks.first:
+            checkpoint = progress = on_loss = on_step = None
         self.plan, self.checkpoint, self.target = plan, checkpoint, target
         self.rng = secret() if rng is None else rng
         self.progress, self.on_loss, self.on_step = progress, on_loss, on_step
@@ -127,6 +135,11 @@ class Execution:
         def draw_here() -> Mapping[str, Tensor]:
             return draw(part.mechanism, self.rng)
 
+        return self.ranks.once_named(lambda: self._release(part, draw_here))
+
+    def _release(
+        self, part: Release, draw_here: Callable[[], Mapping[str, Tensor]]
+    ) -> dict[str, Tensor]:
         if self.checkpoint is None:
             return dict(draw_here())
         if self.plan.sampled_at < 1:
@@ -154,14 +167,15 @@ class Execution:
         self._start(part)
         step = self._make_step(part, network, terms, losses, max_grad_norm)
         place = None if self.checkpoint is None else self._begin(self.checkpoint, part, step)
+        step.align()
         # Fewer than planned where an earlier attempt, under other settings, spent some already.
         steps = part.count if step.max_steps is None else step.max_steps
         # The plain mean of the last weights: what was released is averaged, so it costs nothing.
         average = AveragedModel(network, avg_fn=get_swa_avg_fn())
         averaged = max(1, round(part.averaged * steps))
         left = range(step.taken, steps)
-        if place is not None and len(left):
-            (place / _FINISHED).unlink(missing_ok=True)  # of fewer steps than will be taken
+        if len(left):
+            _forget_finished(place)
         if self.on_step is not None:
             self.on_step(network, step.taken)
         for taken in left if self.progress is None else self.progress(left):
@@ -174,11 +188,14 @@ class Execution:
                 step.save(place)
             if self.on_step is not None:
                 self.on_step(network, taken + 1)
+        self.ranks.agree("weights after its steps", _digest(network, self.ranks))
         if average.n_averaged:
             network.load_state_dict(average.module.state_dict())
         network.eval()
         if place is not None:
             _finish(network, place, rewrite=bool(len(left)))
+        # Rank 0 may have read back what was averaged before a crash.
+        network.load_state_dict(self.ranks.once_named(network.state_dict))
         self.spent[part.name] = step.event
 
     def _begin(self, checkpoint: Checkpoint, part: Steps, step: PrivateStep) -> Path:
@@ -233,6 +250,33 @@ class Execution:
         self._start(part)
         self.spent[part.name] = part.event
         return train()
+
+
+def _forget_finished(place: Path | None) -> None:
+    """Remove the weights after fewer steps than will be taken."""
+    if place is not None:
+        (place / _FINISHED).unlink(missing_ok=True)
+
+
+def check_shared(plan: Plan, ranks: processes.Ranks) -> None:
+    """Refuse several processes where they have nothing to share, or would train apart."""
+    if ranks.world == 1:
+        return
+    alone = [part.name for part in plan.parts if not isinstance(part, (Steps, Release))]
+    if alone or not any(isinstance(part, Steps) for part in plan.parts):
+        why = f"trains its part {alone[0]!r} in the open" if alone else "takes no private steps"
+        raise InvalidInputError(
+            f"Several processes share private steps. Got {ranks.world} of them for a plan of "
+            f"'{plan.method}' that {why} instead; run it without torchrun."
+        )
+
+
+def _digest(network: nn.Module, ranks: processes.Ranks) -> bytes:
+    """Of the weights, where there is anybody to compare them with."""
+    if ranks.world == 1:
+        return b""
+    state = {name: value.cpu().contiguous() for name, value in network.state_dict().items()}
+    return hashlib.sha256(safetensors.torch.save(state)).digest()
 
 
 def _finish(network: nn.Module, place: Path, *, rewrite: bool) -> None:

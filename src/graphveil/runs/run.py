@@ -18,6 +18,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from graphveil import processes
 from graphveil._errors import InvalidInputError
 from graphveil._files import partial_name
 from graphveil._inputs import at_home
@@ -221,11 +222,18 @@ class Run:
         has not seen this version of the data; with ``private_losses`` the training loss of every
         step is written down, in the open: the file stays with whoever holds the data.
 
+        Of several processes (:mod:`graphveil.processes`) rank 0 does all this; the others compute
+        their shares, and return no metrics. They may not be given what is ``arranged``.
+
         *Guarantee*: that of the method. The certificate counts every step ever begun; so does the
         ledger, at every moment.
         """
+        from graphveil.runs.ranks import follow
         from graphveil.runs.training import Training
 
+        if not processes.current().first:
+            follow(self.directory, method, source)
+            return {}
         training = Training(self, method, source, ledger=ledger, account=account, **how)
         return training.run(arranged, resume=resume, force=force)
 

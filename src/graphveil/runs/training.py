@@ -24,6 +24,7 @@ from graphveil.runs import record as _record
 from graphveil.runs.charging import Spending, kept_beside, read_note, refuse_uncharged
 from graphveil.runs.files import locked, log, unusable, write_json
 from graphveil.runs.fingerprints import content_hash
+from graphveil.runs.ranks import lead
 from graphveil.runs.record import Asked
 from graphveil.runs.run import FINGERPRINT, KEY, Run, check_schema, restore
 from graphveil.runs.source import Arranged, Source, schema_of
@@ -158,7 +159,9 @@ class Training:
             self.method = restore(_record.read_record(directory, finished=False))
             vars(method).update(vars(self.method))  # whoever gave it has the fitted one
             _check_counted(run, method)
+            lead(None)
             return arranged
+        lead(plan, arranged.training)
         self.fitting = True
         if self.spending is not None:
             self.spending.begin(directory)
