@@ -35,6 +35,8 @@ Noticed = list[tuple[type[Warning], str]]  # warnings, by category and text
 _MOST = "[1, 1024]"
 _OF_THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS")
 _SIGNALS = ("SIGINT", "SIGTERM", "SIGHUP")  # that end a command, which ends its workers
+# What Python shows to nobody who does not ask.
+_FOR_DEVELOPERS = (DeprecationWarning, PendingDeprecationWarning, ImportWarning, ResourceWarning)
 _LOOK = 0.5  # seconds between two looks at whether the parent is there
 
 
@@ -100,8 +102,8 @@ def _share(
     pool = ProcessPoolExecutor(
         max_workers=jobs,
         initializer=_begin,
-        initargs=(pickle.dumps(work), threads, os.getpid()),
-        env=dict.fromkeys(_OF_THREADS, str(threads)),
+        initargs=(pickle.dumps(work), os.getpid()),
+        env=dict.fromkeys(_OF_THREADS, str(threads)),  # before torch is loaded, which reads it
     )
     running: dict[Any, Item] = {}
     try:
@@ -153,14 +155,11 @@ def _without_signals() -> Iterator[None]:
 _packed = b""  # the work, until it is first asked for
 
 
-def _begin(packed: bytes, threads: int, parent: int) -> None:
+def _begin(packed: bytes, parent: int) -> None:
     global _packed
     _packed = packed
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # where signals cannot be put off
     threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
-    import torch
-
-    torch.set_num_threads(threads)
 
 
 def _end_with(parent: int) -> None:
@@ -179,7 +178,8 @@ def _do(item: Any) -> tuple[Any, Exception | None, Noticed]:
         if not _unpacked:
             _unpacked.append(pickle.loads(_packed))
         value, error = _attempt(_unpacked[0], item)
-    texts = dict.fromkeys((one.category, str(one.message)) for one in noticed)
+    wanted = [one for one in noticed if not issubclass(one.category, _FOR_DEVELOPERS)]
+    texts = dict.fromkeys((one.category, str(one.message)) for one in wanted)
     return value, error and _portable(error), list(texts)
 
 
