@@ -36,13 +36,13 @@ def fail_at(item):
     if item == "refused":
         raise BudgetError("The budget must last.")
     if item == "broken":
-        raise Unportable("no", "way")
+        raise UnportableError("no", "way")
     if item == "noticed":
         warnings.warn("look here", UserWarning, stacklevel=1)
     return item
 
 
-class Unportable(Exception):
+class UnportableError(Exception):
     """An exception that another process cannot read."""
 
     def __init__(self, one, two):

@@ -8,9 +8,9 @@ import time
 from contextlib import closing
 from pathlib import Path
 
-import jobs_cases
 import pytest
 
+import jobs_cases
 from graphveil._errors import BudgetError, GraphveilError, InvalidInputError
 from graphveil._jobs import Failures, count_threads, do_all, show_progress
 
@@ -63,7 +63,7 @@ def test_an_error_names_its_item_and_others_are_done(jobs):
     assert ended["noticed"].take() == "noticed"
     with pytest.raises(BudgetError, match=r"^run refused: The budget must last\.$"):
         ended["refused"].take()
-    with pytest.raises(GraphveilError, match="^run broken: unexpected Unportable: no"):
+    with pytest.raises(GraphveilError, match=r"^run broken: unexpected UnportableError: no"):
         ended["broken"].take()
 
 

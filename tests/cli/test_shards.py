@@ -9,6 +9,7 @@ from graphveil.methods import METHODS
 
 QUICK = "--set steps=2 --set sample_rate=1 --seeds 2"
 COMPARE = f"compare --data GRAPH --epsilon 8 --methods dp-mlp,mlp {QUICK}"
+OPEN = "compare --data GRAPH --epsilon 8 --methods mlp --set steps=2 --seeds 2"
 SWEEP = "sweep mlp --data GRAPH --vary hidden_channels=4,8 --set steps=2 --seeds 2"
 
 
@@ -59,7 +60,7 @@ def test_a_comparison_goes_on_and_others_share_its_folder(answer, run, graph, tm
 
 
 def test_a_file_that_changed_is_measured_anew_and_says_so(run, save, tmp_path, arrays, forbid):
-    line = f"{COMPARE} --results {tmp_path / 'grid'}".replace("dp-mlp,", "")
+    line = f"{OPEN} --results {tmp_path / 'grid'}"
     assert run(line.replace("GRAPH", str(save())))[0] == 0
     changed = save(x=arrays["x"] + 1)
     code, _, err = run(line.replace("GRAPH", str(changed)))
@@ -83,14 +84,14 @@ def test_who_interrupts_is_told_that_it_goes_on(run, graph, tmp_path, monkeypatc
         return fit(self, data, **more)
 
     monkeypatch.setattr(METHODS["mlp"], "fit", interrupt)
-    line = f"{COMPARE} --results {tmp_path / 'grid'}".replace("dp-mlp,", "")
+    line = f"{OPEN} --results {tmp_path / 'grid'}"
     code, out, err = run(line.replace("GRAPH", str(graph)))
     assert (code, out) == (130, "")
     assert "What was measured is written down; the same command goes on" in err
     assert (tmp_path / "grid" / "compare.jsonl").read_text().count("\n") == 1
 
 
-@pytest.mark.parametrize("line", [f"{COMPARE} --methods mlp", SWEEP])
+@pytest.mark.parametrize("line", [OPEN, SWEEP])
 def test_a_run_that_fails_is_one_line_and_others_are_kept(
     line, refused, graph, tmp_path, monkeypatch
 ):
