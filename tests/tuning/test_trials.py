@@ -145,6 +145,32 @@ def test_trials_on_public_data_cost_nothing_and_keep_no_certificate(tuning, data
     )
 
 
+def test_trials_on_public_data_are_shared_by_processes(tuning, data, monkeypatch):
+    """Whichever ends first; the processes themselves are tried in tests/test_jobs.py."""
+    import pickle
+
+    from graphveil._jobs import do_all
+
+    asked = []
+
+    def do_backwards(work, items, *, jobs, name):
+        asked.append((jobs, [name(item) for item in items]))
+        return do_all(pickle.loads(pickle.dumps(work)), list(items)[::-1], jobs=1, name=name)
+
+    monkeypatch.setattr("graphveil.tuning.trials.do_all", do_backwards)
+    openly = tuning(scores="public-data", public_data="cora", delta=1e-9)
+    shown = []
+    winner = search_openly(
+        openly, data, jobs=3, track=lambda steps: (shown.append(n) or n for n in steps)
+    )
+    ((jobs, names),) = asked
+    assert (jobs, len(names), shown) == (3, 4, [0, 1, 2, 3])
+    assert all(name.startswith(f"trial {n} of 4, ") for n, name in enumerate(names, 1))
+    params = winner.method.get_params()
+    assert {key: params[key] for key in winner.candidate} == winner.candidate
+    pickle.loads(pickle.dumps(winner.method)).predict_proba(data)  # as it comes back
+
+
 # --- the run --------------------------------------------------------------------------------------
 
 

@@ -9,12 +9,15 @@ A task's name holds the method's settings and the data, so that one that was don
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from graphveil._errors import InvalidInputError
+from graphveil._jobs import Failures, do_all, show_progress
+from graphveil._progress import Progress
 from graphveil.audit.results import Finding
 
 if TYPE_CHECKING:
@@ -30,10 +33,11 @@ READS_DATA = ("replay", "attack")
 
 @dataclass(frozen=True)
 class Task:
-    """One piece of an audit."""
+    """One piece of an audit; ``what`` tells it from others of the same audit."""
 
     name: str
     work: Callable[[], list[Finding]]
+    what: str = ""
 
     def run(self) -> list[Finding]:
         """Do it; the findings know what they came from."""
@@ -54,7 +58,71 @@ def list_tasks(
         )
     named = {what: work for what, work in _LISTS[kind](method, data, plan, name, dict(how)).items()}
     where = f"{kind} of {method!r} on {name}"
-    return [Task(f"{where}: {what}", work) for what, work in named.items()]
+    return [Task(f"{where}: {what}", work, what) for what, work in named.items()]
+
+
+@dataclass(kw_only=True)
+class Audit:
+    """All of one kind of audit, as other processes can be given it: they list its tasks anew."""
+
+    kind: str
+    method: Method
+    data: Data | None
+    plan: Plan
+    name: str
+    how: Mapping[str, Any]
+
+    def __post_init__(self) -> None:
+        self._tasks: dict[str, Task] = {}
+
+    def list_tasks(self) -> list[Task]:
+        """Its tasks, in order."""
+        return list_tasks(
+            self.kind, self.method, self.data, self.plan, name=self.name, how=self.how
+        )
+
+    def __call__(self, name: str) -> list[Finding]:
+        """What the task of that name finds."""
+        if not self._tasks:
+            self._tasks = {task.name: task for task in self.list_tasks()}
+        return self._tasks[name].run()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"_tasks": {}}
+
+
+def run_tasks(
+    audit: Audit,
+    tasks: Sequence[Task],
+    *,
+    keep: Callable[[list[Finding]], None] | None = None,
+    jobs: int = 1,
+    progress: Progress | None = None,
+) -> list[Finding]:
+    """The findings of ``tasks`` in their order, on however many processes they were run.
+
+    ``keep`` is given those of a task as it ends. Where there is one, a task that fails stops no
+    other: its error is raised when all are done.
+    """
+    names = [task.name for task in tasks]
+    called = {task.name: f"{audit.kind} {task.what}" for task in tasks}
+    findings: dict[str, list[Finding]] = {}
+    failures = Failures(go_on=keep is not None)
+    most = max(1, min(jobs, len(names)))
+    with (
+        show_progress(progress, len(names)) as advance,
+        closing(do_all(audit, names, jobs=most, name=called.__getitem__)) as results,
+    ):
+        for done in results:
+            if done.error is not None:
+                failures.add(names.index(done.item), done.error)
+            else:
+                findings[done.item] = done.take()
+                if keep is not None:
+                    keep(findings[done.item])
+            advance()
+    failures.raise_first()
+    return [finding for name in names for finding in findings[name]]
 
 
 Works = dict[str, Callable[[], list[Finding]]]

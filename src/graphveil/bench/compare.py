@@ -14,12 +14,13 @@ import math
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 from graphveil import _validate
-from graphveil._progress import Progress
-from graphveil.bench.measuring import MEASURES, measure_outcome
+from graphveil.bench.measuring import MEASURES
 from graphveil.bench.requests import Memory, Outcome, Request, is_private
+from graphveil.bench.results import Notes
+from graphveil.bench.running import Attempt, Cell, How, measure_cells, share
 from graphveil.methods import METHODS
 from graphveil.methods.measures import (
     METRICS,
@@ -149,20 +150,22 @@ class Row:
 
 
 def compare(
-    data: Data,
+    data: Data | None,
     source: Source,
     methods: Sequence[tuple[str, Mapping[str, Any]]],
     *,
     epsilons: Sequence[float],
     delta: float | None = None,
     seeds: int = 3,
-    progress: Progress | None = None,
+    **how: Unpack[How],
 ) -> list[Row]:
     """One row for each method and epsilon; methods without a budget have one row.
 
     ``methods`` are names with settings; one that stands there several times is told apart by them.
     Seeds are ``source.seed``, ``source.seed + 1``, ...; each draws its own split and first weights.
-    A method whose plan is refused keeps its row, and says why in ``refused``.
+    A method whose plan is refused keeps its row, and says why in ``refused``. Without ``data`` each
+    process loads it from the source. ``how`` is ``jobs``, ``memory``, ``shard`` and ``progress``,
+    see :class:`graphveil.bench.running.How`.
     """
     requests = [
         Request(
@@ -177,7 +180,7 @@ def compare(
         for name, settings in methods
         if is_private(name) == (epsilon is not None)
     ]
-    return measure_rows(data, source, requests, seeds, progress)
+    return measure_rows(data, source, requests, seeds, **how)
 
 
 def _own(
@@ -193,7 +196,7 @@ def _own(
 
 
 def sweep(
-    data: Data,
+    data: Data | None,
     source: Source,
     name: str,
     settings: Mapping[str, Any],
@@ -203,9 +206,12 @@ def sweep(
     epsilon: float | None = None,
     delta: float | None = None,
     seeds: int = 3,
-    progress: Progress | None = None,
+    **how: Unpack[How],
 ) -> list[Row]:
-    """One row for each value of the setting ``key``, all else equal: an ablation."""
+    """One row for each value of the setting ``key``, all else equal: an ablation.
+
+    As in :func:`compare`, ``how`` says by how many processes, and where outcomes are kept.
+    """
     requests = [
         Request(
             name,
@@ -217,7 +223,7 @@ def sweep(
         )
         for value in values
     ]
-    return measure_rows(data, source, requests, seeds, progress)
+    return measure_rows(data, source, requests, seeds, **how)
 
 
 def rank(rows: Iterable[Row]) -> list[Row]:
@@ -314,32 +320,57 @@ def _holds(row: Row) -> bool:
 
 
 def measure_rows(
-    data: Data,
+    data: Data | None,
     source: Source,
     requests: Sequence[Request],
     seeds: int,
-    progress: Progress | None = None,
-    memory: Memory | None = None,
+    **how: Unpack[How],
 ) -> list[Row]:
-    """One row for each of ``requests``; what ``memory`` holds is not run again."""
+    """One row for each of ``requests``; what the memory holds is not run again.
+
+    Of a shard, rows are of what is known so far.
+    """
     count = _validate.integer("seeds", seeds, "[1, 1000]")
-    planned = [
-        (request, replace(source, seed=source.seed + number, train_share=request.train_share))
-        for request in requests
-        for number in range(count)
-    ]
+    memory = how.get("memory")
     known: Memory = {} if memory is None else memory
-    outcomes: list[list[Outcome]] = [[] for _ in requests]
-    for number, (request, where) in enumerate(planned if progress is None else progress(planned)):
-        row, key = outcomes[number // count], request.key(where)
-        if row and row[-1].get("refused"):
-            continue  # a plan that one seed has refused is not tried with others
-        if key not in known:
-            known[key] = measure_outcome(request, where, data)
-        row.append(known[key])
-    return [
-        make_row(request, source.data, row) for request, row in zip(requests, outcomes, strict=True)
+    content = memory.content if isinstance(memory, Notes) else None
+    rows = [
+        [
+            Cell(key=request.key(where, content), row=number, request=request, source=where)
+            for where in _sources(source, request, count)
+        ]
+        for number, request in enumerate(requests)
     ]
+    measure_cells(
+        share([cell for row in rows for cell in row], how.get("shard")),
+        known,
+        Attempt(data),
+        jobs=how.get("jobs", 1),
+        progress=how.get("progress"),
+    )
+    return [
+        make_row(request, source.data, _outcomes(row, known))
+        for request, row in zip(requests, rows, strict=True)
+    ]
+
+
+def _sources(source: Source, request: Request, count: int) -> list[Source]:
+    """Of every seed."""
+    seeds = range(source.seed, source.seed + count)
+    return [replace(source, seed=seed, train_share=request.train_share) for seed in seeds]
+
+
+def _outcomes(row: Sequence[Cell], known: Memory) -> list[Outcome]:
+    """What is known of a row; after a refusal nothing, whether or not it was measured."""
+    outcomes: list[Outcome] = []
+    for cell in row:
+        outcome = known.get(cell.key)
+        if outcome is None or not cell.request.made(outcome):
+            continue
+        outcomes.append(outcome)
+        if outcome.get("refused"):
+            break
+    return outcomes
 
 
 def make_row(request: Request, data: str, outcomes: Sequence[Outcome]) -> Row:

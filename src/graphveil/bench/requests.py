@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, MutableMapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from graphveil import _validate
@@ -41,9 +42,14 @@ class Request:
         budget = {"epsilon": self.epsilon, "delta": self.delta} if is_private(self.method) else {}
         return METHODS[self.method](**self.settings, **budget, seed=seed)
 
-    def key(self, source: Source) -> str:
-        """All that decides one run's outcome, chance apart, in one line of JSON."""
+    def key(self, source: Source, content: str | None = None) -> str:
+        """All that decides one run's outcome, chance apart, in one line of JSON.
+
+        Data is known by its name, or by its ``content``, and then not by where its file is.
+        """
         run = {name: getattr(source, name) for name in ("data", "split", "train_share", "seed")}
+        if content is not None:
+            run |= {"data": Path(source.data).name, "content": content}
         run |= {name: getattr(self, name) for name in ("method", "epsilon", "delta")}
         # Only where they are set: results that were written without them keep their keys.
         drawn = {name: getattr(source, name) for name in _UNSET}

@@ -19,9 +19,11 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from filelock import lock_descriptor
+
 from graphveil import __version__
 from graphveil._errors import InvalidInputError
-from graphveil._files import append_file, write_file
+from graphveil._files import write_file
 from graphveil._inputs import json_of, regular
 from graphveil.bench.requests import Outcome
 
@@ -39,20 +41,62 @@ class Notes(UserDict[str, Outcome]):
     """Outcomes in a file, one line of JSON each, written down before the next run begins.
 
     ``also`` are other files whose outcomes are known. A line cut short by a crash is dropped, and
-    its run is done again; with ``keep`` the file stays as it is. Of two lines about one run the
-    later counts.
+    its run is done again; with ``keep`` nothing is written. Of two lines about one run the later
+    counts. ``content`` tells data from others of the same name; without it, its name is what it is
+    known by. A ``private`` file is its owner's alone.
     """
 
-    def __init__(self, path: str | Path, also: Iterable[Path] = (), *, keep: bool = False) -> None:
+    def __init__(
+        self,
+        path: str | Path,
+        also: Iterable[Path] = (),
+        *,
+        keep: bool = False,
+        content: str | None = None,
+        private: bool = False,
+    ) -> None:
+        self._handles: tuple[int, ...] = ()  # of the file, and of what is locked
         super().__init__()
-        self.path = Path(path)
+        self.path, self.content = Path(path), content
+        self._keep, self._private = keep, private
         for other in also:
             if other != self.path:
                 self._read_file(other)
         if self.path.exists():
-            cut = self._read_file(self.path)
-            if cut is not None and not keep:
-                os.truncate(self.path, cut)
+            self._read_file(self.path)
+
+    def hold(self) -> None:
+        """Be the only one who writes here, and know what others wrote until now.
+
+        Whoever starts the same command twice would else measure everything twice.
+        """
+        if self._handles:
+            return
+        if self._keep:
+            raise InvalidInputError(f"Results in {self.path} were opened to be read only.")
+        try:
+            self._handles = _open_to_write(self.path, private=self._private)
+            alone = _take_lock(self._handles[-1])
+        except OSError as error:
+            raise InvalidInputError(f"{self.path} cannot be written: {error.strerror}.") from None
+        if not alone:
+            self.close()
+            raise InvalidInputError(
+                f"{self.path} is being written by another process, which measures the same runs; "
+                "wait until it has ended, or give each its own part by --shard I/N."
+            )
+        cut = self._read_file(self.path)
+        if cut is not None:
+            os.truncate(self.path, cut)
+
+    def close(self) -> None:
+        """Let others write here."""
+        handles, self._handles = self._handles, ()
+        for handle in handles:
+            os.close(handle)
+
+    def __del__(self) -> None:
+        self.close()
 
     def _read_file(self, path: Path) -> int | None:
         """Read the whole lines of a file; where they end, if something is left."""
@@ -77,14 +121,41 @@ class Notes(UserDict[str, Outcome]):
 
     def __setitem__(self, key: str, outcome: Outcome) -> None:
         line = json.dumps({"run": json.loads(key), "outcome": outcome}, allow_nan=False) + "\n"
+        self.hold()
         try:
-            append_file(self.path, line.encode())
+            _append(self._handles[0], line.encode())
         except OSError as error:
             raise InvalidInputError(f"{self.path} cannot be written: {error.strerror}.") from None
         self.data[key] = outcome
 
     def __delitem__(self, key: str) -> None:
         raise InvalidInputError(f"Results in {self.path} are added, never taken away.")
+
+
+def _open_to_write(path: Path, *, private: bool) -> tuple[int, ...]:
+    """Handles of a file to add to, and of what is locked: it, or a file beside it.
+
+    Windows lets nobody read what is locked.
+    """
+    flags, mode = os.O_CREAT | os.O_RDWR | getattr(os, "O_BINARY", 0), 0o600 if private else 0o666
+    handle = os.open(path, flags | os.O_APPEND, mode)
+    if os.name == "posix":
+        return (handle,)
+    return handle, os.open(path.with_name(f".{path.name}.lock"), flags, mode)
+
+
+def _append(handle: int, content: bytes) -> None:
+    while content:
+        content = content[os.write(handle, content) :]
+    os.fsync(handle)
+
+
+def _take_lock(handle: int) -> bool:
+    """Whether nobody else has it; a file system that has no locks is taken at its word."""
+    try:
+        return lock_descriptor(handle, blocking=False)
+    except OSError:
+        return True
 
 
 # --- folders --------------------------------------------------------------------------------------

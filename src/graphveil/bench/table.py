@@ -12,21 +12,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from graphveil import _validate
-from graphveil._errors import GraphveilError, InvalidInputError
 from graphveil._progress import Progress
 from graphveil.bench.compare import Row, make_row
 from graphveil.bench.description import Description, Line
-from graphveil.bench.measuring import EXTRAS, compare_outcomes, try_outcome
+from graphveil.bench.measuring import EXTRAS, compare_outcomes
 from graphveil.bench.places import Place, find_places, make_source
-from graphveil.bench.requests import Memory, Outcome, Request
-from graphveil.bench.results import stamp
+from graphveil.bench.requests import Memory, Outcome
+from graphveil.bench.running import Attempt, Cell, Shard, measure_cells, share
 
 if TYPE_CHECKING:
-    from torch_geometric.data import Data
-
     from graphveil.runs import Source
 
 
@@ -74,22 +71,13 @@ def plan_singles(
     ]
 
 
-def parse_shard(text: str) -> tuple[int, int]:
-    """``2/4``: the second of four."""
-    number, slash, count = text.partition("/")
-    if not (slash and number.isdigit() and count.isdigit() and 1 <= int(number) <= int(count)):
-        raise InvalidInputError(
-            f"A shard must be written as I/N with I from 1 to N, e.g. 2/4. Got {text!r} instead."
-        )
-    return int(number), int(count)
-
-
 def run(
     description: Description,
     *,
     root: str | None = None,
     seed: int = 0,
-    shard: tuple[int, int] | None = None,
+    shard: Shard | None = None,
+    jobs: int = 1,
     progress: Progress | None = None,
     memory: Memory | None = None,
 ) -> list[Measured]:
@@ -97,69 +85,31 @@ def run(
 
     Of a ``shard`` (i, n) every n-th single run is done; the rest is returned as far as ``memory``
     holds it. A run that is refused is noted, and does not stop the others; it is tried again by the
-    next call.
+    next call. ``jobs`` processes share the work.
     """
     _validate.integer("seed", seed, "[0, 1e18]")
     _validate.integer("seeds", description.seeds, "[1, 1000]")
     places = find_places(description, root)
     singles = plan_singles(description, places, root, seed)
     known: Memory = {} if memory is None else memory
-    _measure(description, _share(singles, shard), known, progress)
+    cells = share(_cells(description, singles), shard)
+    measure_cells(cells, known, Attempt(tolerant=True), jobs=jobs, progress=progress)
     return gather(description, places, singles, known)
 
 
-def _share(singles: Sequence[Single], shard: tuple[int, int] | None) -> list[Single]:
-    """Every n-th of the runs that differ."""
-    distinct = list({single.key: single for single in singles}.values())
-    return distinct if shard is None else distinct[shard[0] - 1 :: shard[1]]
-
-
-def _measure(
-    description: Description, singles: Sequence[Single], known: Memory, progress: Progress | None
-) -> None:
+def _cells(description: Description, singles: Sequence[Single]) -> list[Cell]:
     extra = EXTRAS.get(description.shape)
-    loader = _Loader()
-    refused: set[tuple[Place, int]] = set()  # a line is known by its identity
-    for single in singles if progress is None else progress(singles):
-        key, request = single.key, single.line.request
-        row = single.place, id(single.line)
-        if _is_known(known.get(key), request, extra) or row in refused:
-            continue  # a plan that one seed has refused is not tried with others
-        try:
-            data = loader.load(single.source)
-        except GraphveilError as error:
-            outcome: Outcome = {"refused": str(error)}
-        else:
-            start = int(single.line.name == description.reference)
-            outcome = try_outcome(request, single.source, data, extra, start)
-        if "refused" in outcome:
-            refused.add(row)
-            if known.get(key, {}).get("refused") == outcome["refused"]:
-                continue
-        known[key] = stamp(outcome)
-
-
-def _is_known(outcome: Outcome | None, request: Request, extra: str | None) -> bool:
-    """Whether an outcome has all that is asked for; a refusal may be another one today."""
-    if outcome is None or "refused" in outcome or not request.made(outcome):
-        return False
-    return extra is None or extra in outcome
-
-
-class _Loader:
-    """The graph that was loaded last: a description runs on one after the other."""
-
-    def __init__(self) -> None:
-        self._name: str | None = None
-        self._data: Any = None
-
-    def load(self, source: Source) -> Data:
-        """The graph of a source."""
-        if source.data != self._name:
-            self._name, self._data = None, None
-            self._data = source.load()
-            self._name = source.data
-        return self._data
+    return [
+        Cell(
+            key=single.key,
+            row=(single.place, id(single.line)),  # a line is known by its identity
+            request=single.line.request,
+            source=single.source,
+            extra=extra,
+            start=int(single.line.name == description.reference),
+        )
+        for single in singles
+    ]
 
 
 # --- rows -----------------------------------------------------------------------------------------

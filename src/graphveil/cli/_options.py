@@ -125,6 +125,26 @@ seeds = together(
     click.option("--seeds", type=int, default=3, help="Runs of each."),
     click.option("--seed", type=int, default=0, help="The first of them."),
 )
+jobs = click.option(
+    "--jobs",
+    type=int,
+    default=1,
+    metavar="N",
+    help="Processes on this machine that share the work, each with its share of the cores and a "
+    "copy of the graph in memory.",
+)
+shard = click.option(
+    "--shard",
+    metavar="I/N",
+    help="Only every N-th run, from the I-th on; needs --results. Shards may run at once, on one "
+    "machine or several.",
+)
+results = click.option(
+    "--results",
+    metavar="DIR",
+    help="A folder where every run is written down as it ends. What is in it is not run again: "
+    "after a crash, or after shards, the same command goes on from there.",
+)
 metric = click.option(
     "--metric",
     help="What rows are set side by side by, such as accuracy, macro_f1, average_precision, r2. "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -31,7 +32,8 @@ def audit() -> None:
 
     A METHOD is tried with the settings given, a RUN with its own, on its own data. Results of a RUN
     go to its audit.json and its page; --out writes them elsewhere. What is there already is not
-    done again. docs/guarantees/audits.md says what each number proves.
+    done again. --jobs N does N tasks at a time; shards of the tasks (--shard I/N) may share a file.
+    docs/guarantees/audits.md says what each number proves.
 
     \b
     graphveil audit replay dp-gnn --data social --json
@@ -55,6 +57,7 @@ _shared = option.together(
         help="The data is public or made up, so that results may stand in a RUN's audit.json.",
     ),
     click.option("--shard", metavar="I/N", help="Every N-th task, from the I-th on."),
+    option.jobs,
     option.force,
     option.as_json,
 )
@@ -140,10 +143,12 @@ def _answer(kind: str, target: str, how: dict[str, Any], asked: dict[str, Any]) 
 def _audit(
     kind: str, target: str, how: dict[str, Any], asked: dict[str, Any]
 ) -> tuple[list[Finding], Result]:
+    from graphveil._jobs import check_jobs
     from graphveil.audit import results
-    from graphveil.audit.tasks import READS_DATA, list_tasks
+    from graphveil.audit.tasks import READS_DATA, Audit, run_tasks
     from graphveil.bench import parse_shard
 
+    jobs = check_jobs(asked["jobs"])
     shard = None if asked["shard"] is None else parse_shard(asked["shard"])
     is_run = Path(target).is_dir()
     method, data, plan, name = (_of_run if is_run else _of_method)(kind, target, asked)
@@ -151,21 +156,21 @@ def _audit(
     file = _choose_file(target if is_run else None, asked["out"], private)
     if kind in ("run", "attack", "replay"):
         how = {**how, "seed": asked["seed"] or 0}
-    tasks = list_tasks(kind, method, data, plan, name=name, how=how)
+    audited = Audit(kind=kind, method=method, data=data, plan=plan, name=name, how=how)
+    tasks = audited.list_tasks()
     if shard is not None:
         tasks = tasks[shard[0] - 1 :: shard[1]]
     known = results.read_file(file) if file is not None and file.exists() else ()
     done = {finding.task for finding in known} if not asked["force"] else set()
-    wanted = [task for task in tasks if task.name not in done]
-    progress = bar(f"audit {kind}")
+    fresh = run_tasks(
+        audited,
+        [task for task in tasks if task.name not in done],
+        keep=None if file is None else partial(results.add, file, private=private),
+        jobs=jobs,
+        progress=bar(f"audit {kind}"),
+    )
     findings = [finding for finding in known if finding.task in {task.name for task in tasks}]
-    if asked["force"]:
-        findings = []
-    for task in wanted if progress is None else progress(wanted):
-        fresh = task.run()
-        findings += fresh
-        if file is not None:
-            results.add(file, fresh, private=private)
+    findings = fresh if asked["force"] else [*findings, *fresh]
     return findings, _show(kind, method, name, findings, file, private)
 
 

@@ -15,6 +15,7 @@ from graphveil._inputs import read_text
 from graphveil.cli import _options as option
 from graphveil.cli._notices import notices
 from graphveil.cli._output import Result, bar, check_file, figure, plural, say, write_text
+from graphveil.cli._results import goes_on, make_folder
 from graphveil.cli._rows import percent
 
 if TYPE_CHECKING:
@@ -173,6 +174,7 @@ def _published(value: float | None, deviation: float | None) -> str:
 @click.option("--seeds", type=int, help="Runs of each, instead of what the description says.")
 @click.option("--seed", type=int, help="The first of them, instead of the description's.")
 @click.option("--shard", metavar="I/N", help="Every N-th run, from the I-th on.")
+@option.jobs
 @click.option("--data", multiple=True, help="Only these graphs; repeat.")
 @click.option("--only", multiple=True, help="Only runs whose name contains this; repeat.")
 @option.root
@@ -190,12 +192,13 @@ def run(
     it ends, as a line of JSON in NAME.jsonl, and the same command goes on after a crash; at the end
     there are a tidy NAME.csv and a picture NAME.png. Shards may run side by side, on one machine or
     several; once all are done, the command without --shard makes table and picture of their files.
-    A figure below what a description demands: exit code 4, after everything has been run.
+    --jobs N runs N at a time in processes of their own; docs/jobs.md has clusters. A figure below
+    what a description demands: exit code 4, after everything has been run.
 
     \b
     graphveil bench run igamberdiev-table2 --root data --out results
     graphveil bench run --all --quick --out quick
-    graphveil bench run daigavane-table1 --shard 2/4 --out results
+    graphveil bench run daigavane-table1 --shard 2/4 --jobs 8 --out results
     """
     from graphveil import bench as benches
 
@@ -207,7 +210,7 @@ def run(
         raise click.UsageError("'--shard' needs '--out': a folder that the shards share.")
     described = [benches.read(name, quick=how["quick"]) for name in names]
     wanted = _select(described, how, every)
-    folder = None if out is None else _folder(out)
+    folder = None if out is None else make_folder(out)
     results, misses = [], []
     for one in wanted:
         if len(wanted) > 1 and not as_json:
@@ -244,15 +247,6 @@ def _select(
     return parts
 
 
-def _folder(out: str) -> Path:
-    folder = Path(out)
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InvalidInputError(f"{out} cannot be a folder: {error.strerror}.") from None
-    return folder
-
-
 def _run_one(
     described: Description,
     folder: Path | None,
@@ -267,22 +261,16 @@ def _run_one(
         quick = described.quick
         path = benches.results_file(folder, described.name, quick=quick, shard=shard)
         notes = benches.Notes(path, benches.results_files(folder, described.name, quick=quick))
-    try:
-        with notices():
-            measured = benches.run(
-                described,
-                root=how["root"],
-                seed=described.first_seed if how["seed"] is None else how["seed"],
-                shard=shard,
-                progress=bar(described.name),
-                memory=notes,
-            )
-    except KeyboardInterrupt as error:
-        if notes is not None:
-            error.add_note(
-                "What was measured is written down; the same command goes on from there."
-            )
-        raise
+    with notices(), goes_on(notes):
+        measured = benches.run(
+            described,
+            root=how["root"],
+            seed=described.first_seed if how["seed"] is None else how["seed"],
+            shard=shard,
+            jobs=how["jobs"],
+            progress=bar(described.name),
+            memory=notes,
+        )
     result = _result(described, measured)
     if shard is not None:
         result.note(f"Shard {shard[0]} of {shard[1]}: rows are of what all files hold so far.")
@@ -446,7 +434,7 @@ def _draw_page(measured: Sequence[Any], out: Path) -> dict[str, str]:
     from graphveil.report import bench_pictures, plots
 
     plots.require_matplotlib()
-    folder = _folder(str(out.with_suffix("")))
+    folder = make_folder(str(out.with_suffix("")))
     drawn = {}
     if claimed := pages.claimed_points(measured):
         drawn["proven"] = bench_pictures.proven_against_claimed(

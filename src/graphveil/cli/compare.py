@@ -12,6 +12,7 @@ from graphveil.cli import _runs, _settings
 from graphveil.cli._metrics import check_fits, check_metric, name_metric
 from graphveil.cli._notices import notices
 from graphveil.cli._output import Result, bar, check_file, check_folder, plural, write_json
+from graphveil.cli._results import check_shard, open_results, show_shard
 from graphveil.cli._rows import (
     check_ran,
     claim_cell,
@@ -43,7 +44,10 @@ PLOTS = ("privacy-utility.png", "class-accuracy.png")
 @option.seeds
 @option.source
 @option.sets
-@click.option("--out", help="Write the results there as JSON, too.")
+@option.results
+@option.shard
+@option.jobs
+@click.option("--out", help="Write the table there as JSON, too.")
 @click.option("--plots", help="A directory for plots: over epsilon, and by class.")
 @option.force
 @option.as_json
@@ -57,7 +61,6 @@ def compare(
     sets: tuple[str, ...],
     out: str | None,
     plots: str | None,
-    force: bool,
     as_json: bool,
     **given: Any,
 ) -> None:
@@ -65,16 +68,22 @@ def compare(
 
     Each is trained under several seeds. A setting given by --set goes to every method that has it.
     One method under several settings: NAME:KEY=VALUE, several joined by +. NAME may be a recipe.
+    --jobs N runs N at a time. With --results DIR every run is kept as it ends; shards of the work
+    (--shard I/N) share DIR, and once all are done, the command without --shard shows the table.
 
     \b
-    graphveil compare --data social --epsilon 1 --epsilon 8 --seeds 3
+    graphveil compare --data social --epsilon 1 --epsilon 8 --seeds 3 --jobs 2
+    graphveil compare --data social --epsilon 8 --seeds 10 --results grid --shard 2/4
     graphveil compare --data social --epsilon 1 --set unit=edge \\
         --methods gap:weighting=none,gap:weighting=similarity,gap:weighting=attention,mlp,gnn
     """
     from graphveil import bench
+    from graphveil._jobs import check_jobs
     from graphveil.graph.checks import task_of
 
     check_metric(metric)
+    shard, force = check_shard(given, out, plots), given["force"]
+    jobs = check_jobs(given["jobs"])
     source = _runs.make_source(given)
     names = ",".join(_settings.compared_methods(_record(source))) if methods is None else methods
     chosen = _choose(names, _settings.parse(sets))
@@ -84,15 +93,22 @@ def compare(
     plan_first(_make_all(chosen, targets, delta, source.seed), source)
     graph = source.load()
     check_fits(metric, task_of(graph))
-    rows = bench.compare(
-        graph,
-        source,
-        [(kind.name, settings) for kind, settings in chosen],
-        epsilons=targets,
-        delta=delta,
-        seeds=seeds,
-        progress=bar("comparing"),
-    )
+    with open_results("compare", given["results"], shard, source, graph) as notes:
+        rows = bench.compare(
+            graph if jobs == 1 else None,
+            source,
+            [(kind.name, settings) for kind, settings in chosen],
+            epsilons=targets,
+            delta=delta,
+            seeds=seeds,
+            jobs=jobs,
+            shard=shard,
+            memory=notes,
+            progress=bar("comparing"),
+        )
+    if shard is not None:
+        show_shard(rows, seeds, shard, notes, as_json)
+        return
     check_ran(rows)
     rows = bench.rank(rows if metric is None else [row.measured_by(metric) for row in rows])
     ran = next((row for row in rows if not row.refused), rows[0])

@@ -12,6 +12,7 @@ from graphveil.cli import _runs, _settings
 from graphveil.cli._metrics import check_fits, check_metric, name_metric
 from graphveil.cli._notices import notices
 from graphveil.cli._output import Result, bar, check_file, check_picture, plural, write_json
+from graphveil.cli._results import check_shard, open_results, show_shard
 from graphveil.cli._rows import (
     check_ran,
     claim_cell,
@@ -37,7 +38,10 @@ if TYPE_CHECKING:
 @option.seeds
 @option.source
 @option.sets
-@click.option("--out", help="Write the results there as JSON, too.")
+@option.results
+@option.shard
+@option.jobs
+@click.option("--out", help="Write the table there as JSON, too.")
 @click.option("--plot", help="A file for a plot, .png, .svg or .pdf.")
 @option.force
 @option.as_json
@@ -51,22 +55,28 @@ def sweep(
     sets: tuple[str, ...],
     out: str | None,
     plot: str | None,
-    force: bool,
     as_json: bool,
     **given: Any,
 ) -> None:
     """One method under several values of a setting, all else equal.
 
+    --jobs N runs N at a time. With --results DIR every run is kept as it ends; shards of the work
+    (--shard I/N) share DIR, and once all are done, the command without --shard shows the table.
+
     \b
     graphveil sweep dp-gnn --data social --epsilon 8 --vary sender_cap=1,3,7
-    graphveil sweep dp-gnn --data social --epsilon 8 --vary sample_rate=0.1,0.3,0.5
+    graphveil sweep dp-gnn --data social --epsilon 8 --vary sample_rate=0.1,0.3,0.5 --jobs 2
     """
     kind = _settings.method_named(method)
     key, equals, listed = (part.strip() for part in vary.partition("="))
     words = [toml_value(text) for text in listed.split(",") if text.strip()]
     if not equals or not words:
         raise click.UsageError(f"Write '--vary' as KEY=V1,V2, e.g. sender_cap=1,3. Got {vary!r}.")
+    from graphveil._jobs import check_jobs
+
     check_metric(metric := given.pop("metric"))
+    shard, force = check_shard(given, out, plot), given["force"]
+    jobs = check_jobs(given["jobs"])
     check_file(out, force)
     check_picture(plot, force)
 
@@ -85,17 +95,24 @@ def sweep(
     )
     graph = source.load()
     check_fits(metric, task_of(graph))
-    rows = bench.sweep(
-        graph,
-        source,
-        kind.name,
-        settings,
-        key,
-        values,
-        seeds=seeds,
-        progress=bar(f"varying {key}"),
-        **budget,
-    )
+    with open_results("sweep", given["results"], shard, source, graph) as notes:
+        rows = bench.sweep(
+            graph if jobs == 1 else None,
+            source,
+            kind.name,
+            settings,
+            key,
+            values,
+            seeds=seeds,
+            jobs=jobs,
+            shard=shard,
+            memory=notes,
+            progress=bar(f"varying {key}"),
+            **budget,
+        )
+    if shard is not None:
+        show_shard(rows, seeds, shard, notes, as_json)
+        return
     check_ran(rows)
     rows = rows if metric is None else [row.measured_by(metric) for row in rows]
     title = f"{kind.name} on {source.data} under several {key}, {plural(seeds, 'seed')}"

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from graphveil._errors import InvalidInputError
+from graphveil._errors import InvalidInputError, UnprovenError
 from graphveil._schema import NUMBER, Schema
 from graphveil.cli import _options as option
 from graphveil.cli import _runs, _settings
@@ -72,6 +73,19 @@ _SCORED = {
     "Default: right answers, as private scores.",
 )
 @option.run
+@click.option(
+    "--jobs",
+    type=int,
+    metavar="N",
+    help="Processes that share the trials, on public data (--public-data) alone: elsewhere they "
+    "would tell how many trials there are.",
+)
+@click.option(
+    "--shard",
+    metavar="I/N",
+    help="Refused: shards would tell how many trials there are. Settings are sought by several "
+    "machines with 'graphveil sweep --shard' on public data.",
+)
 @option.force
 @option.as_json
 @notices()
@@ -80,6 +94,7 @@ def tune(
     config: str | None,
     sets: tuple[str, ...],
     vary: tuple[str, ...],
+    jobs: int | None,
     force: bool,
     as_json: bool,
     **given: Any,
@@ -92,19 +107,24 @@ def tune(
     graphveil tune dp-mlp --data pubmed --epsilon 2 --trials 20 --public-data social \\
         --vary learning_rate=0.002..0.2 --out runs/tuned
     """
+    _refuse_shard(given.pop("shard"))
     asked = _settings.merge(config, {"method": method, **given}, sets, _CONFIG)
     tuning = _tuning(asked, vary)
     _settings.require(asked, "data", "out")
 
     from graphveil import runs
-    from graphveil.tuning import require_optuna
+    from graphveil.tuning import check_jobs_of, require_optuna
 
+    jobs = 1 if jobs is None else jobs
+    check_jobs_of(tuning, jobs)
     require_optuna(tuning.sampler)
     runs.check_search(runs.Run(asked["out"]), force=force)
     source = _runs.make_source({**asked, "seed": tuning.seed})
     _runs.check_account(asked)
     where = {key: asked.get(key) for key in ("ledger", "account")} | {"force": force}
-    search = _search_public if tuning.scores == "public-data" else _search_charged
+    search = _search_charged
+    if tuning.scores == "public-data":
+        search = partial(_search_public, jobs=jobs)
     tuned, metrics, winner, trial_epsilon = search(tuning, source, asked["out"], where)
     certificate = tuned.certificate_
     result = Result(
@@ -190,6 +210,16 @@ def _check_another(public: str, private: str | None) -> None:
         )
 
 
+def _refuse_shard(shard: str | None) -> None:
+    """Refuse to spread trials over machines, whose jobs could be counted."""
+    if shard is not None:
+        raise UnprovenError(
+            "A tuning run is proven for a number of trials that nobody sees, and jobs can be "
+            f"counted. Got --shard {shard}; leave it out, or seek settings on public data with "
+            "'graphveil sweep --shard', and train with the best."
+        )
+
+
 # The run, its metrics, the trial that won, and what each trial was trained at.
 Tuned = tuple["Method", dict[str, Any], "Winner", float]
 
@@ -215,7 +245,9 @@ def _search_charged(tuning: Tuning, source: Source, out: str, where: dict[str, A
     return method, metrics, winners[0], float(method.get_params()["epsilon"])
 
 
-def _search_public(tuning: Tuning, source: Source, out: str, where: dict[str, Any]) -> Tuned:
+def _search_public(
+    tuning: Tuning, source: Source, out: str, where: dict[str, Any], *, jobs: int
+) -> Tuned:
     """Trials on public data, then one run on the private data with the whole budget."""
     from graphveil import runs
     from graphveil.tuning import search_openly
@@ -238,7 +270,8 @@ def _search_public(tuning: Tuning, source: Source, out: str, where: dict[str, An
     except InvalidInputError as error:
         reason = str(error).replace("The 'data' parameter", "it")
         raise InvalidInputError(f"'--public-data': {reason}") from error
-    winner = search_openly(tuning, public.training, track=bar(f"tuning {tuning.method}"))
+    shown = bar(f"tuning {tuning.method}")
+    winner = search_openly(tuning, public.training, track=shown, jobs=jobs)
     method = tuning.make(winner.candidate)
     progress = bar(f"training {tuning.method}")
     metrics = runs.Run(out).train(

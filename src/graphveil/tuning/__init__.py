@@ -9,7 +9,7 @@ Proofs: docs/guarantees/tuning.md.
 from graphveil.tuning.candidates import Between, Listed, values_of
 from graphveil.tuning.counting import LAWS
 from graphveil.tuning.plan import SAMPLERS, SCORES, PricedTuning, Tuning, TuningPlan
-from graphveil.tuning.trials import Winner, require_optuna, search, search_openly
+from graphveil.tuning.trials import Winner, check_jobs_of, require_optuna, search, search_openly
 
 __all__ = [
     "LAWS",
@@ -21,6 +21,7 @@ __all__ = [
     "Tuning",
     "TuningPlan",
     "Winner",
+    "check_jobs_of",
     "require_optuna",
     "search",
     "search_openly",

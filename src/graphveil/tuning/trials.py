@@ -5,13 +5,15 @@ Nothing of a trial that did not win outlives it, and how many there were is a lo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import Any
 
 from torch_geometric.data import Data
 
 from graphveil._errors import InvalidInputError, UnprovenError
+from graphveil._jobs import check_jobs, do_all, show_progress
 from graphveil._progress import Progress
 from graphveil.methods import Facts, Method
 from graphveil.rng import SecretStream, secret
@@ -65,7 +67,7 @@ def search(
         right = float(private_count(method, data))
         return method, right if scorer is None else float(scorer.release([right], rng)[0])
 
-    winner = _best(tuning, data, tried, rng, track)
+    winner = _best(tuning, data, tried, asked(tuning, rng), rng, track)
     scorer = planned.scorer(winner.method, facts)
     if scorer is not None:
         records = int(validation(data).sum())
@@ -77,27 +79,100 @@ def search(
 
 
 def search_openly(
-    tuning: Tuning, data: Data, *, rng: SecretStream | None = None, track: Progress | None = None
+    tuning: Tuning,
+    data: Data,
+    *,
+    rng: SecretStream | None = None,
+    track: Progress | None = None,
+    jobs: int = 1,
 ) -> Winner:
     """The best candidate on public ``data``; what was trained there is of no further use.
 
+    ``jobs`` processes share the trials, where none learns from another.
+
     *Guarantee*: none to ``data``, which is public. Nothing private is read.
     """
-    apart = replace(tuning, delta=None)  # below one in so many nodes of this data, too
-    wanted = validation(data)
+    check_jobs_of(tuning, jobs)
+    trial, rng = _OpenTrial(tuning, data), secret() if rng is None else rng
+    if jobs == 1:
+        return _best(tuning, data, trial, asked(tuning, rng), rng, track)
+    candidates = [drawn(tuning.vary, rng) for _ in range(int(tuning.trials))]
+    tried = iter(_try_all(trial, candidates, jobs, track))
+    ask = ((candidate, _tell_nobody) for candidate in candidates)
+    return _best(tuning, data, lambda _: next(tried), ask, rng, None)
 
-    def tried(candidate: dict[str, Any]) -> tuple[Method, float]:
-        method = apart.make(candidate).fit(data)
+
+def check_jobs_of(tuning: Tuning, jobs: int) -> None:
+    """Refuse several processes where they would tell what is secret, or prove nothing."""
+    if check_jobs(jobs) == 1:
+        return
+    if not tuning.counted:
+        raise UnprovenError(
+            "The number of trials is secret, and whoever sees several processes at work can count "
+            f"them. Got --jobs {jobs}; leave it out, or choose on public data (--public-data)."
+        )
+    if tuning.scores != "public-data" or tuning.sampler == "optuna":
+        why = "learn from one another" if tuning.sampler == "optuna" else "are charged as one run"
+        raise InvalidInputError(
+            f"Trials that {why} are done by one process. Got --jobs {jobs}; leave it out, or "
+            "choose at random on public data (--public-data)."
+        )
+
+
+def _try_all(
+    trial: _OpenTrial, candidates: Sequence[dict[str, Any]], jobs: int, track: Progress | None
+) -> list[tuple[Method, float]]:
+    """What comes of each candidate, in their order."""
+
+    def name(number: int) -> str:
+        return f"trial {number + 1} of {len(candidates)}, {candidates[number]}"
+
+    results: dict[int, tuple[Method, float]] = {}
+    work = _Numbered(trial, candidates)
+    with (
+        show_progress(track, len(candidates)) as advance,
+        closing(do_all(work, range(len(candidates)), jobs=jobs, name=name)) as ready,
+    ):
+        for done in ready:
+            results[done.item] = done.take()
+            advance()
+    return [results[number] for number in range(len(candidates))]
+
+
+class _OpenTrial:
+    """One trial on public data, as another process can be given it."""
+
+    def __init__(self, tuning: Tuning, data: Data) -> None:
+        self._tuning = replace(tuning, delta=None)  # below one in so many nodes of this data, too
+        self._data = data
+
+    def __call__(self, candidate: dict[str, Any]) -> tuple[Method, float]:
+        data, wanted = self._data, validation(self._data)
+        method = self._tuning.make(candidate).fit(data)
         answers = method.predict_proba(data)
-        return method, score_openly(method, answers[wanted], data.y[wanted], tuning.metric)
+        right = score_openly(method, answers[wanted], data.y[wanted], self._tuning.metric)
+        return method, right
 
-    return _best(tuning, data, tried, secret() if rng is None else rng, track)
+
+class _Numbered:
+    """A trial by the number of its candidate."""
+
+    def __init__(self, trial: _OpenTrial, candidates: Sequence[dict[str, Any]]) -> None:
+        self._trial, self._candidates = trial, candidates
+
+    def __call__(self, number: int) -> tuple[Method, float]:
+        return self._trial(self._candidates[number])
+
+
+def _tell_nobody(score: float) -> None:
+    """Of a trial from which no other learns."""
 
 
 def _best(
     tuning: Tuning,
     data: Data,
     tried: Callable[[dict[str, Any]], tuple[Method, float]],
+    ask: Iterator[tuple[dict[str, Any], Tell]],
     rng: SecretStream,
     track: Progress | None,
 ) -> Winner:
@@ -107,7 +182,6 @@ def _best(
     if track is not None and tuning.counted:
         numbers = track(numbers)
     best, place = None, (0.0, 0.0)
-    ask = asked(tuning, rng)
     for _ in numbers:
         candidate, tell = next(ask)
         method, right = tried(candidate)
@@ -137,7 +211,7 @@ def asked(tuning: Tuning, rng: SecretStream) -> Iterator[tuple[dict[str, Any], T
     if tuning.sampler == "optuna":
         yield from _by_optuna(tuning)
     while True:
-        yield drawn(tuning.vary, rng), lambda score: None
+        yield drawn(tuning.vary, rng), _tell_nobody
 
 
 def require_optuna(sampler: str) -> None:
