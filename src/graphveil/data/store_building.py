@@ -22,7 +22,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import math
 import re
 import shutil
 import warnings
@@ -41,7 +40,6 @@ from graphveil._inputs import at_home, json_of
 from graphveil.data.store_format import (
     ARRAYS,
     BUILDING,
-    MANIFEST,
     ArrayFacts,
     Manifest,
     Track,
@@ -60,7 +58,7 @@ LOCK = "lock"
 PASSES = ("nodes", "index", "edges", "order", "checksums")
 DTYPES = ("float32", "float16")
 LEAST_MEMORY = 64 << 20
-_NOTE_EVERY = {"nodes": 32, "edges": 16}  # parts that are read between two notes of the state
+_NOTE_EVERY = {"nodes": 32, "edges": 64}  # parts that are read between two notes of the state
 _NOTE_MESSAGES = 1 << 26  # that are written between two notes
 _UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12,
           "KIB": 2**10, "MIB": 2**20, "GIB": 2**30, "TIB": 2**40}  # fmt: skip
@@ -93,14 +91,11 @@ def build_store(
     *,
     nodes: Any = None,
     edges: Any = None,
-    root: str | Path | None = None,
-    schema: Any = None,
-    classes: Any = None,
-    directed: bool | None = None,
     dtype: str = "float32",
     memory: str | int = "4GiB",
     force: bool = False,
     track: Track = track_nothing,
+    **stated: Any,
 ) -> Manifest:
     """Build a store of the graph ``source`` in the directory ``out``, and say what is in it.
 
@@ -110,12 +105,12 @@ def build_store(
     memory. Instead of it, ``nodes`` and ``edges`` may be tables of any kind that streams Arrow,
     iterables of batches of Arrow, or DataFrames. Beside a file of DuckDB they are its queries.
 
-    ``schema``, ``classes`` and ``directed`` mean what they mean to :func:`graphveil.data.load`, and
-    so does the result: features, labels, masks and ids are the same, bit for bit, and messages are
-    those that methods read, each once and without self-loops. ``dtype`` float16 halves the room of
-    features. ``memory`` bounds what a pass holds, beyond what the program itself takes (0.4 GiB);
-    files in the page cache do not count. ``out`` needs room for the store and, while it is built,
-    8 bytes for every message and 16 for every id.
+    ``stated`` may hold ``root``, ``schema``, ``classes`` and ``directed``, which mean what they do
+    to :func:`graphveil.data.load`. So does the result: features, labels, masks and ids are the
+    same, bit for bit, and messages are those that methods read, each once and without self-loops.
+    ``dtype`` float16 halves the room of features. ``memory`` bounds what a pass holds, beyond what
+    the program itself takes (0.4 GiB); files in the page cache do not count. ``out`` needs room for
+    the store and, while it is built, 8 bytes for every message and 16 for every id.
 
     A build that ends early, for whatever reason, goes on when it is called again with the same
     source. ``force`` starts anew, and replaces a finished store once the new one is finished.
@@ -137,11 +132,9 @@ def build_store(
             _clear(place)
         from graphveil.data.store_sources import open_source
 
-        stated = {"schema": schema, "classes": classes, "directed": directed}
         opened = open_source(
-            source, nodes=nodes, edges=edges, root=root, **stated, memory=size,
-            temporary=work / "duckdb",
-        )  # fmt: skip
+            source, nodes=nodes, edges=edges, memory=size, temporary=work / "duckdb", **stated
+        )
         build = _Build(opened, place, out, size, dtype, track)
         try:
             manifest = build.run()
@@ -196,7 +189,7 @@ class _Build:
             )
         if not self.source.is_repeatable:  # rows that were read cannot be skipped
             state = {key: value for key, value in state.items() if key in ("asked", "done", *done)}
-        return state  # type: ignore[no-any-return]
+        return state
 
     def _note(self) -> None:
         write_file(self.work / STATE, json.dumps(self.state).encode(), private=True)
@@ -232,16 +225,18 @@ class _Build:
     def _finish_nodes(self, writer: NodeWriter) -> None:
         from graphveil.data.encoding import say_cut
         from graphveil.data.store_edges import check_nodes
-        from graphveil.data.store_nodes import write_classes
+        from graphveil.data.store_nodes import check_split, write_classes
 
         state, source = self.state["nodes"], self.source
         if state["rows"] == 0:
             raise InvalidInputError(f"{source.where} has no rows; give each node one.")
         check_nodes(source.where, state["rows"])
         writer.finish()
-        facts = dict(source.facts)
+        facts, names = dict(source.facts), set(state["arrays"])
         if writer.notes.rows("labels"):
             facts = write_classes(writer, source.where, source.classes, facts)
+            names.add("y")
+        check_split(self.place, source.where, names)
         state |= {"facts": facts, "cut": source.cut}
         say_cut(source.where, Counter(source.cut))
 
@@ -521,9 +516,3 @@ def _writing(out: Path) -> Iterator[None]:
         ) from None
     except EOFError as error:
         raise InvalidInputError(f"{error}; use --force to start anew.") from None
-
-
-def seconds_and_text(seconds: float) -> str:
-    """How long something took, for a person."""
-    minutes = math.floor(seconds / 60)
-    return f"{seconds:.1f} s" if seconds < 120 else f"{minutes} min {seconds - 60 * minutes:.0f} s"

@@ -9,6 +9,7 @@ large is cut again by its numbers, so that no node is too popular. Both passes a
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from graphveil._files import open_file
 from graphveil.data.store_arrays import GrowingArray
 
 RANGES = 256  # of senders, at most
+LEAST_SENDERS = 4096  # in a range
 MOST_NODES = 2**31 - 1
 _SORTING = 8  # times the size of a range, while it is sorted and written
 Ints = NDArray[np.int64]
@@ -40,7 +42,7 @@ class Ranges:
 
     def __init__(self, folder: Path, num_nodes: int) -> None:
         self.folder, self.num_nodes = folder, num_nodes
-        self.width = max(1, math.ceil(num_nodes / RANGES))
+        self.width = max(LEAST_SENDERS, math.ceil(num_nodes / RANGES))
         self.count = max(1, math.ceil(num_nodes / self.width))
 
     def path(self, number: int) -> Path:
@@ -100,9 +102,10 @@ class Spill:
             start = end
 
     def sync(self) -> None:
-        """Hand everything to the system."""
+        """Put everything on disk."""
         for file in self._files:
             file.flush()
+            os.fsync(file.fileno())
 
     def close(self) -> None:
         """Close the files; what is not yet counted in the state is lost."""
@@ -148,7 +151,7 @@ def _sorted_pieces(path: Path, low: int, high: int, limit: int) -> Iterator[Ints
 
     No two pieces have a message in common.
     """
-    if path.stat().st_size <= max(limit, 1 << 16):
+    if path.stat().st_size <= limit:
         keys = np.fromfile(path, np.int64)
         keys.sort()
         yield keys

@@ -1,8 +1,8 @@
 """What a store is: a directory with plain arrays and a manifest, read by memory map.
 
-==================  =================================================================================
+==================  ==============================================================================
 file                content
-==================  =================================================================================
+==================  ==============================================================================
 manifest.json       what is known of the graph, and the type, shape and checksum of every array
 offsets.npy         int64 (nodes + 1): where in ``receivers`` the messages of a sender begin
 receivers.npy       int32 (messages,): of every sender in ascending order, none twice, no self-loop
@@ -12,7 +12,7 @@ y.npy               as :mod:`graphveil.graph.targets` says; absent where there a
 \\*_mask.npy         bool (nodes,): who is trained on, validated with and tested
 ids.npy             int64 (nodes,): ids as their owner wrote them; or, where they are text,
                     ``id_offsets`` int64 (nodes + 1) and ``id_bytes`` uint8, which is UTF-8
-==================  =================================================================================
+==================  ==============================================================================
 
 The manifest is written last, and at once: a directory without it is a store that was not finished,
 and nobody but :mod:`graphveil.data.store_building` reads that. All files are private: their owner's

@@ -56,7 +56,9 @@ class Ids:
         if self.is_text:
             return False
         parts = ((start, self.part(start, start + _PIECE)) for start in range(0, len(self), _PIECE))
-        return all(np.array_equal(part, np.arange(start, start + len(part))) for start, part in parts)
+        return all(
+            np.array_equal(part, np.arange(start, start + len(part))) for start, part in parts
+        )
 
 
 class Index:
@@ -122,9 +124,7 @@ def build_index(ids: Ids, folder: Path, memory: int, track: Track) -> tuple[int,
     raise AssertionError("no hash tells the ids apart")
 
 
-def _build(
-    ids: Ids, folder: Path, seed: int, memory: int, track: Track
-) -> tuple[int | None, bool]:
+def _build(ids: Ids, folder: Path, seed: int, memory: int, track: Track) -> tuple[int | None, bool]:
     parts = 1
     while len(ids) * _RECORD.itemsize * _SORTING > memory // 4 * parts and parts < 256:
         parts *= 2

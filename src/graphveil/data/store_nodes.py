@@ -27,12 +27,14 @@ from graphveil.data import classes as _classes
 from graphveil.data._tables import Where
 from graphveil.data.class_list import Stated
 from graphveil.data.encoding import put_label, put_rows, read_cells
+from graphveil.data.files import naming
 from graphveil.data.schema import Schema
 from graphveil.data.store_arrays import GrowingArray
 from graphveil.data.store_format import MASK_ARRAYS, array_path
 from graphveil.data.store_texts import Keys, Texts, as_texts, keys_of
 from graphveil.graph.checks import OF_ALL, check, has
 from graphveil.graph.sparse_rows import as_csr, is_sparse
+from graphveil.graph.targets import is_labelled
 
 MOST_LABELS = 1 << 20  # different ones; nothing that has more is a class
 _PIECE = 1 << 20
@@ -125,9 +127,10 @@ class TableRows:
         """Keep what is said of all rows, and check what a whole graph would be checked for."""
         if self.facts:
             return
-        data.edge_index = torch.empty(2, 0, dtype=torch.long)
-        check(data, labels=False, masks=False)
         self.facts = facts_of(data)
+        data = Data(x=data.x, edge_index=torch.empty(2, 0, dtype=torch.long), **self.facts)
+        with naming(where):
+            check(data, labels=False, masks=False)
 
 
 def facts_of(data: Data) -> dict[str, Any]:
@@ -209,24 +212,30 @@ class NodeWriter:
             self.arrays.append("x", rows.x, self.dtype)
         else:
             self._add_sparse(rows.x)
-        for name in rows.arrays:
-            if self.arrays.rows(name) != self.state["rows"]:
-                raise _uneven(where, name)
-            self.arrays.append(name, rows.arrays[name])
+        for name, values in rows.arrays.items():
+            self._check_even(where, self.arrays, name)
+            self.arrays.append(name, values)
         if rows.ids is not None:
             self._add_keys(self.out, self.arrays, "id", rows.ids)
         if rows.owners is not None:
             self._add_keys(self.work, self.notes, "owner", rows.owners)
         if rows.labels is not None:
-            if self.notes.rows("labels") != self.state["rows"]:
-                raise _uneven(where, "label")
+            self._check_even(where, self.notes, "labels")
             self.notes.append("labels", self.labels.number(where, rows.labels, self.state["rows"]))
         self.state["rows"] += count
         for name in ("y", *MASK_ARRAYS):
-            if self.arrays.rows(name) not in (0, self.state["rows"]):
-                raise _uneven(where, name)
-        if self.notes.rows("labels") not in (0, self.state["rows"]):
-            raise _uneven(where, "label")
+            if self.arrays.rows(name):
+                self._check_even(where, self.arrays, name)
+        if self.notes.rows("labels"):
+            self._check_even(where, self.notes, "labels")
+
+    def _check_even(self, where: Where, arrays: Arrays, name: str) -> None:
+        """Refuse what some parts of a table have, and others do not."""
+        if arrays.rows(name) != self.state["rows"]:
+            raise InvalidInputError(
+                f"{where} must have {name.removesuffix('s')!r} in all parts of the table, or in "
+                "none. Got it in some instead; add it, with empty cells, to the others."
+            )
 
     def _check_halves(self, where: Where, x: Any) -> None:
         values = x if isinstance(x, np.ndarray) else x.data
@@ -292,13 +301,6 @@ class NodeWriter:
         self.notes.close()
 
 
-def _uneven(where: Where, name: str) -> InvalidInputError:
-    return InvalidInputError(
-        f"{where} must have {name!r} in all parts of the table, or in none. Got it in some "
-        "instead; add it, with empty cells, to the others."
-    )
-
-
 class Labels:
     """The different cells of a column of labels: where each stands first, and how many rows it has.
 
@@ -318,10 +320,8 @@ class Labels:
         codes, different = pd.factorize(labels, use_na_sentinel=True)
         firsts = np.full(len(different), len(codes), np.int64)
         np.minimum.at(firsts, codes[codes >= 0], np.flatnonzero(codes >= 0))
-        places = np.array(
-            [self._place(value, before + int(row)) for value, row in zip(different, firsts, strict=True)],
-            np.int32,
-        )  # fmt: skip
+        pairs = zip(different, firsts.tolist(), strict=True)
+        places = np.array([self._place(value, before + row) for value, row in pairs], np.int32)
         self.missing += int((codes < 0).sum())
         counted = np.bincount(codes[codes >= 0], minlength=len(different))
         for place, count in zip(places.tolist(), counted.tolist(), strict=True):
@@ -376,3 +376,29 @@ def write_classes(
         y.append(y_of[numbers[start : start + _PIECE]])
     y.finish()
     return {**facts, **facts_of(data)}
+
+
+def check_split(folder: Path, where: Where, names: set[str]) -> None:
+    """Refuse a node in two parts of the split, and one that is trained on without a label."""
+    present = [name for name in MASK_ARRAYS if name in names]
+    if not present:
+        return
+    arrays = {name: np.load(array_path(folder, name), mmap_mode="r") for name in present}
+    if "y" in names:
+        arrays["y"] = np.load(array_path(folder, "y"), mmap_mode="r")
+    for start in range(0, len(arrays[present[0]]), _PIECE):
+        part = {name: np.array(array[start : start + _PIECE]) for name, array in arrays.items()}
+        several = np.stack([part[name] for name in present]).sum(0) > 1
+        if several.any():
+            raise InvalidInputError(
+                f"{where} must have every node in one part of the split. Got row "
+                f"{start + int(np.argmax(several)) + 1} in several instead; correct it."
+            )
+        if "y" in part and "train_mask" in part:
+            bare = part["train_mask"] & ~is_labelled(torch.from_numpy(part["y"])).numpy()
+            if bare.any():
+                raise InvalidInputError(
+                    f"{where} must have a label in every row that is trained on. Got none in row "
+                    f"{start + int(np.argmax(bare)) + 1} instead; give it one, or leave its split "
+                    "empty."
+                )

@@ -248,25 +248,33 @@ class OgbSource(Source):
         masks = self._read_masks(number)
         for x, y in zip(features, labels, strict=True):
             if len(x) != len(y) or not np.isfinite(x).all():
-                fault = "no label for each node" if len(x) != len(y) else "a feature that is no number"
+                fault = (
+                    "no label for each node" if len(x) != len(y) else "a feature that is no number"
+                )
                 raise InvalidInputError(f"{self.raw} has {fault}; get the files anew.")
             end = start + len(x)
             if start >= skip:
-                column = pd.Series(np.asarray(y, np.float64).reshape(len(y), -1)[:, 0], name="label")
+                column = pd.Series(
+                    np.asarray(y, np.float64).reshape(len(y), -1)[:, 0], name="label"
+                )
                 rows_of = {name: mask[start:end] for name, mask in masks.items()}
                 yield self.where, NodeRows(np.asarray(x, np.float32), rows_of, labels=column)
             start = end
         if start != number:
             raise InvalidInputError(
-                f"{self.raw} must have as many rows of features as num-node-list says. Got {start:,} "
-                f"for {number:,} instead; get the files anew."
+                f"{self.raw} must have a row of features for each of {number:,} nodes, which "
+                f"num-node-list counts. Got {start:,} instead; get the files anew."
             )
 
     def _number(self) -> int:
         """How many nodes the files say that there are."""
         if self._arrays is not None:
-            with zipfile.ZipFile(self._arrays) as archive:
-                return int(_member_shape(archive, self._arrays, "node_feat")[0][0])
+            with (
+                _tables.reading_file(self._arrays),
+                zipfile.ZipFile(self._arrays) as archive,
+                archive.open("node_feat.npy") as member,
+            ):
+                return int(_read_header(member)[0][0])
         path = self.raw / "num-node-list.csv.gz"
         if path.is_file():
             with _tables.reading_file(path):
@@ -311,21 +319,16 @@ def _read_plain(path: Path, dtype: Any, rows: int) -> Iterator[NDArray[Any]]:
             yield np.array(chunk.to_numpy(), order="C")
 
 
-def _member_shape(archive: zipfile.ZipFile, path: Path, name: str) -> tuple[tuple[int, ...], Any]:
-    with _tables.reading_file(path), archive.open(f"{name}.npy") as member:
-        return _read_header(member)
-
-
-def _read_header(member: Any) -> tuple[tuple[int, ...], np.dtype[Any]]:
-    """Shape and type of an array; the stream stands at its first number."""
+def _read_header(member: Any) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
+    """Shape, whether it lies column by column, type; the stream stands at the first number."""
     version = np.lib.format.read_magic(member)
     read = np.lib.format.read_array_header_1_0
     if version != (1, 0):
         read = np.lib.format.read_array_header_2_0
-    shape, fortran, dtype = read(member)
-    if fortran or dtype.hasobject:
-        raise ValueError("an array that does not lie row by row, or holds objects")
-    return shape, dtype
+    shape, by_column, dtype = read(member)
+    if dtype.hasobject:
+        raise ValueError("an array that holds objects")
+    return shape, by_column, dtype
 
 
 def _read_member(path: Path, name: str, rows: int) -> Iterator[NDArray[Any]]:
@@ -335,7 +338,9 @@ def _read_member(path: Path, name: str, rows: int) -> Iterator[NDArray[Any]]:
         zipfile.ZipFile(path) as archive,
         archive.open(f"{name}.npy") as member,
     ):
-        shape, dtype = _read_header(member)
+        shape, by_column, dtype = _read_header(member)
+        if by_column and len(shape) > 1 and min(shape) > 1:
+            raise ValueError(f"{name} must lie row by row")
         width = math.prod(shape[1:])
         for start in range(0, shape[0], rows):
             count = min(rows, shape[0] - start)
@@ -354,10 +359,15 @@ def _read_pairs(
         zipfile.ZipFile(path) as again,
         again.open(f"{name}.npy") as second,
     ):
-        shape, dtype = _read_header(first)
+        shape, by_column, dtype = _read_header(first)
         _read_header(second)
         if len(shape) != 2 or shape[0] != 2:
             raise ValueError(f"{name} of the shape {shape}, not (2, edges)")
+        if by_column:  # pair after pair
+            for start in range(0, shape[1], rows):
+                pairs = _numbers(first, 2 * min(rows, shape[1] - start), dtype).astype(np.int64)
+                yield pairs[::2], pairs[1::2]
+            return
         left = shape[1] * dtype.itemsize
         while left:  # a compressed archive cannot jump
             left -= len(second.read(min(left, 1 << 24))) or left
@@ -477,9 +487,7 @@ def _open_duckdb(
     if not path.is_file():
         raise InvalidInputError(f"There is no file {text}, which {source} names; check the path.")
     tables = [
-        QueryTable(
-            path, queries[name], f"the {name} of {path}", memory=memory, temporary=temporary
-        )
+        QueryTable(path, queries[name], f"the {name} of {path}", memory=memory, temporary=temporary)
         for name in ("nodes", "edges")
     ]
     stated["schema"] = as_schema(stated["schema"])

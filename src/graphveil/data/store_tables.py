@@ -10,6 +10,7 @@ import contextlib
 import re
 import warnings
 from collections.abc import Iterable, Iterator
+from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -78,9 +79,10 @@ class FileTable(RowTable):
 
     def __init__(self, paths: list[Path]) -> None:
         self.paths, self.where = paths, paths[0]
+        self._path = paths[0]
 
     def columns(self) -> list[str]:
-        return _tables.column_names(self.where)
+        return _tables.column_names(self._path)
 
     def fingerprint(self) -> Any:
         facts = [(path, path.stat()) for path in self.paths]
@@ -89,8 +91,8 @@ class FileTable(RowTable):
     def length(self) -> int | None:
         if any(path.suffix != ".parquet" for path in self.paths):
             return None
-        parquet = _parquet(self.where)
-        with _tables.reading_file(self.where):
+        parquet = _parquet(self._path)
+        with _tables.reading_file(self._path):
             return sum(parquet.read_metadata(path).num_rows for path in self.paths)
 
     def parts(
@@ -105,7 +107,7 @@ class FileTable(RowTable):
                 batches = _read_ends(path, only)
             else:
                 batches = _read_csv(path, rows, None if as_written else text)
-            with _tables.reading_file(path), contextlib.closing(batches):
+            with _tables.reading_file(path):
                 for table in batches:
                     yield Part(path, before, table)
                     before += len(table)
@@ -147,16 +149,16 @@ class StreamTable(RowTable):
     def __init__(self, source: Any, where: str) -> None:
         self.where = where
         self._frame: pd.DataFrame | None = None
+        self._first: Any = None
         if isinstance(source, pd.DataFrame) or type(source).__module__.startswith("pandas."):
             self._frame = as_frame(source, where)
             return
-        pa = require_arrow(where)
+        pa = require_arrow(str(where))
         if type(source).__module__.startswith("polars.") and hasattr(source, "collect"):
             source = source.collect()
         if isinstance(source, pa.RecordBatch):
             source = [source]
         if hasattr(source, "__arrow_c_stream__"):
-            self._schema = None
             self._batches: Iterator[Any] = iter(pa.RecordBatchReader.from_stream(source))
         elif isinstance(source, Iterable) and not isinstance(source, (str, bytes)):
             self._batches = iter(source)
@@ -190,21 +192,17 @@ class StreamTable(RowTable):
         first, self._first = self._first, None
         if first is None:
             raise InvalidInputError(f"{self.where} was read already; give the stream anew.")
-        for batch in (first, *[]) if first is None else _chain(first, self._batches):
+        for batch in chain([first], self._batches):
             for start in range(0, batch.num_rows, rows):
                 piece = batch.slice(start, rows)
-                yield Part(
-                    self.where, before, _as_asked(self.where, piece, text, only, as_written)
-                )
+                yield Part(self.where, before, _as_asked(self.where, piece, text, only, as_written))
                 before += piece.num_rows
 
 
 class QueryTable(RowTable):
     """The rows of a query to a file of DuckDB, in the order in which it gives them."""
 
-    def __init__(
-        self, path: Path, query: str, where: str, *, memory: int, temporary: Path
-    ) -> None:
+    def __init__(self, path: Path, query: str, where: str, *, memory: int, temporary: Path) -> None:
         self.path, self.query, self.where = path, query, where
         self.memory, self.temporary = memory, temporary
 
@@ -222,9 +220,7 @@ class QueryTable(RowTable):
         before = 0
         with self._run(self.query, rows) as reader:
             for batch in reader:
-                yield Part(
-                    self.where, before, _as_asked(self.where, batch, text, only, as_written)
-                )
+                yield Part(self.where, before, _as_asked(self.where, batch, text, only, as_written))
                 before += batch.num_rows
 
     @contextlib.contextmanager
@@ -237,15 +233,19 @@ class QueryTable(RowTable):
             ) from None
         require_arrow(self.where)
         self.temporary.mkdir(mode=0o700, parents=True, exist_ok=True)
-        limits = {
+        limits: dict[str, Any] = {
             "memory_limit": f"{max(self.memory // 4 >> 20, 64)}MiB",
             "temp_directory": str(self.temporary),
         }
         try:
             with duckdb.connect(str(self.path), read_only=True, config=limits) as connection:
-                answer = connection.execute(query)
-                get = getattr(answer, "to_arrow_reader", None) or answer.fetch_record_batch
-                yield get(rows)
+                answer = connection.sql(query)
+                if answer is None:
+                    raise InvalidInputError(
+                        f"{self.where} must be a query that gives rows. Got {query!r} instead."
+                    )
+                names = ("to_arrow_reader", "fetch_arrow_reader")  # the second in older versions
+                yield next(getattr(answer, n) for n in names if hasattr(answer, n))(rows)
         except duckdb.Error as error:
             reason = str(error).strip().splitlines()[0]
             raise InvalidInputError(
@@ -281,11 +281,6 @@ def _filled(where: Where, before: int, column: Any, name: str) -> Keys:
     return keys_of(column)
 
 
-def _chain(first: Any, rest: Iterator[Any]) -> Iterator[Any]:
-    yield first
-    yield from rest
-
-
 def _to_arrow(frame: pd.DataFrame, only: tuple[str, ...]) -> Any:
     """Some columns of a DataFrame; what is neither whole nor text is as pandas writes it."""
     pa = require_arrow("tables")
@@ -310,7 +305,9 @@ def _as_asked(
         table = pa.Table.from_batches([batch])
         return _tables.arrow_to_pandas(where, table, text, as_written=as_written)
     batch = batch.select(list(only))
-    binary = [pa.types.is_binary(kind) or pa.types.is_large_binary(kind) for kind in batch.schema.types]
+    binary = [
+        pa.types.is_binary(kind) or pa.types.is_large_binary(kind) for kind in batch.schema.types
+    ]
     if any(binary):
         try:
             columns = [
