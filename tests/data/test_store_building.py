@@ -36,6 +36,7 @@ def small_parts(monkeypatch):
     """Parts of a few rows, so that tables have many."""
     monkeypatch.setattr(store_sources.TableSource, "_node_rows", lambda *a: 7)
     monkeypatch.setattr(store_sources, "_edge_rows", lambda memory: 11)
+    monkeypatch.setattr(store_tables, "_BLOCK", 700)
     monkeypatch.setattr(store_index, "_PIECE", 5)
     monkeypatch.setattr(store_edges, "LEAST_SENDERS", 9)
 

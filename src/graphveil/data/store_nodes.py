@@ -182,7 +182,9 @@ class Arrays:
             }  # fmt: skip
 
     def finish(self) -> None:
-        """Write the shapes, and close."""
+        """Write the shapes, and close; also of what an earlier process wrote."""
+        for name in list(self.state):
+            self.get(name)
         self.note()
         for array in self._open.values():
             array.finish()

@@ -24,7 +24,8 @@ from graphveil.data.frames import as_frame
 from graphveil.data.store_texts import Keys, keys_of, require_arrow
 
 _PARTS = re.compile(r"(.+?)-(.+)\.(csv|parquet)$")
-_NO_TEXT_ROWS = 1 << 12  # of a table with texts, that are read together
+_BLOCK = 1 << 24  # bytes of a csv of edges that are read together
+_TEXT_ROWS = 1 << 14  # of a table with texts, that are read together
 
 
 class Part(NamedTuple):
@@ -152,6 +153,7 @@ class StreamTable(RowTable):
         self._first: Any = None
         if isinstance(source, pd.DataFrame) or type(source).__module__.startswith("pandas."):
             self._frame = as_frame(source, where)
+            self._columns = list(self._frame.columns)
             return
         pa = require_arrow(str(where))
         if type(source).__module__.startswith("polars.") and hasattr(source, "collect"):
@@ -170,12 +172,10 @@ class StreamTable(RowTable):
         self._first = next(self._batches, None)
         if self._first is None or not hasattr(self._first, "schema"):
             raise InvalidInputError(f"{where} has no rows, or gives no batches of Arrow.")
+        self._columns = list(self._first.schema.names)
 
     def columns(self) -> list[str]:
-        if self._frame is not None:
-            return list(self._frame.columns)
-        assert self._first is not None
-        return list(self._first.schema.names)
+        return self._columns
 
     def length(self) -> int | None:
         return None if self._frame is None else len(self._frame)
@@ -300,7 +300,7 @@ def _as_asked(
     where: Where, batch: Any, text: tuple[str, ...], only: tuple[str, ...] | None, as_written: bool
 ) -> Any:
     """A batch as a DataFrame; or ``only`` some columns as they are, text decoded."""
-    pa = require_arrow("tables")
+    pa = require_arrow(str(where))
     if only is None:
         table = pa.Table.from_batches([batch])
         return _tables.arrow_to_pandas(where, table, text, as_written=as_written)
@@ -339,11 +339,12 @@ def _read_parquet(
     as_written: bool,
 ) -> Iterator[Any]:
     pa, parquet = require_arrow(str(path)), _parquet(path)
-    with parquet.ParquetFile(path) as file:
+    # With pre_buffer all that was read of the file would stay in memory.
+    with parquet.ParquetFile(path, pre_buffer=False) as file:
         schema = file.schema_arrow
         _tables.check_columns(path, schema.names, only or ())
         if only is None and not all(map(pa.types.is_primitive, schema.types)):
-            rows = min(rows, _NO_TEXT_ROWS)
+            rows = min(rows, _TEXT_ROWS)
         columns = None if only is None else list(only)
         for batch in file.iter_batches(batch_size=rows, columns=columns, use_threads=False):
             yield _as_asked(path, batch, text, only, as_written)
@@ -380,6 +381,6 @@ def _read_ends(path: Path, only: tuple[str, ...]) -> Iterator[Any]:
         strings_can_be_null=False,
     )
     parse = csv.ParseOptions(newlines_in_values=True)
-    read = csv.ReadOptions(block_size=1 << 24, use_threads=False)
+    read = csv.ReadOptions(block_size=_BLOCK, use_threads=False)
     with csv.open_csv(path, read, parse, convert) as batches:
         yield from batches
