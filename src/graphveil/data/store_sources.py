@@ -39,7 +39,7 @@ from graphveil.data.store_tables import (
     find_tables,
     has_tables,
 )
-from graphveil.data.store_texts import drop_first, keys_of, number_of
+from graphveil.data.store_texts import drop_first, keys_of, number_of, require_arrow
 from graphveil.graph.checks import check, directed_of, record_of
 from graphveil.graph.sparse_rows import as_csr, is_sparse
 
@@ -100,6 +100,7 @@ class TableSource(Source):
         also: Any = None,
     ) -> None:
         super().__init__()
+        require_arrow(name)
         self.name, self.schema, self.classes = name, schema, parse_classes(classes)
         self.where, self.edges_where = nodes.where, edges.where
         self.directed = settle_stated(schema, self.classes, directed)

@@ -231,7 +231,7 @@ class QueryTable(RowTable):
             raise InvalidInputError(
                 f"Reading {self.path} needs duckdb; pip install 'graphveil[large]'."
             ) from None
-        require_arrow(self.where)
+        require_arrow(str(self.where))
         self.temporary.mkdir(mode=0o700, parents=True, exist_ok=True)
         limits: dict[str, Any] = {
             "memory_limit": f"{max(self.memory // 4 >> 20, 64)}MiB",
