@@ -10,7 +10,7 @@ import click
 from graphveil._errors import InvalidInputError
 from graphveil.cli import _options as option
 from graphveil.cli._notices import notices
-from graphveil.cli._output import Result, bar, check_file, write_text
+from graphveil.cli._output import Result, bar, check_file, track, write_text
 from graphveil.cli._runs import is_cataloged
 
 # What is stated of edges; whether each has its reverse is read off private edges.
@@ -68,11 +68,15 @@ def list_(as_json: bool) -> None:
 def show_(source: str, root: str | None, as_json: bool, **stated: Any) -> None:
     """What is known of a data set, or what is in the files at a path.
 
-    For a name nothing is loaded. For a path the files are read and counted; the counts are for
-    whoever holds the data, since most of them are private.
+    For a name nothing is loaded, and for a store its manifest alone. For another path the files are
+    read and counted; the counts are for whoever holds the data, since most of them are private.
     """
+    from graphveil.data.store_format import is_store, is_unfinished
+
     if is_cataloged(source):
         content = _describe(source)
+    elif is_store(source) or is_unfinished(source):
+        content = _describe_store(source)
     else:
         content = _count(source, root, stated)
     result = Result(source)
@@ -81,6 +85,70 @@ def show_(source: str, root: str | None, as_json: bool, **stated: Any) -> None:
         hidden = key in ("class_names", "columns", "schema") or value == ""
         label = None if hidden else key.removeprefix("num_").replace("_", " ")
         result.add(key, value, label, _text)
+    result.show(as_json)
+
+
+@data.command("store")
+@click.argument("source")
+@click.option("--out", required=True, help="The directory of the store.")
+@click.option("--nodes", metavar="QUERY", help="For duckdb:///FILE: the query of the nodes.")
+@click.option("--edges", metavar="QUERY", help="For duckdb:///FILE: the query of the edges.")
+@option.root
+@option.schema
+@option.classes
+@option.directed
+@click.option(
+    "--dtype",
+    type=click.Choice(["float32", "float16"]),
+    default="float32",
+    help="The type of features.",
+)
+@click.option("--memory", default="4GiB", help="What a pass may hold, beyond the program itself.")
+@option.force
+@option.as_json
+@notices()
+def store_(source: str, out: str, force: bool, as_json: bool, **stated: Any) -> None:
+    """Build a store of SOURCE, for graphs that are larger than memory.
+
+    SOURCE is a name of the catalog, a folder with tables (nodes.csv or .parquet, or parts
+    nodes-1.parquet and so on, and edges likewise), a folder with raw files of OGB, a .npz or .pt,
+    or a file of DuckDB with two queries. The passes over nodes and edges take time in proportion
+    to them. A build that was interrupted goes on when the command is given again.
+
+    \b
+    graphveil data store ward/ --out ward.store
+    graphveil data store duckdb:///ward.db --out ward.store --memory 8GiB \\
+        --nodes "SELECT * FROM patients" --edges "SELECT source, target FROM contacts"
+    """
+    import time
+
+    from graphveil.data.store_building import build_store
+
+    started = time.monotonic()
+    manifest = build_store(source, out, force=force, track=track, **stated)
+    seconds = time.monotonic() - started
+    result = Result(f"A store of {source}")
+    _add_sizes(result, manifest)
+    result.add("loops_removed", manifest.loops_removed)
+    result.add("repeats_removed", manifest.repeats_removed)
+    result.add("seconds", round(seconds, 3), "time", "{:,.1f} s".format)
+    result.add("peak_memory", _peak_memory(), "peak memory", _bytes)
+    result.add("out", out, "written to")
+    result.add("public", list(manifest.public), "public")
+    result.show(as_json)
+
+
+@data.command("verify")
+@click.argument("store")
+@option.as_json
+def verify_(store: str, as_json: bool) -> None:
+    """Read all arrays of STORE, and compare them with the checksums of its manifest."""
+    from graphveil.data.store_format import verify
+
+    manifest = verify(store, track)
+    result = Result(f"The store {store}")
+    _add_sizes(result, manifest)
+    result.add("verified", list(manifest.arrays), "as the manifest says")
     result.show(as_json)
 
 
@@ -288,6 +356,64 @@ def _count(source: str, root: str | None, stated: dict[str, Any]) -> dict[str, A
             if name in graph
         },
     }
+
+
+def _describe_store(source: str) -> dict[str, Any]:
+    """What the manifest of a store says."""
+    from graphveil.data.store_format import Manifest
+
+    manifest = Manifest.read(source)
+    features = manifest.arrays["x_values" if manifest.sparse else "x"].dtype
+    return {
+        "path": str(Path(source)),
+        "record": "node",
+        "num_nodes": manifest.num_nodes,
+        "num_features": manifest.num_features,
+        "features": f"{'sparse rows of ' if manifest.sparse else ''}{features}",
+        "task": manifest.task or ("multiclass" if "y" in manifest.arrays else None),
+        "num_classes": manifest.num_classes,
+        "class_names": manifest.class_names,
+        "columns": manifest.columns,
+        "schema": manifest.schema,
+        "messages": manifest.num_messages,
+        "edges": _DIRECTION[manifest.directed],
+        "bytes": manifest.nbytes,
+        "arrays": list(manifest.arrays),
+        "source": manifest.source,
+        "loops_removed": manifest.loops_removed,
+        "repeats_removed": manifest.repeats_removed,
+        "public": [*manifest.public, *manifest.unprotected],
+    }
+
+
+def _add_sizes(result: Result, manifest: Any) -> None:
+    """How large a store is."""
+    result.add("num_nodes", manifest.num_nodes, "nodes", _text)
+    result.add("num_features", manifest.num_features, "features", _text)
+    result.add("messages", manifest.num_messages, "messages", _text)
+    result.add("edges", _DIRECTION[manifest.directed], "edges")
+    result.add("num_classes", manifest.num_classes, "classes", _text)
+    result.add("bytes", manifest.nbytes, "size", _bytes)
+
+
+def _peak_memory() -> int | None:
+    """The most that this process ever held, in bytes; None where the system does not say."""
+    try:
+        import resource
+    except ImportError:  # Windows
+        return None
+    import sys
+
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak * 1024
+
+
+def _bytes(size: int) -> str:
+    for unit in ("bytes", "KiB", "MiB"):
+        if size < 1024:
+            return f"{size:,.0f} {unit}" if unit == "bytes" else f"{size:.1f} {unit}"
+        size /= 1024  # type: ignore[assignment]
+    return f"{size:,.1f} GiB"
 
 
 def _mean(nodes: int | None, graphs: int | None) -> float | None:

@@ -13,7 +13,8 @@ import io
 import math
 import re
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextvars import ContextVar
 from datetime import date
 from pathlib import Path
 from typing import Any, NoReturn
@@ -31,6 +32,7 @@ Where = Path | str  # the file of a table, or what a frame is called in refusals
 TEXT = ("id", "label", "split", "source", "target")  # read as written: "01" is not "1"
 _NAMELESS = re.compile(r"__index_level_\d+__$")  # pandas' own numbers of rows
 _LARGEST = float(np.finfo(np.float32).max)
+_ROWS: ContextVar[int | Sequence[int]] = ContextVar("_ROWS", default=0)
 _COMMA = re.compile(r"\s*([+-]?[0-9]+),([0-9]+)\s*")
 _DATE = re.compile(r"\s*(\d{4}-\d{1,2}-\d{1,2}|\d{1,2}([./])\d{1,2}\2\d{2,4})\b")
 
@@ -362,6 +364,19 @@ def _way_to_number(cell: Any) -> str:
     return _FREE_WORDS
 
 
+@contextlib.contextmanager
+def counting_rows(rows: int | Sequence[int]) -> Iterator[None]:
+    """Have refusals name the rows of a whole table where a part of it is read.
+
+    ``rows`` is how many stand before the part, or the place of each of its rows.
+    """
+    token = _ROWS.set(rows)
+    try:
+        yield
+    finally:
+        _ROWS.reset(token)
+
+
 def check_cells(path: Where, column: pd.Series, wrong: pd.Series, rule: str, way_out: str) -> None:
     """Refuse a ``column`` with a ``wrong`` cell, and name the first."""
     if not wrong.any():
@@ -369,6 +384,8 @@ def check_cells(path: Where, column: pd.Series, wrong: pd.Series, rule: str, way
     row = int(np.argmax(wrong.to_numpy(bool)))
     value = column.iloc[row]
     value = getattr(value, "item", lambda: value)()
+    before = _ROWS.get()
+    row = before + row if isinstance(before, int) else before[row]
     got = "an empty cell" if np.ndim(value) == 0 and pd.isna(value) else _validate.shown(value)
     raise InvalidInputError(
         f"{path}: column {column.name!r} must be {rule}. Got {got} in row {row + 1} instead; "

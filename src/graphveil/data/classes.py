@@ -13,7 +13,7 @@ nothing             no names; the number is read off the labels, and said to be
 Without a list, labels are class numbers from 0, or names that are numbered in their order; which
 names occur decides the numbers, and certificates say so. Unless they are stated to be public, names
 go no further than this module. What is read off labels must look like classes: see
-:func:`_check_number`.
+:func:`check_number`.
 """
 
 from __future__ import annotations
@@ -51,11 +51,15 @@ def put(
     of: str = "nodes",
     *,
     numbers: bool = True,
+    counts: NDArray[np.int64] | None = None,
 ) -> None:
     """Give ``data`` the classes of a column of ``labels``: ``y``, their number, names if any.
 
-    Without a list whole numbers are class numbers, or names like others without ``numbers``.
+    Without a list whole numbers are class numbers, or names like others without ``numbers``. With
+    ``counts``, ``labels`` are the different cells of a column, and this is how often each is there.
     """
+    weights = np.ones(len(labels), np.int64) if counts is None else counts
+    labelled = int(weights[labels.notna().to_numpy(bool)].sum())
     whole = numbers and _all_whole(labels)
     if isinstance(classes, tuple):
         y = _look_up(path, labels, classes)
@@ -67,21 +71,21 @@ def put(
         if isinstance(classes, int):
             if len(names) != classes:
                 _refuse_contradiction(path, f"{len(names)} names where --classes states {classes}")
-            _warn_if_few(path, classes, int(labels.notna().sum()))
+            _warn_if_few(path, classes, labelled)
         else:
-            _check_number(path, len(names), int(labels.notna().sum()))
+            check_number(path, len(names), labelled)
         data.num_classes = len(names)
         if classes == PUBLIC:
             data.class_names = names
         declare(data, DECLARED if classes == PUBLIC else UNNAMED)
     else:
-        most = classes if isinstance(classes, int) else len(labels)
+        most = classes if isinstance(classes, int) else int(weights.sum())
         y = _take_numbers(path, labels, most, of, stated=isinstance(classes, int))
         if isinstance(classes, int):
             data.num_classes = classes
-            _warn_if_few(path, classes, int((y >= 0).sum()))
+            _warn_if_few(path, classes, int(weights[y >= 0].sum()))
         else:
-            _read_off(data, path, y, classes)
+            _read_off(data, path, y, classes, weights)
     data.y = torch.from_numpy(y)
 
 
@@ -108,7 +112,7 @@ def settle(data: Data, path: Where, classes: Stated) -> None:
         _warn_if_few(path, classes, labelled)
     elif y is not None:
         if names is not None:
-            _check_number(path, len(names), labelled)
+            check_number(path, len(names), labelled)
             data.num_classes = len(names)
         elif number is not None:
             _warn_if_few(path, number, labelled)
@@ -141,16 +145,23 @@ def declare(data: Data, line: str) -> None:
         data.public = list(before) if line in before else [*before, line]
 
 
-def _read_off(data: Data, path: Where, y: NDArray[np.int64], classes: Stated) -> None:
+def _read_off(
+    data: Data,
+    path: Where,
+    y: NDArray[np.int64],
+    classes: Stated,
+    weights: NDArray[np.int64] | None = None,
+) -> None:
     number = int(y.max()) + 1 if len(y) else 0
     if number <= 0:
         return
-    _check_number(path, number, int((y >= 0).sum()))
+    labelled = (y >= 0).sum() if weights is None else weights[y >= 0].sum()
+    check_number(path, number, int(labelled))
     data.num_classes = number
     declare(data, DECLARED if classes == PUBLIC else NUMBER_READ_OFF)
 
 
-def _check_number(path: Where, number: int, labelled: int) -> None:
+def check_number(path: Where, number: int, labelled: int) -> None:
     """Refuse labels that look like identifiers or measurements: too many classes, too few each.
 
     The way out does not repeat the number: it was counted in private labels.

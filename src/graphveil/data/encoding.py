@@ -164,13 +164,20 @@ def _is_number(cell: Any) -> bool:
 
 
 def put_rows(
-    data: Data, schema: Schema, table: pd.DataFrame, where: Any, *, dense: bool = False
+    data: Data,
+    schema: Schema,
+    table: pd.DataFrame,
+    where: Any,
+    *,
+    dense: bool = False,
+    cut: Counter[str] | None = None,
 ) -> None:
     """Give ``data`` its features ``x``, their names, and what certificates list of the schema.
 
-    Above 4,096 columns ``x`` is sparse, unless it must be ``dense``.
+    Above 4,096 columns ``x`` is sparse, unless it must be ``dense``. Values outside a range are
+    counted in ``cut``, or the owner is told of them at once.
     """
-    blocks, names, cut = [], [], Counter[str]()
+    blocks, names, outsiders = [], [], Counter[str]()
     for name, column in schema.columns.items():
         if column.kind == "ignored":
             continue
@@ -179,7 +186,7 @@ def put_rows(
             ways = way_out(["fill it in", "state optional = true"], fixed=schema.fixed)
             check_cells(where, cells.column, pd.Series(cells.empty), "filled in", ways)
         rows, outside = _ENCODERS[type(column)](column, cells)
-        cut[name] = outside
+        outsiders[name] = outside
         blocks.append(rows)
         # A language model gives as many columns as it has.
         own = column.names(name) or [f"{name}#{place}" for place in range(rows.shape[1])]
@@ -199,11 +206,21 @@ def put_rows(
         data.unit_name = schema.unit
     before = list(getattr(data, "public", ()))
     data.public = before + [line for line in public_lines(schema) if line not in before]
-    _notice(where, cut)
+    _count_cut(where, outsiders, cut)
 
 
-def put_label(data: Data, schema: Schema, table: pd.DataFrame, where: Any) -> None:
-    """Give ``data`` the task of a schema, its public classes or range, and labels if it has any."""
+def put_label(
+    data: Data,
+    schema: Schema,
+    table: pd.DataFrame,
+    where: Any,
+    *,
+    cut: Counter[str] | None = None,
+) -> None:
+    """Give ``data`` the task of a schema, its public classes or range, and labels if it has any.
+
+    ``cut`` is as for :func:`put_rows`.
+    """
     label = schema.label
     if label is None:
         return
@@ -223,7 +240,7 @@ def put_label(data: Data, schema: Schema, table: pd.DataFrame, where: Any) -> No
     columns = [read_cells(table[name], where, schema) for name in label.names]
     if label.task == "regression":
         data.y, outside = _take_values(label, columns[0])
-        _notice(where, Counter({label.names[0]: outside}))
+        _count_cut(where, Counter({label.names[0]: outside}), cut)
     elif label.columns:
         data.y = torch.stack([_take_flag(cells) for cells in columns], dim=1)
     elif label.task == "multilabel":
@@ -296,7 +313,14 @@ def _plain(line: str) -> str:
     return "".join(signs)[:_LONGEST] + ("..." if len(line) > _LONGEST else "")
 
 
-def _notice(where: Any, cut: Counter[str]) -> None:
+def _count_cut(where: Any, outsiders: Counter[str], cut: Counter[str] | None) -> None:
+    if cut is None:
+        say_cut(where, outsiders)
+    else:
+        cut.update(outsiders)
+
+
+def say_cut(where: Any, cut: Counter[str]) -> None:
     """Tell the owner how many values were cut to their range."""
     counts = ", ".join(f"{name!r} {count:,}" for name, count in cut.items() if count)
     if counts:

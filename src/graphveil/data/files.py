@@ -50,6 +50,7 @@ from graphveil._errors import InvalidInputError
 from graphveil._inputs import ARRAYS, at_home, check_unpacked, check_zip, read_text, regular
 from graphveil.data import _tables
 from graphveil.data import classes as _classes
+from graphveil.data._tables import Where
 from graphveil.data.class_list import Stated, parse_classes
 from graphveil.data.frames import frames_to_data, say_unread
 from graphveil.data.schema import Schema, as_schema, schema_beside
@@ -118,7 +119,7 @@ def read(
             f"The file {path} must be a .npz, a .pt, or a directory with nodes.csv and edges.csv. "
             f"Got {path.suffix or 'no ending'!r} instead; convert it to one of them."
         )
-    with _naming(path):
+    with naming(path):
         check(data, labels=False, masks=False)
         if not path.is_dir():
             _classes.settle(data, path, statement)
@@ -255,7 +256,7 @@ def _read_pt(path: Path) -> Data:
             saved = torch.load(path, map_location="cpu", weights_only=True)
         _check_tensors(path, saved)
         if isinstance(saved, (list, tuple)) and all(type(graph) is Data for graph in saved):
-            with _naming(path):
+            with naming(path):
                 return collate([Data.from_dict(graph.to_dict()) for graph in saved])
         if not isinstance(saved, Data):
             raise ValueError(
@@ -278,7 +279,7 @@ def _check_tensors(path: Path, saved: Any) -> None:
     for graph in graphs:
         for name, value in graph.to_dict().items() if type(graph) is Data else ():
             if isinstance(value, torch.Tensor):
-                with _naming(path):
+                with naming(path):
                     check_layout(name, value, sparse=name == "x" and not many)
                 rows = len(value) if is_sparse(value) else 0  # each has a place, if nothing else
                 size += (values_of(value).numel() + rows) * value.element_size()
@@ -286,7 +287,7 @@ def _check_tensors(path: Path, saved: Any) -> None:
 
 
 @contextlib.contextmanager
-def _naming(path: Path) -> Iterator[None]:
+def naming(path: Where) -> Iterator[None]:
     """Put the ``path`` before a refusal that does not begin with it."""
     try:
         yield

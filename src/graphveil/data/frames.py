@@ -105,12 +105,12 @@ def frames_to_data(
     one_way, names = settle_stated(stated, statement, directed), stated or Schema()
     ends = names.edges.ends
     text = (names.id, names.split or "split", *names.label_names())
-    nodes = _read_frame(nodes, where, (names.id,), text, as_written=stated is not None)
-    edges = _read_frame(edges, edges_where, ends, ends, as_written=stated is not None)
+    nodes = read_frame(nodes, where, (names.id,), text, as_written=stated is not None)
+    edges = read_frame(edges, edges_where, ends, ends, as_written=stated is not None)
     say_unread(edges_where, list(edges.columns), ends)
     if len(nodes) == 0:
         raise InvalidInputError(f"{where} has no rows; give each node one.")
-    data = _read_numbers(nodes, where) if stated is None else encode_table(stated, nodes, where)
+    data = read_numbers(nodes, where) if stated is None else encode_table(stated, nodes, where)
     places = _tables.edge_ends(where, nodes[names.id], edges_where, edges, ends)
     count_odd_lines(edges_where, places, directed=one_way)
     data.directed, data.edge_index = one_way, torch.from_numpy(places)
@@ -140,7 +140,7 @@ def settle_stated(schema: Schema | None, classes: Stated, directed: bool | None)
     return bool(own if directed is None else directed)
 
 
-def _read_numbers(nodes: pd.DataFrame, where: Where) -> Data:
+def read_numbers(nodes: pd.DataFrame, where: Where) -> Data:
     """Features of a table without a schema: numbers, as they are."""
     columns = [name for name in nodes.columns if name not in _OF_NODES]
     if not columns:
@@ -168,10 +168,10 @@ def put_records(
     if public:
         data.public = [*getattr(data, "public", ()), *public]
     if (split := names.split_name(table.columns)) is not None:
-        _put_masks(data, where, table[split])
+        put_masks(data, where, table[split])
 
 
-def _put_masks(data: Data, path: Where, parts: pd.Series) -> None:
+def put_masks(data: Data, path: Where, parts: pd.Series) -> None:
     """Give ``data`` the masks that a column of ``parts`` says."""
     wrong, way_out = (
         parts.notna() & ~parts.isin(_PARTS),
@@ -208,16 +208,21 @@ def count_odd_lines(where: Where, ends: NDArray[np.int64], *, directed: bool) ->
         friendships = len(np.unique(pairs[0] * nodes + pairs[1]))
         if len(different) < 2 * friendships:
             repeated = others.shape[1] - friendships
+    say_odd_lines(where, int(loops.sum()), repeated)
+
+
+def say_odd_lines(where: Where, loops: int, repeated: int) -> None:
+    """Tell the owner of lines from a node to itself, and of those that repeat another."""
     lines = []
-    if number := int(loops.sum()):
-        lines.append(f"{number:,} line(s) from a node to itself, which no method reads")
+    if loops:
+        lines.append(f"{loops:,} line(s) from a node to itself, which no method reads")
     if repeated:
         lines.append(f"{repeated:,} line(s) that repeat another, which is read once")
     if lines:
         warnings.warn(f"{where}: {'; '.join(lines)}", Notice, stacklevel=2)
 
 
-def _read_frame(
+def read_frame(
     table: Any, where: Where, required: tuple[str, ...], text: tuple[str, ...], *, as_written: bool
 ) -> pd.DataFrame:
     """A table whose ``required`` columns are there, and full; an empty text is a missing one."""
