@@ -19,6 +19,8 @@ from torch import Tensor
 
 from graphveil._errors import UnprovenError
 from graphveil.graph.caps import cap_receivers, cap_senders
+from graphveil.graph.lazy_rows import LazyRows
+from graphveil.graph.lists import Lists
 from graphveil.graph.messages import weigh_messages
 from graphveil.graph.neighbourhoods import Rooted, RootedTerms
 from graphveil.rng import SecretStream
@@ -41,7 +43,8 @@ class Delivery:
 class DeliveredTerms:
     """Loss terms of one layer to draw from: each root reads what a step delivers to it.
 
-    ``edges`` are lists of roots alone (:mod:`graphveil.graph.caps`); ``rng`` gives the coins.
+    Of ``edges`` those to roots are read alone (:mod:`graphveil.graph.caps`); ``rng`` gives the
+    coins.
 
     *Guarantee conditions*: withholding a node removes one term at most and alters at most as many
     others as the cap says, those to which its message was delivered. A row, a label and a list are
@@ -50,9 +53,9 @@ class DeliveredTerms:
 
     def __init__(
         self,
-        x: Tensor,
+        x: Tensor | LazyRows,
         y: Tensor,
-        edges: Tensor,
+        edges: Tensor | Lists,
         roots: Tensor,
         how: Delivery,
         rng: SecretStream,
@@ -60,7 +63,9 @@ class DeliveredTerms:
         self.x, self.y, self.roots, self.how, self.rng = x, y, roots, how, rng
         # A list holds roots alone, so no place beyond their number is ever taken.
         self.places = min(how.sender_cap, len(roots))
-        self.kept = cap_senders(edges, len(x), self.places, seed=how.seed)
+        readers = torch.zeros(len(x), dtype=torch.bool)
+        readers[roots] = True
+        self.kept = cap_senders(edges, len(x), self.places, seed=how.seed, readers=readers)
         sent = torch.bincount(self.kept[0], minlength=len(x))
         first = torch.cumsum(sent, 0) - sent
         place = torch.arange(self.kept.shape[1]) - first[self.kept[0]]
