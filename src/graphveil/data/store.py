@@ -11,6 +11,7 @@ ids may be there.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import warnings
 from collections.abc import Iterator, Sequence
@@ -25,7 +26,7 @@ from torch_geometric.data import Data
 
 from graphveil._errors import InvalidInputError
 from graphveil._files import write_file
-from graphveil._inputs import json_of, read_text
+from graphveil._inputs import json_of, read_text, regular
 from graphveil.graph.checks import LINES, MASKS, check
 from graphveil.graph.lists import Lists
 from graphveil.graph.sparse_rows import as_csr, is_sparse
@@ -69,7 +70,7 @@ def open_store(path: Path) -> StoredGraph:
         if name in arrays:
             data[name] = _tensor(arrays[name])
     for name in _STATED:
-        if manifest.get(name) is not None:
+        if manifest.get(name) not in (None, []):
             data[name] = manifest[name]
     if "ids" in arrays or "id_bytes" in arrays:
         data.ids = StoredIds(arrays)
@@ -94,8 +95,9 @@ def _read_manifest(path: Path) -> dict[str, Any]:
 def _map_array(path: Path, name: str, manifest: dict[str, Any]) -> NDArray[Any]:
     """An array as it is on disk, if it is what the manifest says."""
     stated = manifest["arrays"][name]
+    how: Any = None if 0 in stated["shape"] else "r"  # of nothing there is no map
     try:
-        array = np.load(path / f"{name}.npy", mmap_mode="r", allow_pickle=False)
+        array = np.load(regular(path / f"{name}.npy"), mmap_mode=how, allow_pickle=False)
     except (OSError, ValueError) as error:
         raise _damaged(path, f"{name}.npy cannot be read: {error}") from None
     shape, kind = tuple(stated["shape"]), np.dtype(stated["dtype"])
@@ -225,7 +227,11 @@ def write_store(data: Data, path: str | Path) -> Path:
         "num_messages": edges.shape[1],
         "sparse": is_sparse(data.x),
         "arrays": {
-            name: {"dtype": str(array.dtype), "shape": list(array.shape)}
+            name: {
+                "dtype": str(array.dtype),
+                "shape": list(array.shape),
+                "sha256": hashlib.sha256((path / f"{name}.npy").read_bytes()).hexdigest(),
+            }
             for name, array in arrays.items()
         },
         **{name: data[name] for name in _STATED if name in data},
