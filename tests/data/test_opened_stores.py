@@ -1,4 +1,4 @@
-"""A store is opened without reading it, says what it is, and is refused in one line if it cannot."""
+"""A store is opened without reading it, says what it is, and is refused in one line if damaged."""
 
 import json
 import pickle
@@ -14,8 +14,8 @@ from graphveil.graph.checks import check
 from graphveil.graph.columns import put_in_order
 from graphveil.graph.splits import separate, split
 from graphveil.methods.plan import Facts
-from graphveil.runs.fingerprints import fingerprint_of
 from graphveil.privacy.ledger_state import keyed_hash
+from graphveil.runs.fingerprints import fingerprint_of
 
 
 @pytest.fixture(scope="module")

@@ -103,7 +103,9 @@ def test_sums_are_the_same_to_the_last_bit(graph, how):
     assert torch.equal(one.weighted(rows), other.weighted(rows))
     prior = torch.full((5,), 0.2).log()
     own = rows.log_softmax(1)
-    assert torch.equal(pass_beliefs(own, prior, one, 3, 0.9), pass_beliefs(own, prior, other, 3, 0.9))
+    assert torch.equal(
+        pass_beliefs(own, prior, one, 3, 0.9), pass_beliefs(own, prior, other, 3, 0.9)
+    )
 
 
 def test_a_part_of_a_graph_is_all_that_its_receivers_read(graph):
@@ -145,6 +147,5 @@ def test_aggregates_are_the_same_to_the_last_bit(graph, sender_cap, weighing):
 
 
 def test_a_hard_cap_keeps_the_same_messages(graph):
-    edges, stored = graph
     one, other = (incoming(read, NODES, seed=1, sender_cap=2, cap="hard") for read in graph)
     assert torch.equal(one.edge_index, other.edge_index)

@@ -1,4 +1,4 @@
-"""What is trained on a store, and predicted on it, is what it would be in memory, to the last bit."""
+"""What is trained and predicted on a store is what it would be in memory, to the last bit."""
 
 import os
 import subprocess

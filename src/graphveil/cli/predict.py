@@ -124,16 +124,13 @@ def _columns(method: Method) -> list[str]:
     Of two classes also the rank by the second one. Of several labels it is the probability of each,
     of a regression the value.
     """
-    from graphveil.methods.moments import interval_of
+    from graphveil.methods.moments import has_interval
     from graphveil.methods.task import has_classes
 
     facts, names = method.plan_.facts, method.class_names_
     columns = method.task(facts).columns(names)
     if not has_classes(facts):
-        import torch
-
-        ends = interval_of(method, torch.zeros(1, len(columns)))
-        return ["id", *columns, *([] if ends is None else ["low", "high"])]
+        return ["id", *columns, *(["low", "high"] if has_interval(method) else [])]
     named = [] if names is None else ["name"]
     chances = [f"probability_{column}" for column in columns]
     ranked = ["rank"] if facts.num_classes == 2 else []
@@ -145,11 +142,11 @@ def _rows(method: Method, answers: Any, ids: Sequence[str] | None) -> Iterator[l
     from graphveil.methods.task import has_classes
 
     facts = method.plan_.facts
-    ids = range(len(answers)) if ids is None else ids
     ranks = _rank(answers[:, 1]) if has_classes(facts) and facts.num_classes == 2 else None
     for first in range(0, len(answers), _AT_ONCE):
         some = slice(first, first + _AT_ONCE)
-        names = [str(name) for name in ids[some]]
+        numbers = range(len(answers))[some]
+        names = [str(number) for number in numbers] if ids is None else list(ids[some])
         if has_classes(facts):
             ranked = None if ranks is None else ranks[some]
             yield from _class_rows(method, answers[some], names, ranked)

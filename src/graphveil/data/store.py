@@ -129,10 +129,12 @@ def _features(path: Path, arrays: dict[str, NDArray[Any]], manifest: dict[str, A
     # torch wants both of one kind; the shorter array follows the longer.
     if offsets.dtype != columns.dtype and count[0] > np.iinfo(columns.dtype).max:
         raise _damaged(path, f"x_columns of {columns.dtype} for {count[0]} numbers, too many")
-    parts = (_tensor(part) for part in (offsets.astype(columns.dtype), columns, values))
+    starts = _tensor(offsets.astype(columns.dtype))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # torch calls the layout new
-        return torch.sparse_csr_tensor(*parts, size=shape, check_invariants=False)
+        return torch.sparse_csr_tensor(
+            starts, _tensor(columns), _tensor(values), size=shape, check_invariants=False
+        )
 
 
 def _tensor(array: NDArray[Any]) -> Tensor:
@@ -170,7 +172,8 @@ class StoredIds(Sequence[str]):
             return [self[number] for number in range(*place.indices(len(self)))]
         if self._numbers is not None:
             return str(int(self._numbers[place]))
-        assert self._offsets is not None and self._bytes is not None
+        assert self._offsets is not None
+        assert self._bytes is not None
         place = range(len(self))[place]
         text = self._bytes[self._offsets[place] : self._offsets[place + 1]]
         return text.tobytes().decode()

@@ -194,7 +194,12 @@ class DPGNN(Method, FeatureSettings, StepSettings, Budget):
             kept = cap_senders(edges, nodes, cap, seed=self.seed, readers=readers)
         else:
             kept = sample_paper(
-                data.edge_index, nodes, self._paper_cap, seed=self.seed, reading=sampler, train=readers
+                data.edge_index,
+                nodes,
+                self._paper_cap,
+                seed=self.seed,
+                reading=sampler,
+                train=readers,
             )
         read = kept
         if self.receiver_cap is not None:

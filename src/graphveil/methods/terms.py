@@ -72,7 +72,7 @@ def node_terms(x: Tensor, data: Data, messages: Messages, hops: int) -> RootedTe
     return RootedTerms(x, data.y, messages, data.train_mask.nonzero().flatten(), hops)
 
 
-def own_row_terms(x: Tensor, data: Data) -> RowExamples:
+def own_row_terms(x: Tensor | LazyRows, data: Data) -> RowExamples:
     """One loss term for each training node, which reads its own row and nothing else."""
     train = data.train_mask.nonzero().flatten()
     return RowExamples(pick_rows(x, train), data.y[train])
