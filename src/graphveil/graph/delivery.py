@@ -16,12 +16,13 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from graphveil._errors import UnprovenError
 from graphveil.graph.caps import cap_receivers, cap_senders
 from graphveil.graph.lazy_rows import LazyRows
 from graphveil.graph.lists import Lists
-from graphveil.graph.messages import weigh_messages
+from graphveil.graph.messages import Messages, weigh_messages
 from graphveil.graph.neighbourhoods import Rooted, RootedTerms
 from graphveil.rng import SecretStream
 
@@ -70,7 +71,10 @@ class DeliveredTerms:
         first = torch.cumsum(sent, 0) - sent
         place = torch.arange(self.kept.shape[1]) - first[self.kept[0]]
         self.slot = self.kept[0] * self.places + place
-        self._step: RootedTerms | None = None
+        # The messages to root r are kept[:, by_root[start[r] : start[r + 1]]].
+        self._by_root = torch.argsort(self.kept[1].int(), stable=True)
+        self._start = F.pad(torch.bincount(self.kept[1], minlength=len(x)).cumsum(0), (1, 0))
+        self.coins: Tensor | None = None
 
     @property
     def delivery(self) -> float:
@@ -103,16 +107,23 @@ class DeliveredTerms:
     def deliver(self, coins: Tensor) -> None:
         """Take the messages whose slots' ``coins`` are true, and no others."""
         self.coins = coins
-        how, nodes = self.how, len(self.x)
-        read = self.kept[:, coins[self.slot]]
-        if how.receiver_cap is not None:
-            read = cap_receivers(read, nodes, how.receiver_cap, seed=how.seed)
-        messages = weigh_messages(read, nodes, how.normalisation, sender_lists=self.kept)
-        self._step = RootedTerms(self.x, self.y, messages, self.roots, 1)
 
     def batches(self, drawn: Tensor) -> Iterator[tuple[Rooted, Tensor]]:
         """Neighbourhoods and labels of the terms drawn, as this step's coins have them."""
-        if self._step is None:
+        if self.coins is None:
             self.begin(0)
-        assert self._step is not None
-        return self._step.batches(drawn)
+        assert self.coins is not None
+        messages = self._messages_to(self.roots[drawn], self.coins)
+        return RootedTerms(self.x, self.y, messages, self.roots, 1).batches(drawn)
+
+    def _messages_to(self, roots: Tensor, coins: Tensor) -> Messages:
+        """What is delivered to some roots: what reaches one is a function of its own messages."""
+        how, nodes = self.how, len(self.x)
+        first, sizes = self._start[roots], self._start[roots + 1] - self._start[roots]
+        before = torch.cumsum(sizes, 0) - sizes
+        place = torch.arange(int(sizes.sum())) + torch.repeat_interleave(first - before, sizes)
+        which = self._by_root[place]
+        read = self.kept[:, which[coins[self.slot[which]]]]
+        if how.receiver_cap is not None:
+            read = cap_receivers(read, nodes, how.receiver_cap, seed=how.seed)
+        return weigh_messages(read, nodes, how.normalisation, sender_lists=self.kept)
