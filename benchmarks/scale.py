@@ -34,11 +34,11 @@ AXES = {
 }
 BASE = {"nodes": 100_000, "degree": 10, "features": 100, "classes": 10, "cap": 7, "ranks": 1}
 QUICK = {
-    "nodes": (10_000, 20_000, 40_000),
-    "degree": (5, 10, 20),
-    "features": (25, 50, 100),
-    "classes": (5, 10, 20),
-    "cap": (1, 3, 7),
+    "nodes": (20_000, 80_000),
+    "degree": (10, 40),
+    "features": (100, 400),
+    "classes": (10, 40),
+    "cap": (2, 7),
     "ranks": (1,),
 }
 METHODS = ("late-graph", "gap", "dp-gnn")
@@ -221,8 +221,8 @@ def extrapolate(runs, nodes, messages, features, classes):
     return result
 
 
-def measure(methods, axes, base):
-    """Every method along every axis that it has."""
+def measure(methods, axes, base, out):
+    """Every method along every axis that it has; written when a method is done."""
     result = {"base": base, "runs": [], "exponents": {}, "papers100M": {}}
     with tempfile.TemporaryDirectory() as folder:
         for name in methods:
@@ -244,6 +244,7 @@ def measure(methods, axes, base):
             result["runs"] += runs
             fixed = [r for r in runs if r["cap"] == base["cap"]]
             result["papers100M"][name] = extrapolate(fixed, **PAPERS)
+            out.write_text(json.dumps(result, indent=1) + "\n")
     return result
 
 
@@ -269,8 +270,8 @@ def main():
         return
     base = {**BASE, "nodes": 20_000} if options.quick else BASE
     methods = [options.method] if options.method else METHODS
-    result = measure(methods, QUICK if options.quick else AXES, base)
-    Path(options.out).write_text(json.dumps(result, indent=1) + "\n")
+    axes = QUICK if options.quick else AXES
+    result = measure(methods, axes, base, Path(options.out))
     for name, slopes in result["exponents"].items():
         for axis, slope in slopes.items():
             if slope["seconds"] is not None:

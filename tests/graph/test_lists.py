@@ -74,6 +74,15 @@ def test_transposed_lists_name_senders_in_their_order(graph):
     assert np.array_equal(np.diff(turned.offsets), np.bincount(edges[1], minlength=NODES))
 
 
+def test_lists_are_compared(graph):
+    edges, stored = graph
+    assert stored.equals(as_lists(edges))
+    assert not stored.equals(as_lists(edges[:, 1:]))
+    other = edges.clone()
+    other[1, 0] = (other[1, 0] + 1) % NODES
+    assert not stored.equals(as_lists(other))
+
+
 def test_pairs_are_counted_once(graph):
     edges, stored = graph
     assert stored.count_pairs() == edges.sort(0).values.unique(dim=1).shape[1]

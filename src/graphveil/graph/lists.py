@@ -45,6 +45,13 @@ class Lists:
             owners = np.repeat(np.arange(first, last, dtype=others.dtype), np.diff(bounds))
             yield owners, others
 
+    def equals(self, other: Lists) -> bool:
+        """Whether both hold the same."""
+        if not np.array_equal(self.offsets, other.offsets):
+            return False
+        blocks = zip(self.blocks(), other.blocks(), strict=True)
+        return all(np.array_equal(one, another) for (_, one), (_, another) in blocks)
+
     @cached_property
     def is_symmetric(self) -> bool:
         """Whether every message has its reverse.

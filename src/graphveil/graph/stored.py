@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+import torch
 from torch import Tensor
 from torch_geometric.data import Data
 
@@ -70,3 +71,12 @@ def is_stored(data: Any) -> bool:
 def edges_of(data: Data) -> Tensor | Lists:
     """The messages of a graph: a tensor (2, messages), or of a store its lists."""
     return data.stored.lists if is_stored(data) else data.edge_index
+
+
+def has_same_edges(one: Data, other: Data) -> bool:
+    """Whether two graphs, both in memory or both in stores, have the same edges in one order."""
+    first, second = edges_of(one), edges_of(other)
+    if isinstance(first, Lists) and isinstance(second, Lists):
+        return first.equals(second)
+    both = isinstance(first, Tensor) and isinstance(second, Tensor)
+    return both and first.dtype == second.dtype and torch.equal(first, second)
