@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+from collections.abc import Iterable
 from pathlib import Path
 from typing import IO
 
@@ -16,9 +17,14 @@ def write_file(path: Path, content: bytes, *, private: bool = False) -> None:
 
     A ``private`` file is its owner's alone.
     """
+    write_pieces(path, [content], private=private)
+
+
+def write_pieces(path: Path, pieces: Iterable[bytes], *, private: bool = False) -> None:
+    """As :func:`write_file`, of a content that is made while it is written."""
     partial = path.with_name(partial_name(path.name))
     try:
-        _write(partial, "wb", content, private)
+        _write(partial, "wb", pieces, private)
         partial.replace(path)
     except OSError:
         with contextlib.suppress(OSError):
@@ -32,12 +38,12 @@ def append_file(path: Path, content: bytes, *, private: bool = False) -> None:
 
     A crash may leave a part of ``content`` there. A ``private`` file is its owner's alone.
     """
-    _write(path, "ab", content, private)
+    _write(path, "ab", [content], private)
 
 
-def _write(path: Path, mode: str, content: bytes, private: bool) -> None:
+def _write(path: Path, mode: str, pieces: Iterable[bytes], private: bool) -> None:
     with open_file(path, mode, private=private) as file:
-        file.write(content)
+        file.writelines(pieces)
         file.flush()
         os.fsync(file.fileno())
 

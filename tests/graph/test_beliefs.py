@@ -5,7 +5,14 @@ import math
 import pytest
 import torch
 
-from graphveil.graph.beliefs import pass_beliefs
+from graphveil.graph import beliefs as passing
+from graphveil.graph.messages import weigh_messages
+
+
+def pass_beliefs(own, log_prior, edges, rounds, likeness):
+    """Along edges, none of which stands there twice."""
+    messages = weigh_messages(edges, len(own))
+    return passing.pass_beliefs(own, log_prior, messages, rounds, likeness)
 
 
 def slowly(own, log_prior, edges, rounds, likeness):

@@ -131,8 +131,7 @@ def test_a_visible_prediction_passes_beliefs():
     method = fitted()
     prior, own = method.network_.log_prior, own_beliefs(method)
     doubted = (prior + own_row.trust(method) * (own - prior)).log_softmax(1)
-    edges = every_message(DATA, 0).edge_index
-    expected = pass_beliefs(doubted, prior, edges, 3, 0.85).softmax(1)
+    expected = pass_beliefs(doubted, prior, every_message(DATA, 0), 3, 0.85).softmax(1)
     torch.testing.assert_close(method.predict_proba(DATA), expected)
 
 
@@ -177,7 +176,7 @@ def test_a_student_is_asked_on_another_graph_alone():
     messages, own = every_message(other, 0), own_beliefs(method, other)
     prior = method.network_.log_prior
     doubted = (prior + own_row.trust(method) * (own - prior)).log_softmax(1)
-    heard = pass_beliefs(doubted, prior, messages.edge_index, 3, 0.85)
+    heard = pass_beliefs(doubted, prior, messages, 3, 0.85)
     noise = method.plan_.part("weights").noise_multiplier / math.sqrt(4)
     taught = follow_beliefs(own, heard, method.prepare(other), messages, noise).softmax(1)
     torch.testing.assert_close(method.predict_proba(other, mode="disjoint"), taught)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from graphveil._errors import InvalidInputError
@@ -52,12 +53,17 @@ def load_graph(trained: Run, data: str, root: str | None) -> Any:
     return trained.load(data, root)
 
 
-def read_ids(trained: Run, data: str, record: str) -> list[str] | None:
-    """The ids as the user's own table has them; None where nodes or graphs are numbered from 0."""
-    from graphveil.data import files, graph_tables
+def read_ids(trained: Run, data: str, record: str) -> Sequence[str] | None:
+    """The ids as the user's own table has them; None where nodes or graphs are numbered from 0.
+
+    Those of a store stay on disk.
+    """
+    from graphveil.data import files, graph_tables, store
 
     if is_cataloged(data) or not at_home(data).is_dir():
         return None
+    if store.is_store(at_home(data)):
+        return getattr(store.open_store(at_home(data)), "ids", None)
     column = (trained.record().asked.schema or {}).get("id", "id")
     read = graph_tables.graph_ids if record == "graph" else files.node_ids
     return read(data, column)

@@ -15,7 +15,7 @@ from typing import Any
 import click
 
 from graphveil._errors import InvalidInputError
-from graphveil._files import write_file
+from graphveil._files import write_pieces
 
 # --- results --------------------------------------------------------------------------------------
 
@@ -286,11 +286,16 @@ def check_folder(path: str, names: Iterable[str], force: bool) -> list[Path]:
     return files
 
 
-def write_text(path: str, text: str, *, private: bool = False) -> None:
-    """Write a file whole or not at all; a ``private`` one is its owner's alone."""
+def write_text(path: str, text: str | Iterable[str], *, private: bool = False) -> None:
+    """Write a file whole or not at all; a ``private`` one is its owner's alone.
+
+    A long text may come in pieces.
+    """
+    pieces = [text] if isinstance(text, str) else text
     try:
         # A path may hold bytes that are no UTF-8, which Python keeps as surrogates.
-        write_file(Path(path), text.encode(errors="backslashreplace"), private=private)
+        encoded = (piece.encode(errors="backslashreplace") for piece in pieces)
+        write_pieces(Path(path), encoded, private=private)
     except OSError as error:
         raise InvalidInputError(
             f"{path} cannot be written: {error.strerror or error}; make room, or choose another "

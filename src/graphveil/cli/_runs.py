@@ -48,8 +48,11 @@ def is_cataloged(data: str) -> bool:
 
 def has_same_tests(one: Any, other: Any, *names: str) -> bool:
     """Whether two graphs are one, with the same test records; ``names`` are compared, too."""
-    pairs = [(one[name], other[name]) for name in ("x", "edge_index", "y", "test_mask", *names)]
-    return all(a.dtype == b.dtype and a.equal(b) for a, b in pairs)
+    from graphveil.graph.stored import has_same_edges
+
+    pairs = [(one[name], other[name]) for name in ("x", "y", "test_mask", *names)]
+    same = all(a.dtype == b.dtype and a.equal(b) for a, b in pairs)
+    return same and has_same_edges(one, other)
 
 
 # --- runs -----------------------------------------------------------------------------------------

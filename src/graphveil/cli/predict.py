@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -17,6 +18,8 @@ from graphveil.cli._runs import add_cost, add_ledger
 if TYPE_CHECKING:
     from graphveil.methods import Method
     from graphveil.methods.plan import Facts
+
+_AT_ONCE = 1 << 13  # rows of the table that are made together
 
 
 @click.command()
@@ -82,13 +85,12 @@ def predict(
         **where,
     )
     mode = mode or method.modes[0]
-    columns, table = _table(method, answers, read_ids(trained, data, method.record))
-    if sort is not None:
-        table.sort(key=lambda row: row[columns.index(sort)])
+    ids = read_ids(trained, data, method.record)
+    columns, table = _columns(method), _rows(method, answers, ids, sort=sort is not None)
     of, promise, private = _of_file(method, mode)
     level = moments.LEVEL if "low" in columns else None
     result = Result(f"Predictions of {method.name}, {mode}", run=run, data=data, mode=mode)
-    result.add(f"{method.record}s", len(table), f"{method.record}s", "{:,}".format)
+    result.add(f"{method.record}s", len(answers), f"{method.record}s", "{:,}".format)
     add_cost(result, method.certificate_, of)
     add_ledger(result, charged or None)
     result.add("seen_by", _seen_by(method, mode), "mode")
@@ -100,7 +102,8 @@ def predict(
     elif as_json:
         result.add("predictions", [dict(zip(columns, row, strict=True)) for row in table])
     else:
-        click.echo(_csv(columns, table), nl=False)
+        for piece in _csv(columns, table):
+            click.echo(piece, nl=False)
         rows = dict(result.rows())
         say(rows["mode"])
         say(f"of this table: {promise}")
@@ -151,48 +154,66 @@ def _of_file(method: Method, mode: str) -> tuple[str, str, bool]:
     return "of the weights", promise, True
 
 
-def _table(
-    method: Method, answers: Any, ids: list[str] | None
-) -> tuple[list[str], list[list[Any]]]:
-    """Columns and rows: the class of each record, how probable it and every other class is.
+def _columns(method: Method) -> list[str]:
+    """What the table says of each record: its class, how probable it and every other class is.
 
     Of two classes also the rank by the second one. Of several labels it is the probability of each,
     of a regression the value.
     """
-    from graphveil.methods.moments import interval_of
+    from graphveil.methods.moments import has_interval
     from graphveil.methods.task import has_classes
 
     facts, names = method.plan_.facts, method.class_names_
-    task = method.task(facts)
-    ids = [str(number) for number in range(len(answers))] if ids is None else ids
-    columns = task.columns(names)
-    rows = [[round(value, 6) for value in row] for row in answers.tolist()]
+    columns = method.task(facts).columns(names)
     if not has_classes(facts):
-        if (ends := interval_of(method, answers)) is not None:
-            low, high = (end.tolist() for end in ends)
-            rows = [
-                [*row, round(a, 6), round(b, 6)] for row, a, b in zip(rows, low, high, strict=True)
-            ]
-            columns = [*columns, "low", "high"]
-        table = [[name, *row] for name, row in zip(ids, rows, strict=True)]
-        return ["id", *columns], table
-    decided = task.decide(answers).tolist()
-    ranks = _rank(answers[:, 1]) if _is_ranked(facts) else None
-    table = [
-        [
-            name,
-            label,
-            *([] if names is None else [names[label]]),
-            row[label],
-            *row,
-            *([] if ranks is None else [ranks[number]]),
-        ]
-        for number, (name, label, row) in enumerate(zip(ids, decided, rows, strict=True))
-    ]
+        return ["id", *columns, *(["low", "high"] if has_interval(method) else [])]
     named = [] if names is None else ["name"]
     chances = [f"probability_{column}" for column in columns]
-    ranked = [] if ranks is None else ["rank"]
-    return ["id", "class", *named, "probability", *chances, *ranked], table
+    ranked = ["rank"] if _is_ranked(facts) else []
+    return ["id", "class", *named, "probability", *chances, *ranked]
+
+
+def _rows(
+    method: Method, answers: Any, ids: Sequence[str] | None, *, sort: bool
+) -> Iterator[list[Any]]:
+    """The rows of the table, made a few thousand at a time; sorted by rank, or as in the data."""
+    from graphveil.methods.task import has_classes
+
+    facts = method.plan_.facts
+    ranks = _rank(answers[:, 1]) if _is_ranked(facts) else None
+    order: Sequence[int] = range(len(answers))
+    if sort and ranks is not None:
+        order = sorted(order, key=ranks.__getitem__)
+    for first in range(0, len(answers), _AT_ONCE):
+        some = order[first : first + _AT_ONCE]
+        names = [str(number) if ids is None else ids[number] for number in some]
+        if has_classes(facts):
+            ranked = None if ranks is None else [ranks[number] for number in some]
+            yield from _class_rows(method, answers[list(some)], names, ranked)
+        else:
+            yield from _value_rows(method, answers[list(some)], names)
+
+
+def _class_rows(
+    method: Method, answers: Any, ids: list[str], ranks: list[int] | None
+) -> Iterator[list[Any]]:
+    names = method.class_names_
+    decided = method.task(method.plan_.facts).decide(answers).tolist()
+    for number, (name, label, chances) in enumerate(
+        zip(ids, decided, answers.tolist(), strict=True)
+    ):
+        row = [round(value, 6) for value in chances]
+        named = [] if names is None else [names[label]]
+        yield [name, label, *named, row[label], *row, *([] if ranks is None else [ranks[number]])]
+
+
+def _value_rows(method: Method, answers: Any, ids: list[str]) -> Iterator[list[Any]]:
+    from graphveil.methods.moments import interval_of
+
+    ends = interval_of(method, answers)
+    bounds = [[]] * len(ids) if ends is None else zip(*(end.tolist() for end in ends), strict=True)
+    for name, row, around in zip(ids, answers.tolist(), bounds, strict=True):
+        yield [name, *(round(value, 6) for value in (*row, *around))]
 
 
 def _rank(chances: Any) -> list[int]:
@@ -204,9 +225,15 @@ def _rank(chances: Any) -> list[int]:
     return ranks
 
 
-def _csv(columns: list[str], rows: list[list[Any]]) -> str:
+def _csv(columns: list[str], rows: Iterable[list[Any]]) -> Iterator[str]:
+    """The table as text, a few thousand rows at a time."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(columns)
-    writer.writerows(rows)
-    return text.getvalue()
+    for number, row in enumerate(rows, 1):
+        writer.writerow(row)
+        if number % _AT_ONCE == 0:
+            yield text.getvalue()
+            text.seek(0)
+            text.truncate()
+    yield text.getvalue()

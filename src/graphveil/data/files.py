@@ -25,6 +25,9 @@ reads it.
 **A .pt** written by ``torch.save(data, path)``, with the same names, taken as they are. The ``x``
 of one graph may be a sparse tensor, by rows or by coordinates.
 
+**A store**, a directory with a ``manifest.json``: arrays that stay on disk, see
+:mod:`graphveil.data.store`.
+
 **Many graphs**, each a record: a directory with ``graphs.csv`` besides, see
 :mod:`graphveil.data.graph_tables`; a ``.npz`` or ``.pt`` with ``batch`` and ``num_graphs``; or a
 ``.pt`` with a list of ``Data``, joined by :func:`graphveil.graph.collate.collate`.
@@ -54,6 +57,7 @@ from graphveil.data._tables import Where
 from graphveil.data.class_list import Stated, parse_classes
 from graphveil.data.frames import frames_to_data, say_unread
 from graphveil.data.schema import Schema, as_schema, schema_beside
+from graphveil.data.store import is_store, open_store
 from graphveil.graph.checks import (
     LINES,
     MASKS,
@@ -98,6 +102,11 @@ def read(
     if not os.path.exists(path):  # unlike path.exists(), False for a name that is too long
         raise InvalidInputError(f"There is no file or directory {path}; check the path.")
     statement = parse_classes(classes)
+    if path.is_dir() and is_store(path):
+        _refuse_statements(path, schema, statement)
+        data = open_store(path)
+        _settle_direction(data, directed)
+        return data
     stated = _schema_for(path, schema)
     if path.is_dir() and _has_graphs(path):
         from graphveil.data.graph_tables import read_graphs
@@ -138,6 +147,16 @@ def _schema_for(path: Path, schema: Any) -> Schema | None:
             "which holds numbers already; leave it out."
         )
     return None
+
+
+def _refuse_statements(path: Path, schema: Any, classes: Stated) -> None:
+    """What is public of a store was stated when it was built."""
+    for name, value in (("schema", schema), ("classes", classes)):
+        if value is not None:
+            raise InvalidInputError(
+                f"The '{name}' parameter must be left out of a store, whose manifest has it. Got "
+                f"it for {path} instead; state it when the store is built."
+            )
 
 
 def _has_graphs(folder: Path) -> bool:

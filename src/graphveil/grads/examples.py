@@ -8,6 +8,7 @@ from typing import Any, Protocol, runtime_checkable
 from torch import Tensor
 
 from graphveil._errors import InvalidInputError, UnprovenError
+from graphveil.graph.lazy_rows import LazyRows
 
 
 @runtime_checkable
@@ -42,11 +43,11 @@ class Influential(Protocol):
 
 
 class TensorExamples:
-    """Examples that are rows of tensors; a batch is a tuple of them."""
+    """Examples that are rows of tensors, in memory or on disk; a batch is a tuple of them."""
 
-    def __init__(self, *tensors: Tensor, batch_rows: int = 1024) -> None:
+    def __init__(self, *tensors: Tensor | LazyRows, batch_rows: int = 1024) -> None:
         for tensor in tensors:
-            if not isinstance(tensor, Tensor) or not tensor.dim():
+            if not isinstance(tensor, (Tensor, LazyRows)) or not len(tensor.shape):
                 raise InvalidInputError(
                     "The 'examples' parameter must be a tuple of tensors with one row for each "
                     "example, or an object with a length and a 'batches' method. Got "

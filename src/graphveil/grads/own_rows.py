@@ -43,11 +43,13 @@ from graphveil.grads.modules import empty_sum, noise_units, trained_blocks
 from graphveil.grads.products import SMALL, RowByRow
 from graphveil.grads.recording import Losses, check_losses
 from graphveil.grads.rules import PAY_FOR_SUMS, enlarge
+from graphveil.graph.lazy_rows import LazyRows, slices
 from graphveil.graph.sparse_rows import MOST_DENSE, as_csr, is_sparse
 from graphveil.graph.targets import fill_in, is_live
 
 MOST_DRAWN = 2_000_000  # terms of a step, on average, whose rounding is paid for
 _ROWS_AT_ONCE = 8192
+_FEW = 1 << 24  # numbers on disk that are rather held in memory
 _TINY = 1e-300  # more than what is lost of squares that underflow
 _BY_THEMSELVES = (nn.Tanh, nn.ReLU, nn.Identity)  # modules that treat every number by itself
 
@@ -81,33 +83,25 @@ class _Link:
 class RowExamples:
     """Examples that are rows with a target each; negative ones have no loss.
 
-    ``rows`` are a sparse matrix of scipy, or a tensor of any layout. A row with an entry that is
-    not finite counts for nothing.
+    ``rows`` are a sparse matrix of scipy, a tensor of any layout, or rows on disk. A row with an
+    entry that is not finite counts for nothing.
     """
 
-    def __init__(self, rows: sparse.csr_array | Tensor, labels: Tensor) -> None:
+    def __init__(self, rows: sparse.csr_array | Tensor | LazyRows, labels: Tensor) -> None:
         if rows.shape[0] != len(labels):
             raise InvalidInputError(
                 f"Rows and labels must be as many. Got {rows.shape[0]} and {len(labels)} instead."
             )
         self.labels = labels.clone()
-        self.rows: sparse.csr_array | Tensor
-        if isinstance(rows, Tensor) and not is_sparse(rows) and rows.shape[1] <= MOST_DENSE:
+        self.rows: sparse.csr_array | Tensor | LazyRows
+        if isinstance(rows, LazyRows) and rows.shape[0] * rows.shape[1] <= _FEW:
+            rows = rows[:]
+        if isinstance(rows, LazyRows):  # read once for their lengths, and again at every step
+            parts = [_measure(rows[place])[1:] for place in slices(len(rows), _ROWS_AT_ONCE)]
             self.rows = rows
-            broken = ~rows.isfinite().all(1)
-            if bool(broken.any()):
-                self.rows = torch.where(broken.unsqueeze(1), 0.0, rows)
-            parts = self.rows.split(_ROWS_AT_ONCE)
-            self.squares = torch.cat([part.double().square().sum(1) for part in parts])
+            self.squares, broken = (torch.cat(part) for part in zip(*parts, strict=True))
         else:
-            self.rows = sparse.csr_array(as_csr(rows), dtype=np.float64, copy=True)
-            owner = np.repeat(np.arange(len(labels)), np.diff(self.rows.indptr))
-            broken = torch.zeros(len(labels), dtype=torch.bool)
-            broken[torch.from_numpy(owner[~np.isfinite(self.rows.data)])] = True
-            self.rows.data[broken.numpy()[owner]] = 0.0
-            with np.errstate(over="ignore"):  # such a row counts for nothing
-                squares = np.bincount(owner, self.rows.data**2, minlength=len(labels))
-            self.squares = torch.from_numpy(squares)
+            self.rows, self.squares, broken = _measure(rows)
         self.labels[broken] = -1
 
     def __len__(self) -> int:
@@ -116,22 +110,48 @@ class RowExamples:
     @cached_property
     def _all(self) -> list[Batch]:
         """Every example, cut up once."""
-        count = len(self)
-        places = [slice(i, i + _ROWS_AT_ONCE) for i in range(0, count, _ROWS_AT_ONCE)]
-        rows = [self.rows[place] for place in places]
-        if isinstance(self.rows, Tensor):
-            rows = [_widen(part) for part in rows]
-        others = [(self.squares[place], self.labels[place]) for place in places]
-        return [(part, *other) for part, other in zip(rows, others, strict=True)]
+        return list(self._batches([*slices(len(self), _ROWS_AT_ONCE)], wide=True))
 
     def batches(self, drawn: Tensor) -> Iterator[Batch]:
         """Rows, their squared lengths, labels; a few thousand examples at a time."""
-        if len(drawn) == len(self):
+        if len(drawn) < len(self):
+            yield from self._batches(drawn.split(_ROWS_AT_ONCE))
+        elif isinstance(self.rows, LazyRows):
+            yield from self._batches([*slices(len(self), _ROWS_AT_ONCE)])
+        else:
             yield from self._all
-            return
-        for part in drawn.split(_ROWS_AT_ONCE):
-            rows = self.rows[part] if isinstance(self.rows, Tensor) else self.rows[part.numpy()]
-            yield rows, self.squares[part], self.labels[part]
+
+    def _batches(self, places: Iterable[slice | Tensor], *, wide: bool = False) -> Iterator[Batch]:
+        for some in places:
+            rows: sparse.csr_array | Tensor
+            if isinstance(self.rows, LazyRows):
+                rows = _measure(self.rows[some])[0]
+            elif isinstance(self.rows, Tensor) or isinstance(some, slice):
+                rows = self.rows[some]
+            else:
+                rows = self.rows[some.numpy()]
+            rows = _widen(rows) if wide and isinstance(rows, Tensor) else rows
+            yield rows, self.squares[some], self.labels[some]
+
+
+def _measure(
+    rows: sparse.csr_array | Tensor,
+) -> tuple[sparse.csr_array | Tensor, Tensor, Tensor]:
+    """Rows with zeros where one is not finite, their squared lengths, and which were not finite."""
+    if isinstance(rows, Tensor) and not is_sparse(rows) and rows.shape[1] <= MOST_DENSE:
+        broken = ~rows.isfinite().all(1)
+        if bool(broken.any()):
+            rows = torch.where(broken.unsqueeze(1), 0.0, rows)
+        squares = [part.double().square().sum(1) for part in rows.split(_ROWS_AT_ONCE)]
+        return rows, torch.cat(squares), broken
+    rows = sparse.csr_array(as_csr(rows), dtype=np.float64, copy=True)
+    owner = np.repeat(np.arange(rows.shape[0]), np.diff(rows.indptr))
+    broken = torch.zeros(rows.shape[0], dtype=torch.bool)
+    broken[torch.from_numpy(owner[~np.isfinite(rows.data)])] = True
+    rows.data[broken.numpy()[owner]] = 0.0
+    with np.errstate(over="ignore"):  # such a row counts for nothing
+        lengths = np.bincount(owner, rows.data**2, minlength=rows.shape[0])
+    return rows, torch.from_numpy(lengths), broken
 
 
 class RowSum:

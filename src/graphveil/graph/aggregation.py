@@ -28,8 +28,9 @@ weight min(1, sqrt(D / length of the list)): their squares add up to at most D.
 
 from __future__ import annotations
 
+import functools
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -39,7 +40,9 @@ from torch.nn import functional as F
 from graphveil import _validate
 from graphveil.graph.caps import cap_receivers, cap_senders
 from graphveil.graph.choices import CAPS, SIMILARITIES
+from graphveil.graph.lists import Lists, ranges
 from graphveil.graph.messages import Messages
+from graphveil.graph.stored_messages import StoredMessages, Weigh
 from graphveil.mechanisms import Gaussian
 from graphveil.rng import SecretStream
 
@@ -58,26 +61,39 @@ _WEIGHT_OF_COSINE: dict[str, Callable[[Tensor], Tensor]] = {
 
 
 def incoming(
-    edge_index: Tensor,
+    edge_index: Tensor | Lists,
     num_nodes: int,
     *,
     seed: int,
     sender_cap: int | None = None,
     cap: str = "",
-) -> Messages:
+) -> Messages | StoredMessages:
     """The messages of a graph, repeated ones merged, sorted by receiver, with their weights.
+
+    Of a store they stay on disk, unless a hard cap keeps some.
 
     Without a ``sender_cap`` every message weighs 1. A sender's cap is a function of its own list
     alone, so that withholding another node changes nothing about it.
     """
     if sender_cap is not None and _validate.choice("cap", cap, CAPS) == "hard":
         edge_index = cap_senders(edge_index, num_nodes, sender_cap, seed=seed)
+    nothing = torch.zeros(1).expand(num_nodes)
+    if isinstance(edge_index, Lists):
+        if sender_cap is None:
+            return StoredMessages(edge_index, nothing)
+        lengths = torch.from_numpy(edge_index.offsets[1:] - edge_index.offsets[:-1])
+        share = _soft_weights(lengths, sender_cap)
+        return StoredMessages(edge_index, nothing, lambda senders, _: share[senders])
     edges = cap_receivers(edge_index, num_nodes, None, seed=seed)
     weight = torch.ones(1, dtype=torch.float64).expand(edges.shape[1])
     if sender_cap is not None and cap == "soft":
-        lists = torch.bincount(edges[0], minlength=num_nodes).clamp_min(1)
-        weight = (sender_cap / lists.double()).sqrt().clamp_max(1.0)[edges[0]]
-    return Messages(edges, weight, torch.zeros(1).expand(num_nodes))
+        weight = _soft_weights(torch.bincount(edges[0], minlength=num_nodes), sender_cap)[edges[0]]
+    return Messages(edges, weight, nothing)
+
+
+def _soft_weights(lengths: Tensor, sender_cap: int) -> Tensor:
+    """The weight of a node's messages, by the length of its list."""
+    return (sender_cap / lengths.clamp_min(1).double()).sqrt().clamp_max(1.0)
 
 
 def unit_rows(h: Tensor) -> Tensor:
@@ -118,15 +134,24 @@ class Sent:
     arrives, A_i, through q_i * (A_i - <q_i, A_i>), row by row.
     """
 
-    messages: Messages
+    messages: Messages | StoredMessages
     rows: Tensor
-    weight: Tensor | None = None
+    weight: Tensor | Weights | None = None
     beliefs: Tensor | None = None
 
     def __post_init__(self) -> None:
-        weight = self.messages.weights if self.weight is None else self.weight
-        plain = self.weight is None and weight.numel() and weight.stride(0) == 0
-        object.__setattr__(self, "weight", None if plain else _truncate(weight, _WEIGHT_STEP))
+        weight = own_weights(self.messages) if self.weight is None else self.weight
+        if isinstance(weight, Tensor):
+            plain = self.weight is None and weight.numel() and weight.stride(0) == 0
+            weight = None if plain else _truncate(weight, _WEIGHT_STEP)
+        object.__setattr__(self, "weight", weight)
+
+    def _weights(self, some: slice) -> Tensor:
+        """The weights of some messages, rounded."""
+        if isinstance(self.weight, Weights):
+            return _truncate(self.weight[some], _WEIGHT_STEP)
+        assert self.weight is not None
+        return self.weight[some]
 
     def blocks(self) -> Iterator[tuple[slice, Tensor]]:
         """Exact sums, a few receivers at a time."""
@@ -140,7 +165,7 @@ class Sent:
             if self.weight is None:
                 total = _plain_sums(senders[here], table, bounds)
             else:
-                total = _weighted_sums(senders[here], table, bounds, self.weight[here])
+                total = _weighted_sums(senders[here], table, bounds, self._weights(here))
             if self.beliefs is not None:
                 total = open_evidence(self.beliefs[some].double(), total)
             yield some, total
@@ -156,16 +181,44 @@ class Sent:
         the noise stays as large as in one S_j. It reads node i's own row and list, and released
         sums; nothing is released here.
         """
+        if isinstance(self.messages, StoredMessages):
+            return self._stored_list_sums(self.messages, sums)
         order = torch.argsort(self.messages.senders, stable=True)
         read = self.messages.receivers[order]
         counts = torch.bincount(self.messages.senders, minlength=len(sums))
         bounds = F.pad(counts.cumsum(0), (1, 0))
-        weight = torch.ones(len(read)) if self.weight is None else self.weight[order]
+        weight = torch.ones(len(read))
+        if isinstance(self.weight, Tensor):
+            weight = self.weight[order]
         ones = torch.ones(len(read), dtype=torch.float64)
         heard = _weighted_sums(read, sums.double(), bounds, ones)
         sent = weight.double().unsqueeze(1)
         own = _weighted_sums(torch.arange(len(read)), sent, bounds, ones) * self.rows.double()
         return (heard - own) / counts.clamp_min(1).double().sqrt().unsqueeze(1)
+
+    def _stored_list_sums(self, messages: StoredMessages, sums: Tensor) -> Tensor:
+        """The same from the lists of a store, a block of senders at a time."""
+        lists, out, sums = (
+            messages.lists,
+            torch.empty(sums.shape, dtype=torch.float64),
+            sums.double(),
+        )
+        for first, last in ranges(lists.offsets):
+            bounds = torch.from_numpy(lists.offsets[first : last + 1] - lists.offsets[first])
+            held = slice(int(lists.offsets[first]), int(lists.offsets[last]))
+            read = torch.from_numpy(lists.others[held].astype("int64"))
+            owners = torch.arange(first, last).repeat_interleave(bounds.diff())
+            weight = torch.ones(len(read))
+            if isinstance(self.weight, Weights):
+                weight = _truncate(self.weight.of(owners, read), _WEIGHT_STEP)
+            ones = torch.ones(len(read), dtype=torch.float64)
+            heard = _weighted_sums(read, sums, bounds, ones)
+            sent = weight.double().unsqueeze(1)
+            own = _weighted_sums(torch.arange(len(read)), sent, bounds, ones)
+            own = own * self.rows[first:last].double()
+            counts = bounds.diff().clamp_min(1).double().sqrt().unsqueeze(1)
+            out[first:last] = (heard - own) / counts
+        return out
 
     def noisy_sums(self, mechanism: Gaussian, rng: SecretStream) -> Tensor:
         """Sums with noise on every row, in float32: one release of ``mechanism``."""
@@ -181,7 +234,7 @@ def _plain_sums(senders: Tensor, table: Tensor, bounds: Tensor) -> Tensor:
     ends = torch.cumsum(pieces, 0)
     place = torch.arange(int(ends[-1])) - torch.repeat_interleave(ends - pieces, pieces)
     offsets = torch.repeat_interleave(bounds[:-1], pieces) + _PIECE * place
-    sums = F.embedding_bag(senders, table, offsets, mode="sum").double()
+    sums = F.embedding_bag(senders, table, offsets.to(senders.dtype), mode="sum").double()
     if len(sums) == len(pieces):
         return sums
     order = torch.arange(len(sums))
@@ -193,7 +246,7 @@ def _weighted_sums(senders: Tensor, table: Tensor, bounds: Tensor, weight: Tenso
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Sparse CSR tensor support is in beta")
         sparse = torch.sparse_csr_tensor(
-            bounds, senders, weight, (len(bounds) - 1, len(table)), check_invariants=False
+            bounds, senders.long(), weight, (len(bounds) - 1, len(table)), check_invariants=False
         )
     return sparse @ table
 
@@ -201,10 +254,57 @@ def _weighted_sums(senders: Tensor, table: Tensor, bounds: Tensor, weight: Tenso
 # --- weights --------------------------------------------------------------------------------------
 
 
+@dataclass(frozen=True, eq=False)
+class Weights:
+    """Weights of the messages of a store, made when they are read: products of ``factors``.
+
+    A factor makes the weights of pairs of senders and receivers, ``at_once`` of them together.
+    """
+
+    messages: StoredMessages
+    factors: tuple[Weigh, ...]
+    at_once: int = EDGES_AT_ONCE
+
+    def __getitem__(self, some: slice) -> Tensor:
+        return self.of(*self.messages.ends(some))
+
+    def of(self, senders: Tensor, receivers: Tensor) -> Tensor:
+        """The weights of some pairs, in float64."""
+        out = torch.empty(len(senders), dtype=torch.float64)
+        for first in range(0, len(out), self.at_once):
+            some = slice(first, first + self.at_once)
+            made = [weigh(senders[some], receivers[some]) for weigh in self.factors]
+            out[some] = functools.reduce(torch.mul, made)
+        return out
+
+
+def own_weights(messages: Messages | StoredMessages) -> Tensor | Weights | None:
+    """The weights that messages have by themselves; None of those of a store that have none."""
+    if not isinstance(messages, StoredMessages):
+        return messages.weights
+    return None if messages.weigh is None else Weights(messages, (messages.weigh,))
+
+
+def multiply_weights(weights: Sequence[Tensor | Weights | None]) -> Tensor | Weights | None:
+    """The product of weights of the same messages, or None of none."""
+    stored = [weight for weight in weights if isinstance(weight, Weights)]
+    if stored:
+        at_once = min(weight.at_once for weight in stored)
+        factors = tuple(weigh for weight in stored for weigh in weight.factors)
+        return Weights(stored[0].messages, factors, at_once)
+    tensors = [weight for weight in weights if isinstance(weight, Tensor)]
+    return functools.reduce(torch.mul, tensors) if tensors else None
+
+
 def weigh_pairs(
-    messages: Messages, weigh: Callable[[Tensor, Tensor], Tensor], at_once: int = EDGES_AT_ONCE
-) -> Tensor:
-    """``weigh(senders, receivers)`` of every message in float64, a few messages at a time."""
+    messages: Messages | StoredMessages, weigh: Weigh, at_once: int = EDGES_AT_ONCE
+) -> Tensor | Weights:
+    """``weigh(senders, receivers)`` of every message in float64, a few messages at a time.
+
+    Of a store they are made when they are read.
+    """
+    if isinstance(messages, StoredMessages):
+        return Weights(messages, (weigh,), at_once)
     out = torch.empty(len(messages.senders), dtype=torch.float64)
     receivers = messages.receivers
     for first in range(0, len(out), at_once):
@@ -213,7 +313,9 @@ def weigh_pairs(
     return out
 
 
-def similarity_weights(messages: Messages, rows: Tensor, how: str) -> Tensor:
+def similarity_weights(
+    messages: Messages | StoredMessages, rows: Tensor, how: str
+) -> Tensor | Weights:
     """The weight of every message by the cosine of its two ends' rows, which have length 1."""
     how = _validate.choice("similarity", how, tuple(SIMILARITIES))
     map_cosine, largest = _WEIGHT_OF_COSINE[how], SIMILARITIES[how]
@@ -226,8 +328,8 @@ def similarity_weights(messages: Messages, rows: Tensor, how: str) -> Tensor:
 
 
 def evidence_weights(
-    messages: Messages, rows: Tensor, beliefs: Tensor, share: Tensor | None
-) -> Tensor:
+    messages: Messages | StoredMessages, rows: Tensor, beliefs: Tensor, share: Tensor | None
+) -> Tensor | Weights:
     r"""Weights that make every message of evidence one of length 1 (or its edge's share).
 
     Seen through the receiver's beliefs q_i, row M_j becomes q_i * (M_j - <q_i, M_j>): it speaks of

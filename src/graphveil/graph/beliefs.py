@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from torch import Tensor
 
-from graphveil.graph.messages import Messages
+from graphveil.graph.lazy_rows import map_rows, slices
+
+if TYPE_CHECKING:
+    from graphveil.graph.messages import Messages
+    from graphveil.graph.stored_messages import StoredMessages
 
 
 def pass_beliefs(
-    own: Tensor, log_prior: Tensor, edges: Tensor, rounds: int, likeness: float
+    own: Tensor,
+    log_prior: Tensor,
+    messages: Messages | StoredMessages,
+    rounds: int,
+    likeness: float,
 ) -> Tensor:
     r"""Log-beliefs (nodes, classes) after hearing one's neighbours ``rounds`` times.
 
@@ -20,26 +30,39 @@ def pass_beliefs(
 
     which counts what it knows beyond the prior, and no more than the graph's likeness bears out.
     The logarithms of a node's n neighbours are added and divided by sqrt(n): neighbours know much
-    of the same, so that n of them are worth more than their mean, and less than their sum.
+    of the same, so that n of them are worth more than their mean, and less than their sum. Weights
+    of ``messages`` are not read.
 
     *Guarantee*: none. Rows within ``rounds`` steps are read in the open.
     """
     import torch
 
-    nodes = len(own)
-    heard = torch.bincount(edges[1], minlength=nodes).clamp_min(1).to(own.dtype)
-    messages = Messages(edges, torch.ones(edges.shape[1]), torch.zeros(nodes))
-    beliefs = own
-    for _ in range(rounds):
+    heard = messages.in_degree.clamp_min(1).to(own.dtype).sqrt().unsqueeze(1)
+
+    def weigh_evidence(beliefs: Tensor) -> Tensor:
         beyond = (beliefs.log_softmax(-1) - log_prior).exp()
         evidence = torch.log1p(likeness * (beyond - 1)).nan_to_num(0.0)  # overflown: nothing said
-        total = messages.total(evidence.flatten(1)) / heard.sqrt().unsqueeze(1)
-        beliefs = own + total.view_as(own)
+        return evidence.flatten(1)
+
+    beliefs = own
+    for _ in range(rounds):
+        # Three such matrices at most: of a large graph each is as large as what is asked for.
+        evidence = map_rows(weigh_evidence, beliefs)
+        del beliefs
+        beliefs = messages.total(evidence)
+        del evidence
+        beliefs = beliefs.div_(heard).view_as(own)
+        for some in slices(len(own)):
+            beliefs[some] += own[some]
     return beliefs
 
 
 def pass_label_beliefs(
-    own: Tensor, prior: Tensor, edges: Tensor, rounds: int, likeness: float
+    own: Tensor,
+    prior: Tensor,
+    messages: Messages | StoredMessages,
+    rounds: int,
+    likeness: float,
 ) -> Tensor:
     """Log-odds (nodes, labels) after hearing one's neighbours: each label is two classes.
 
@@ -53,12 +76,16 @@ def pass_label_beliefs(
     def two_classes(odds: Tensor) -> Tensor:
         return torch.stack([F.logsigmoid(-odds), F.logsigmoid(odds)], -1)
 
-    passed = pass_beliefs(two_classes(own), two_classes(prior), edges, rounds, likeness)
+    passed = pass_beliefs(two_classes(own), two_classes(prior), messages, rounds, likeness)
     return passed[..., 1] - passed[..., 0]
 
 
 def pass_value_beliefs(
-    own: Tensor, known: Tensor, edges: Tensor, rounds: int, likeness: float
+    own: Tensor,
+    known: Tensor,
+    messages: Messages | StoredMessages,
+    rounds: int,
+    likeness: float,
 ) -> Tensor:
     r"""Values (nodes, 1) after hearing one's neighbours ``rounds`` times.
 
@@ -75,9 +102,7 @@ def pass_value_beliefs(
 
     mean, spread, error = known.double().tolist()
     error = min(error, 0.999 * spread)
-    nodes = len(own)
-    heard = torch.bincount(edges[1], minlength=nodes).clamp_min(1).double().sqrt()
-    messages = Messages(edges, torch.ones(edges.shape[1]), torch.zeros(nodes))
+    heard = messages.in_degree.clamp_min(1).double().sqrt()
     apart = (own.double().squeeze(1) - mean).nan_to_num(0.0)
     beliefs, variance = apart, torch.full_like(apart, error)
     for _ in range(rounds):

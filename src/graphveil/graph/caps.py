@@ -27,6 +27,7 @@ from torch import Tensor
 
 from graphveil import _validate
 from graphveil._errors import InvalidInputError
+from graphveil.graph.lists import Lists
 from graphveil.rng import seeded
 
 Ids = NDArray[np.uint32]
@@ -41,8 +42,18 @@ _FIRST_INVERSE, _SECOND_INVERSE = np.uint32(0xA5CB9243), np.uint32(0x7ED1B41D)
 _S13, _S16, _S26 = np.uint32(13), np.uint32(16), np.uint32(26)
 
 
-def cap_senders(edge_index: Tensor, num_nodes: int, cap: int | None, *, seed: int) -> Tensor:
+def cap_senders(
+    edge_index: Tensor | Lists,
+    num_nodes: int,
+    cap: int | None,
+    *,
+    seed: int,
+    readers: Tensor | None = None,
+) -> Tensor:
     """At most ``cap`` of the messages each node sends; with None, all of them.
+
+    Edges may be the lists of a store, which are read a block at a time: what is kept is in memory.
+    With ``readers``, a mask, a list holds these alone before it is capped.
 
     First self-loops are dropped (a layer reads a node's own state anyway) and repeated edges are
     merged. The result is sorted by sender, each sender's messages by priority: a smaller cap keeps
@@ -52,9 +63,36 @@ def cap_senders(edge_index: Tensor, num_nodes: int, cap: int | None, *, seed: in
     anew, by another seed, between steps. The seed may be public; it and the cap were chosen without
     looking at the graph.
     """
+    keys, taken = priority_keys(seed, "cap senders"), None
+    if readers is not None:
+        taken = readers.numpy()
+    if isinstance(edge_index, Lists):
+        return _cap_lists(edge_index, cap, keys, taken)
     senders, receivers = check_edges(edge_index, num_nodes)
-    source, target = _smallest(senders, receivers, cap, priority_keys(seed, "cap senders"))
+    if taken is not None:
+        senders, receivers = senders[taken[receivers]], receivers[taken[receivers]]
+    source, target = _smallest(senders, receivers, cap, keys)
     return as_edges(source, target, edge_index)
+
+
+def _cap_lists(
+    lists: Lists, cap: int | None, keys: tuple[int, ...], taken: NDArray[np.bool_] | None
+) -> Tensor:
+    """As of a table of edges: a sender's list stands in one block, and is capped by itself."""
+    parts = []
+    for senders, receivers in lists.blocks():
+        if taken is not None:
+            inside = taken[receivers]
+            senders, receivers = senders[inside], receivers[inside]
+        parts.append(_smallest(senders, receivers, cap, keys))
+    edges = torch.empty(2, sum(len(source) for source, _ in parts), dtype=torch.long)
+    first = 0
+    for source, target in parts:
+        some = slice(first, first + len(source))
+        edges[0, some] = torch.from_numpy(source.astype(np.int64))
+        edges[1, some] = torch.from_numpy(target.astype(np.int64))
+        first = some.stop
+    return edges
 
 
 def cap_receivers(

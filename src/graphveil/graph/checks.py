@@ -26,6 +26,7 @@ from graphveil._errors import InvalidInputError
 from graphveil.graph.public_lines import DECLARED_PUBLIC, NUMBER_READ_OFF, ClassSource, class_source
 from graphveil.graph.shares import MASKS
 from graphveil.graph.sparse_rows import LAYOUTS, as_csr, is_sound, is_sparse, values_of
+from graphveil.graph.stored import is_stored
 from graphveil.graph.targets import OF_CLASSES, TASKS, is_labelled
 
 # What is said of all records together, not of one: a part of the data keeps it.
@@ -148,12 +149,17 @@ def class_names_of(data: Data) -> tuple[str, ...] | None:
     return _names(data, "class_names")
 
 
-def ids_of(data: Data) -> list[str] | None:
-    """The ids of the records as their owner wrote them, ``data.ids``, or None; they are public."""
+def ids_of(data: Data) -> Sequence[str] | None:
+    """The ids of the records as their owner wrote them, ``data.ids``, or None; they are public.
+
+    Those of a store stay on disk.
+    """
     ids = data["ids"] if has(data, "ids") else None
     if ids is None:
         return None
     way_out = "correct it, or leave it out"
+    if is_stored(data) and isinstance(ids, Sequence) and len(ids) == num_records(data):
+        return ids
     if not isinstance(ids, (list, tuple)) or not all(isinstance(name, str) for name in ids):
         raise refusal("ids", "a list of texts", type(ids).__name__, way_out)
     if len(ids) != num_records(data):
@@ -217,6 +223,8 @@ def check(
     where it is not required. A negative label means *unlabelled* and is refused in the training
     set only. ``num_classes`` defaults to :func:`num_classes_of` the data. ``record`` says which
     kind is wanted, ``"node"`` (one graph) or ``"graph"`` (many); None takes both.
+
+    Edges and features of a store are not read again: who built it checked them whole.
 
     *Guarantee*: none. It reads private values, and its refusals are for the data's owner.
     """
@@ -303,12 +311,12 @@ def _features(data: Data) -> int:
     if 0 in x.shape:
         way_out = "an empty graph cannot be trained on, nor can nodes without any feature"
         raise refusal("x", "of at least one node and one feature", _shape(x), way_out)
-    if is_sparse(x) and not is_sound(x):
+    if is_sparse(x) and not _was_checked(data, x) and not is_sound(x):
         way_out = "make it with check_invariants=True, which says where it is wrong"
         raise refusal("x", "a sparse tensor whose entries lie inside it", "one outside", way_out)
     # A sum is finite only if all its terms are, up to overflow: the slow search runs only then.
     # Methods read float32, where what is finite in float64 need not be.
-    if not torch.isfinite(values_of(x).sum(dtype=torch.float32)):
+    if not _was_checked(data, x) and not torch.isfinite(values_of(x).sum(dtype=torch.float32)):
         bad, value = _find_broken(x)
         if len(bad):
             node, column = bad[0].tolist()
@@ -322,6 +330,11 @@ def _features(data: Data) -> int:
         got = f"{len(x)} rows for num_nodes={data.num_nodes}"
         raise refusal("x", "one row for each node", got, "drop num_nodes or add the missing rows")
     return len(x)
+
+
+def _was_checked(data: Data, x: Tensor) -> bool:
+    """Whether features are those of a store, which were checked whole when it was built."""
+    return is_stored(data) and x is data.stored.x
 
 
 def _find_broken(x: Tensor) -> tuple[Tensor, float]:
@@ -353,6 +366,11 @@ def check_edge_index(edge_index: Tensor, num_nodes: int) -> None:
 
 
 def _edges(data: Data, num_nodes: int) -> None:
+    if is_stored(data):
+        if data.stored.lists.num_nodes != num_nodes:
+            got = f"{num_nodes} for {data.stored.lists.num_nodes} nodes"
+            raise refusal("x", "one row for each node", got, "open the store anew")
+        return
     way_out = "a graph without edges has torch.empty(2, 0, dtype=torch.long)"
     edge_index = tensor_of(data, "edge_index", "a long tensor (2, edges)", way_out)
     check_edge_index(edge_index, num_nodes)

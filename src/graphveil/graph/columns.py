@@ -20,6 +20,7 @@ def put_in_order(data: Data, wanted: Sequence[str] | None, trained: str) -> Data
     """
     from graphveil.graph.checks import columns_of
     from graphveil.graph.sparse_rows import take_columns
+    from graphveil.graph.stored import is_stored
 
     names = columns_of(data)
     if wanted is None or names is None or list(names) == list(wanted):
@@ -35,6 +36,11 @@ def put_in_order(data: Data, wanted: Sequence[str] | None, trained: str) -> Data
         raise InvalidInputError(
             f"The feature columns must be those that {trained} was trained on: {len(wanted)}, by "
             f"their names. Got {got}."
+        )
+    if is_stored(data):
+        raise InvalidInputError(
+            f"The feature columns of a store must stand as {trained} was trained on them. Got "
+            f"{data.stored.path} with the same in another order instead; build it in that order."
         )
     data = copy.copy(data)
     data.x = take_columns(data.x, [names.index(name) for name in wanted])

@@ -16,11 +16,14 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from graphveil import processes
 from graphveil._errors import UnprovenError
 from graphveil.graph.caps import cap_receivers, cap_senders
-from graphveil.graph.messages import weigh_messages
+from graphveil.graph.lazy_rows import LazyRows
+from graphveil.graph.lists import Lists
+from graphveil.graph.messages import Messages, weigh_messages
 from graphveil.graph.neighbourhoods import Rooted, RootedTerms
 from graphveil.rng import SecretStream
 
@@ -42,7 +45,8 @@ class Delivery:
 class DeliveredTerms:
     """Loss terms of one layer to draw from: each root reads what a step delivers to it.
 
-    ``edges`` are lists of roots alone (:mod:`graphveil.graph.caps`); ``rng`` gives the coins.
+    Of ``edges`` those to roots are read alone (:mod:`graphveil.graph.caps`); ``rng`` gives the
+    coins.
 
     *Guarantee conditions*: withholding a node removes one term at most and alters at most as many
     others as the cap says, those to which its message was delivered. A row, a label and a list are
@@ -51,9 +55,9 @@ class DeliveredTerms:
 
     def __init__(
         self,
-        x: Tensor,
+        x: Tensor | LazyRows,
         y: Tensor,
-        edges: Tensor,
+        edges: Tensor | Lists,
         roots: Tensor,
         how: Delivery,
         rng: SecretStream,
@@ -61,12 +65,17 @@ class DeliveredTerms:
         self.x, self.y, self.roots, self.how, self.rng = x, y, roots, how, rng
         # A list holds roots alone, so no place beyond their number is ever taken.
         self.places = min(how.sender_cap, len(roots))
-        self.kept = cap_senders(edges, len(x), self.places, seed=how.seed)
+        readers = torch.zeros(len(x), dtype=torch.bool)
+        readers[roots] = True
+        self.kept = cap_senders(edges, len(x), self.places, seed=how.seed, readers=readers)
         sent = torch.bincount(self.kept[0], minlength=len(x))
         first = torch.cumsum(sent, 0) - sent
         place = torch.arange(self.kept.shape[1]) - first[self.kept[0]]
         self.slot = self.kept[0] * self.places + place
-        self._step: RootedTerms | None = None
+        # The messages to root r are kept[:, by_root[start[r] : start[r + 1]]].
+        self._by_root = torch.argsort(self.kept[1].int(), stable=True)
+        self._start = F.pad(torch.bincount(self.kept[1], minlength=len(x)).cumsum(0), (1, 0))
+        self.coins: Tensor | None = None
 
     @property
     def delivery(self) -> float:
@@ -103,16 +112,23 @@ class DeliveredTerms:
     def deliver(self, coins: Tensor) -> None:
         """Take the messages whose slots' ``coins`` are true, and no others."""
         self.coins = coins
-        how, nodes = self.how, len(self.x)
-        read = self.kept[:, coins[self.slot]]
-        if how.receiver_cap is not None:
-            read = cap_receivers(read, nodes, how.receiver_cap, seed=how.seed)
-        messages = weigh_messages(read, nodes, how.normalisation, sender_lists=self.kept)
-        self._step = RootedTerms(self.x, self.y, messages, self.roots, 1)
 
     def batches(self, drawn: Tensor) -> Iterator[tuple[Rooted, Tensor]]:
         """Neighbourhoods and labels of the terms drawn, as this step's coins have them."""
-        if self._step is None:
+        if self.coins is None:
             self.begin(0)
-        assert self._step is not None
-        return self._step.batches(drawn)
+        assert self.coins is not None
+        messages = self._messages_to(self.roots[drawn], self.coins)
+        return RootedTerms(self.x, self.y, messages, self.roots, 1).batches(drawn)
+
+    def _messages_to(self, roots: Tensor, coins: Tensor) -> Messages:
+        """What is delivered to some roots: what reaches one is a function of its own messages."""
+        how, nodes = self.how, len(self.x)
+        first, sizes = self._start[roots], self._start[roots + 1] - self._start[roots]
+        before = torch.cumsum(sizes, 0) - sizes
+        place = torch.arange(int(sizes.sum())) + torch.repeat_interleave(first - before, sizes)
+        which = self._by_root[place]
+        read = self.kept[:, which[coins[self.slot[which]]]]
+        if how.receiver_cap is not None:
+            read = cap_receivers(read, nodes, how.receiver_cap, seed=how.seed)
+        return weigh_messages(read, nodes, how.normalisation, sender_lists=self.kept)

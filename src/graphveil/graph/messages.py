@@ -18,6 +18,7 @@ messages, the same for every layer.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -29,6 +30,7 @@ from torch.nn import functional as F
 
 from graphveil import _validate
 from graphveil.graph.choices import NORMALISATIONS
+from graphveil.graph.lists import ranges
 from graphveil.graph.sparse_rows import as_csr, as_tensor, is_sparse
 
 _AT_ONCE = 1 << 14  # messages whose states are held together
@@ -145,6 +147,20 @@ class Messages:
         """Weights, sorted by receiver."""
         return self.weight[self.order]
 
+    def ends(self, some: slice) -> tuple[Tensor, Tensor]:
+        """Senders and receivers of some messages, as they are sorted."""
+        return self.senders[some], self.receivers[some]
+
+    def weights_of(self, some: slice) -> Tensor | None:
+        """Weights of some messages, as they are sorted."""
+        return self.weights[some]
+
+    def blocks(self, at_once: int | None = None) -> Iterator[tuple[slice, slice]]:
+        """Receivers, and where their messages stand; so many messages at a time, about."""
+        start = self.start.numpy()
+        for first, last in ranges(start, at_once):
+            yield slice(first, last), slice(int(start[first]), int(start[last]))
+
     @cached_property
     def _ends(self) -> tuple[Tensor, Tensor]:
         """Senders and receivers, sorted by receiver, and then every node to itself."""
@@ -251,7 +267,7 @@ class GatedMessages(Messages):
         share = self.gates.to(rest.dtype)
         if weighted:
             share = share * self.weights.to(rest.dtype)
-        return _bags(rest, self.senders, self.start, share)
+        return add_up(rest, self.senders, self.start, share)
 
     def largest(self, rest: Tensor) -> Tensor:
         """Largest of the messages that reach a node; a closed gate sends zeros."""
@@ -277,12 +293,12 @@ class _Total(torch.autograd.Function):
     def forward(ctx: Any, h: Tensor, messages: Messages, weighted: bool) -> Tensor:
         ctx.messages, ctx.weighted = messages, weighted
         weights = messages.weights if weighted else None
-        return _bags(h, messages.senders, messages.start, weights)
+        return add_up(h, messages.senders, messages.start, weights)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
         receivers, weights, start = ctx.messages._to_senders
-        return _bags(grad, receivers, start, weights if ctx.weighted else None), None, None
+        return add_up(grad, receivers, start, weights if ctx.weighted else None), None, None
 
 
 class _LearntTotal(torch.autograd.Function):
@@ -296,7 +312,7 @@ class _LearntTotal(torch.autograd.Function):
     def forward(ctx: Any, h: Tensor, share: Tensor, messages: Messages) -> Tensor:
         ctx.messages = messages
         ctx.save_for_backward(h, share)
-        return _bags(h, messages.senders, messages.start, share)
+        return add_up(h, messages.senders, messages.start, share)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, None]:
@@ -305,10 +321,11 @@ class _LearntTotal(torch.autograd.Function):
         both = messages.senders, messages.receivers
         ends = zip(*(some.split(_AT_ONCE) for some in both), strict=True)
         shares = [(h[senders] * grad[heard]).sum(-1) for senders, heard in ends]
-        return _bags(grad, receivers, start, share[order]), torch.cat(shares), None
+        return add_up(grad, receivers, start, share[order]), torch.cat(shares), None
 
 
-def _bags(h: Tensor, senders: Tensor, start: Tensor, weights: Tensor | None) -> Tensor:
+def add_up(h: Tensor, senders: Tensor, start: Tensor, weights: Tensor | None) -> Tensor:
+    """Rows of ``h`` in bags, added up: bag w's are named at ``start[w] : start[w + 1]``."""
     weights = None if weights is None else weights.to(h.dtype)
     return F.embedding_bag(
         senders, h.contiguous(), start, mode="sum", per_sample_weights=weights,

@@ -24,6 +24,7 @@ from graphveil._errors import InvalidInputError
 from graphveil.graph.blocks import Numbered, block_sizes
 from graphveil.graph.caps import cap_receivers, cap_senders
 from graphveil.graph.influence import count_units, influence
+from graphveil.graph.lazy_rows import LazyRows
 from graphveil.graph.messages import DenseMessages, Messages, weigh_messages
 
 _MANY = 1 << 15  # roots from which on speed is in large products, and not in few operations
@@ -38,7 +39,7 @@ class Rooted:
     its root may not read. ``weight`` and ``mask`` (b, M, T) say who hears whom, see
     :class:`~graphveil.graph.messages.DenseMessages`. ``widths`` are the sizes T = R_0 >= M = R_1
     ... >= R_L = 1: layer l makes the states of the first R_l nodes out of those of the first
-    R_(l-1).
+    R_(l-1). ``nodes`` has the id of every row of a table that holds some nodes alone.
     """
 
     table: Tensor
@@ -46,6 +47,12 @@ class Rooted:
     weight: Tensor
     mask: Tensor
     widths: tuple[int, ...]
+    nodes: Tensor | None = None
+
+    @property
+    def ids(self) -> Tensor:
+        """The public ids of the nodes: those that ``index`` names, unless rows have others."""
+        return self.index if self.nodes is None else self.nodes[self.index]
 
     def __len__(self) -> int:
         """How many roots there are."""
@@ -69,7 +76,7 @@ class Rooted:
 
 
 def gather_neighbourhoods(
-    x: Tensor,
+    x: Tensor | LazyRows,
     messages: Messages,
     roots: Tensor,
     num_layers: int,
@@ -77,7 +84,8 @@ def gather_neighbourhoods(
 ) -> Rooted:
     """The neighbourhoods of ``roots``, ``num_layers`` deep, with the weights of ``messages``.
 
-    ``widths`` are the sizes to pad to, by default those of the largest among these roots.
+    ``widths`` are the sizes to pad to, by default those of the largest among these roots. Of rows
+    on disk those that are read are in the table, and no others.
 
     *Guarantee conditions*: ``messages`` are the kept ones, the same list in every layer. How many
     reach one node has no bound unless receivers were capped, too: a hub makes a wide table.
@@ -128,6 +136,9 @@ def gather_neighbourhoods(
             "The messages must hold every pair of sender and receiver at most once, and no "
             "self-loop: every layer reads a node's own state anyway. Merge repeated edges first."
         )
+    if isinstance(x, LazyRows):  # the rows that these neighbourhoods read, and no others
+        nodes, places = index.unique(return_inverse=True)
+        return Rooted(x[nodes], places, weight, mask, widths, nodes)
     return Rooted(x, index, weight, mask, widths)
 
 
@@ -174,7 +185,7 @@ class RootedTerms:
 
     def __init__(
         self,
-        x: Tensor,
+        x: Tensor | LazyRows,
         y: Tensor,
         messages: Messages,
         roots: Tensor,

@@ -42,6 +42,7 @@ from graphveil.graph.checks import (
 from graphveil.graph.public_lines import LEFT_OUT
 from graphveil.graph.shares import SHARES, check_fractions, part_ends, thinned_size
 from graphveil.graph.sparse_rows import take_rows
+from graphveil.graph.stored import is_stored
 from graphveil.graph.subsets import select_graphs
 from graphveil.graph.targets import OF_CLASSES, is_labelled
 from graphveil.rng import seeded
@@ -182,6 +183,12 @@ def _select(data: Data, subset: Tensor) -> Data:
     """The records of a mask, and the edges between them."""
     if record_of(data) == "graph":
         return select_graphs(data, subset)
+    if is_stored(data):
+        raise InvalidInputError(
+            "A part of a graph must be taken of one that is in memory. Got the store "
+            f"{data.stored.path} instead; keep all its nodes and mask them (the split given or "
+            "transductive), or build a store of the part."
+        )
     part = copy.copy(data)
     # PyG takes a list as long as the graph for a node's own.
     of_all = {name: data[name] for name in OF_ALL if name in data}

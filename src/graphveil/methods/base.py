@@ -56,7 +56,7 @@ class Method(Estimator, ABC):
     how it runs them, and how it predicts. Its traits say what it is: whether it is ``private``,
     which method is its ``baseline``, whether it is ``compared`` unless somebody asks for less,
     which ``units`` it protects, what a ``record`` is, what a private score of it reads
-    (``scored_by``).
+    (``scored_by``), whether it can read a graph that does not fit in memory (``reads_stores``).
     """
 
     name: ClassVar[str]
@@ -69,6 +69,7 @@ class Method(Estimator, ABC):
     inferences: ClassVar[tuple[Inference, ...]]  # the first is the default
     modes: ClassVar[tuple[str, ...]]
     scored_by: ClassVar[str] = ""  # nothing is proven of a private score
+    reads_stores: ClassVar[bool] = False
 
     seed: int = setting(
         "Draws first weights and other public choices, never noise.", 0, "[0, 1e18]"

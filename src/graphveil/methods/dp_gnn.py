@@ -78,6 +78,7 @@ class DPGNN(Method, FeatureSettings, StepSettings, Budget):
     units: ClassVar[tuple[str, ...]] = ("node", "edge")
     inferences = (Visible(reach="num_layers"), Noisy(), Disjoint())
     scored_by: ClassVar[str] = "neighbourhood"
+    reads_stores: ClassVar[bool] = True
 
     conv: Literal["gcn", "gin", "gat", "sage"] = setting("The convolution.", "gcn")
     num_layers: int = setting("Convolutions, and hops that are read.", 1, "[1, 10]")
@@ -185,14 +186,20 @@ class DPGNN(Method, FeatureSettings, StepSettings, Budget):
         from graphveil.graph.caps import cap_receivers, cap_senders
         from graphveil.graph.daigavane import sample_paper
         from graphveil.graph.messages import weigh_messages
+        from graphveil.graph.stored import edges_of
 
-        nodes, edges, sampler = len(data.x), data.edge_index, self._sampler
+        nodes, sampler = len(data.x), self._sampler
         if sampler == "senders":
-            edges = edges if readers is None else edges[:, readers[edges[1]]]
-            kept = cap_senders(edges, nodes, self.sender_cap_in_use, seed=self.seed)
+            cap, edges = self.sender_cap_in_use, edges_of(data)
+            kept = cap_senders(edges, nodes, cap, seed=self.seed, readers=readers)
         else:
             kept = sample_paper(
-                edges, nodes, self._paper_cap, seed=self.seed, reading=sampler, train=readers
+                data.edge_index,
+                nodes,
+                self._paper_cap,
+                seed=self.seed,
+                reading=sampler,
+                train=readers,
             )
         read = kept
         if self.receiver_cap is not None:
@@ -406,12 +413,17 @@ class DPGNN(Method, FeatureSettings, StepSettings, Budget):
 
     def _train(self, execution: Execution, data: Data) -> nn.Module:
         from graphveil.graph.caps import cap_senders
+        from graphveil.graph.lists import Lists
+        from graphveil.graph.stored import edges_of
         from graphveil.methods.terms import node_losses
 
         facts = execution.plan.facts
         if self.public_degree is not None:
             nodes = len(data.x)
-            simple = cap_senders(data.edge_index, nodes, None, seed=self.seed)
+            edges = edges_of(data)
+            simple = edges
+            if not isinstance(edges, Lists):
+                simple = cap_senders(edges, nodes, None, seed=self.seed)
             check_degrees(simple, nodes, self.public_degree)
         steps = execution.plan.part("weights")
         losses = node_losses(self.task(facts), execution.class_weights)
@@ -433,6 +445,7 @@ class DPGNN(Method, FeatureSettings, StepSettings, Budget):
     def _delivered(self, data: Data, rng: SecretStream) -> Any:
         """The loss terms to draw from, where messages arrive by coins."""
         from graphveil.graph.delivery import DeliveredTerms, Delivery
+        from graphveil.graph.stored import edges_of
 
         assert self.sender_cap is not None
         how = Delivery(
@@ -442,16 +455,14 @@ class DPGNN(Method, FeatureSettings, StepSettings, Budget):
             normalisation=self.normalisation,
             seed=self.seed,
         )
-        trained, edges = data.train_mask, data.edge_index
-        read = edges[:, trained[edges[1]]]
-        roots = trained.nonzero().flatten()
-        return DeliveredTerms(self.prepare(data), data.y, read, roots, how, rng)
+        roots = data.train_mask.nonzero().flatten()
+        return DeliveredTerms(self.prepare(data), data.y, edges_of(data), roots, how, rng)
 
     # --- prediction ------------------------------------------------------------------------------
 
-    def prepare(self, data: Data) -> Tensor:
+    def prepare(self, data: Data) -> Any:
         """The rows that the network reads."""
-        return Features.of(self).prepare(data.x)
+        return Features.of(self).read(data)
 
     def outputs(self, data: Data, mode: str) -> Tensor:
         """Every neighbour is read, as in the paper.
@@ -459,14 +470,14 @@ class DPGNN(Method, FeatureSettings, StepSettings, Budget):
         GIN adds them up, and is shown no longer sums than those it was trained on, unless the
         sampler is the paper's.
         """
-        from graphveil.methods.terms import every_message
+        from graphveil.methods.terms import every_message, on_messages
 
         messages = (
             self.capped_messages(data)
             if self.conv == "gin" and self._sampler == "senders"
             else every_message(data, self.seed, self.normalisation)
         )
-        return self.network_.on_graph(self.prepare(data), messages)
+        return on_messages(self.network_, self.prepare(data), messages)
 
     noisy_outputs = hear_neighbours
 

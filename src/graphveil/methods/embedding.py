@@ -111,7 +111,15 @@ def _watch(method: Any, data: Data, mode: str, layer: _Layer) -> Tensor:
     import torch
 
     from graphveil.graph.checks import num_records
+    from graphveil.graph.stored import is_stored
+    from graphveil.nn.convs import Conv
 
+    if is_stored(data) and isinstance(layer.module, Conv):
+        raise InvalidInputError(
+            "An embedding of nodes in a store must not be what a convolution reads, which is read "
+            f"in overlapping parts. Got {data.stored.path} with no layer after the convolutions "
+            "instead; take of='output' (--of output)."
+        )
     read: list[Tensor] = []
     hook = layer.module.register_forward_pre_hook(lambda _, given: read.append(given[0].detach()))
     try:
@@ -121,10 +129,10 @@ def _watch(method: Any, data: Data, mode: str, layer: _Layer) -> Tensor:
         hook.remove()
     if not read:  # there is no record
         return outputs.new_empty(0, 0)
-    # Nodes are read at once, and perhaps once more for another purpose; graphs part by part.
-    rows = read[0] if method.record == "node" else torch.cat(read)
-    assert len(rows) == num_records(data)
-    return rows
+    # They are read in their order, in one part or several, and perhaps once more after that.
+    rows = read[0] if len(read) == 1 else torch.cat(read)
+    assert len(rows) % num_records(data) == 0
+    return rows[: num_records(data)]
 
 
 def _last_layer(method: Any) -> _Layer | None:

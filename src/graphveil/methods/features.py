@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from scipy import sparse
     from torch import Tensor
+    from torch_geometric.data import Data
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,6 +40,19 @@ class Features:
     def columns(self, num_features: int) -> int:
         """How many columns a network reads."""
         return self.projection if num_features > self.project_above else num_features
+
+    def read(self, data: Data, *, keep_sparse: bool = False) -> Any:
+        """The rows of a graph that a network reads; those of a store are read when they are asked.
+
+        See :meth:`prepare`, and :class:`~graphveil.graph.lazy_rows.LazyRows`.
+        """
+        from graphveil.graph.lazy_rows import LazyRows
+        from graphveil.graph.stored import is_stored
+
+        if not is_stored(data):
+            return self.prepare(data.x, keep_sparse=keep_sparse)
+        make = partial(self.prepare, keep_sparse=keep_sparse)
+        return LazyRows(data.x, make, self.columns(data.x.shape[1]))
 
     def prepare(self, x: Tensor, *, keep_sparse: bool = False) -> Tensor:
         """The rows that a network reads, of a dense or a sparse tensor.

@@ -85,6 +85,7 @@ class GAP(Method, HopSettings, RuledSteps, Budget):
     units: ClassVar[tuple[str, ...]] = ("node", "edge", "edge-directed", "edge-undirected")
     inferences = (Cached(), Noisy(sums="hops_in_use"), Visible(reach="reach"), Disjoint())
     scored_by: ClassVar[str] = "cache"
+    reads_stores: ClassVar[bool] = True
 
     unit: Literal["node", "edge", "edge-directed", "edge-undirected"] = setting(
         "What is protected; 'edge' is directed or not, as is stated of the graph.", "node"
@@ -517,7 +518,7 @@ class GAP(Method, HopSettings, RuledSteps, Budget):
         from graphveil.methods.sending import check_edges, prepare_to_send, release_sums, send
 
         plan = execution.plan
-        check_edges(self, data.edge_index, plan.unit)
+        check_edges(self, data, plan.unit)
         network, x = self.build(plan.facts), hops.read_rows(self, data)
         beliefs = None
         if self.encodes:
@@ -537,7 +538,8 @@ class GAP(Method, HopSettings, RuledSteps, Budget):
         # From here on nobody reads an edge.
         self.cache_ = hops.lay_up(self, cache, sents)
         ids = ids_of(data)
-        self.cache_ids_ = None if ids is None else list(ids)
+        # Nodes of a store stand where they stand, and their ids stay on disk.
+        self.cache_ids_ = list(ids) if isinstance(ids, list) else None
         with torch.no_grad():
             inputs = hops.head_inputs(self, network, x, self.cache_, beliefs)
         hops.classify(self, network, inputs, data, execution)
@@ -551,11 +553,11 @@ class GAP(Method, HopSettings, RuledSteps, Budget):
         whole = self.messages_in_use == "belief" or (self.trains_openly and not self.paper)
         return replace(features, project_above=columns if whole else _NARROW)
 
-    def prepare(self, data: Data) -> Tensor:
+    def prepare(self, data: Data) -> Any:
         """The rows that the network reads; with beliefs sparse ones stay sparse."""
         if self.messages_in_use == "belief":
             return own_row.prepare(self.own_rows, data)
-        return self.features_for(data.x.shape[1]).prepare(data.x)
+        return self.features_for(data.x.shape[1]).read(data)
 
     # --- prediction ------------------------------------------------------------------------------
 
@@ -577,7 +579,7 @@ class GAP(Method, HopSettings, RuledSteps, Budget):
         from graphveil.methods.sending import check_edges
         from graphveil.rng import secret
 
-        check_edges(self, data.edge_index, self.plan_.unit)
+        check_edges(self, data, self.plan_.unit)
         part = self.plan_prediction(epsilon, self._bound(self.plan_.unit))
         self.charge(part)
         rng = secret()

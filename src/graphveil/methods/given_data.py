@@ -64,7 +64,15 @@ def check_edges_read(method: Method, data: Data) -> None:
     Methods for nodes read of an edge its two ends. Methods for whole graphs count ``edge_attr``
     with the patterns; their convolutions leave it out.
     """
+    from graphveil.graph.stored import is_stored
+
     _refuse_unread(method, data)
+    if is_stored(data) and not method.reads_stores:
+        raise InvalidInputError(
+            f"The method '{method.name}' must have a graph that is in memory. Got the store "
+            f"{data.stored.path} instead; take late-graph, dp-mlp, gap or dp-gnn, which read a "
+            "store in blocks, or a graph in files."
+        )
     if "edge_attr" in _about_edges(data) and not reads_counts(method):
         warnings.warn(
             f"convolutions of {method.name} read no edge_attr; counts of patterns do",

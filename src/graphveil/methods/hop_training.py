@@ -15,6 +15,7 @@ from torch.nn import functional as F
 
 from graphveil.grads.own_rows import RowExamples
 from graphveil.graph.aggregation import Sent, unit_rows
+from graphveil.graph.lazy_rows import LazyRows, map_rows, pick_rows, slices
 from graphveil.methods import own_row
 from graphveil.methods.open_training import OpenTraining, seeded_weights
 from graphveil.methods.sending import Sending, attention_terms, prepare_to_send, send
@@ -36,10 +37,30 @@ _CLEARLY = 0.03  # by how much the loss of a less simple head must be smaller
 def read_rows(method: Sender, data: Data) -> Any:
     """The rows that the network reads; in the open those of mostly zeros are sparse."""
     x = method.prepare(data)
-    if method.messages_in_use == "belief":  # whatever they hold, which is private
-        return SparseRows(x)
-    sparse = method.trains_openly and (x != 0).float().mean() < 0.2
-    return SparseRows(x) if sparse else x
+    # Those of beliefs are, whatever they hold, which is private.
+    if method.messages_in_use != "belief" and not (method.trains_openly and _is_sparse(x)):
+        return x
+    return x.then(SparseRows) if isinstance(x, LazyRows) else SparseRows(x)
+
+
+def _is_sparse(x: Any) -> bool:
+    """Whether rows are mostly zeros."""
+    if isinstance(x, LazyRows):
+        held = sum(int(x[some].count_nonzero()) for some in slices(len(x)))
+        return held < 0.2 * x.shape[0] * x.shape[1]
+    return bool((x != 0).float().mean() < 0.2)
+
+
+def believe(network: GAPNetwork, x: Any, unseen: Tensor | None = None) -> Tensor:
+    """Log-probabilities of every node by itself, of whose rows a block is read at a time.
+
+    ``unseen`` is as of :meth:`GAPNetwork.log_probabilities`.
+    """
+    parts = [
+        network.log_probabilities(x[some], None if unseen is None else unseen[some])
+        for some in slices(len(x))
+    ]
+    return torch.cat(parts)
 
 
 # --- training -------------------------------------------------------------------------------------
@@ -53,9 +74,9 @@ def encode_privately(
     if method.messages_in_use == "belief":
         _train_first(method, encoder.linear, data, execution)
     else:
-        step(method, execution, "encoder", encoder, (x[train], data.y[train]))
+        step(method, execution, "encoder", encoder, (pick_rows(x, train), data.y[train]))
     with torch.no_grad():
-        return network.log_probabilities(x)
+        return believe(network, x)
 
 
 def _train_first(method: GAP, linear: nn.Linear, data: Data, execution: Execution) -> None:
@@ -99,7 +120,7 @@ def encode_openly(
         )  # fmt: skip
     with torch.no_grad():
         unseen = torch.where(train, fold, -1) if folds > 1 else None
-        return network.log_probabilities(x, unseen)
+        return believe(network, x, unseen)
 
 
 def step(method: GAP, execution: Execution, name: str, network: nn.Module, terms: Any) -> None:
@@ -190,14 +211,14 @@ def head_inputs(
 ) -> Tensor:
     """What the head reads of each node: its own row, then its cached ones."""
     if method.messages_in_use == "encoding":
-        own = unit_rows(network.encoders[0].encode(x))
+        own = unit_rows(map_rows(network.encoders[0].encode, x))
         return torch.cat([own, F.normalize(cache.float(), dim=2).flatten(1)], 1)
     if method.messages_in_use == "belief":
         return _belief_inputs(method, network, x, cache, beliefs)
     scaled = (cache / method.cache_unit).flatten(1).float()
     if not method.encodes:
         return torch.cat([x, scaled], 1)
-    own = network.log_probabilities(x) if beliefs is None else beliefs
+    own = believe(network, x) if beliefs is None else beliefs
     return torch.cat([own, scaled], 1)
 
 
@@ -205,7 +226,7 @@ def _belief_inputs(
     method: Sender, network: GAPNetwork, x: Any, cache: Tensor, beliefs: Tensor | None
 ) -> Tensor:
     """Own log-probabilities, own sums, sums of the own list: each of about one length."""
-    own = network.log_probabilities(x) if beliefs is None else beliefs
+    own = believe(network, x) if beliefs is None else beliefs
     own = own.clamp_min(FAINTEST)
     own = own - own.mean(1, keepdim=True)
     heard, read = (cache / method.cache_unit).float().chunk(2, 1)
@@ -223,7 +244,7 @@ def outputs_from(method: Sender, data: Data, cache: Tensor) -> Tensor:
 def sum_anew(method: Sender, data: Data, total: Callable[[Sent], Tensor]) -> Tensor:
     """The sums of every hop on a graph, each as ``total`` makes it: (nodes, hops, channels)."""
     network, x = method.network_, read_rows(method, data)
-    beliefs = network.log_probabilities(x) if method.encodes else None
+    beliefs = believe(network, x) if method.encodes else None
     return sum_hops(method, network, prepare_to_send(method, network, x, data, beliefs), total)
 
 

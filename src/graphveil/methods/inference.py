@@ -202,27 +202,25 @@ def hear_neighbours(method: Any, data: Data, epsilon: float) -> Tensor:
     """
     import torch
 
-    from graphveil.graph.caps import cap_senders
-    from graphveil.graph.messages import Messages
-    from graphveil.methods.terms import no_messages
+    from graphveil.graph.stored import edges_of
+    from graphveil.methods.terms import on_own_rows
     from graphveil.rng import secret
 
-    x, plan = method.prepare(data), method.plan_
-    nodes, task = len(x), method.task(plan.facts)
+    rows, plan = method.prepare(data), method.plan_
+    task = method.task(plan.facts)
     # In float64: rounding in the row of a hub must not move it more than one message does.
-    own = task.beliefs(method.network_.on_graph(x, no_messages(nodes)).double())
+    own = task.beliefs(on_own_rows(method.network_, rows).double())
     centred, width = _messages_of(task, own)
     centred = centred.nan_to_num(0.0)  # a row that overflows sends nothing, and stops nobody
     centred = centred / torch.linalg.vector_norm(centred, dim=1, keepdim=True).clamp_min(1.0)
-    edges = cap_senders(data.edge_index, nodes, None, seed=method.seed)
-    weight, bound = _message_weights(edges, nodes, plan)
+    messages, bound = _weigh_senders(edges_of(data), len(rows), plan, method.seed)
     part = method.plan_prediction(epsilon, bound)
-    total = Messages(edges, weight, torch.zeros(nodes)).total(centred, weighted=True)
+    total = messages.total(centred, weighted=True)
     method.charge(part)
     heard = part.mechanism.release(total, secret())
     # Evidence shrinks towards nothing as noise grows beyond one message.
     noise = part.mechanism.noise_multiplier * bound * width
-    outputs: Tensor = (own + 2.0 * width * heard / (1.0 + noise**2)).to(x.dtype)
+    outputs: Tensor = (own + 2.0 * width * heard / (1.0 + noise**2)).float()
     return outputs
 
 
@@ -241,27 +239,58 @@ def _messages_of(task: Any, own: Tensor) -> tuple[Tensor, float]:
     return (own.exp() - 1 / classes) / math.sqrt(1 - 1 / classes), 1.0
 
 
-def _message_weights(edges: Tensor, nodes: int, plan: Any) -> tuple[Tensor, float]:
-    """Weights of messages of norm at most 1, and by how much a unit can move their sums."""
+def _weigh_senders(edges: Any, nodes: int, plan: Any, seed: int) -> tuple[Any, float]:
+    """All messages, of norm at most 1 each times a weight, and how far a unit moves their sums."""
     import torch
 
-    ones = torch.ones(edges.shape[1], dtype=torch.float64)
+    from graphveil.graph.caps import cap_senders
+    from graphveil.graph.lists import Lists
+    from graphveil.graph.messages import Messages
+    from graphveil.graph.stored_messages import StoredMessages
+
+    stored = isinstance(edges, Lists)
+    simple = edges if stored else cap_senders(edges, nodes, None, seed=seed)
+    by_sender, bound = torch.ones(nodes, dtype=torch.float64), 1.0
     if plan.public_degree is not None:
         # Nobody sends more than the public degree, and no list of another node changes weight.
-        check_degrees(edges, nodes, plan.public_degree)
-        return ones, math.sqrt(plan.public_degree)
-    if plan.unit != "node":
-        return ones, 1.0 if plan.unit == "edge-directed" else math.sqrt(2)
-    # A node shares one unit of squared weight among all it sends to (soft cap, D = 1).
-    lists = torch.bincount(edges[0], minlength=nodes).clamp_min(1)
-    return lists.double().rsqrt()[edges[0]], 1.0
+        check_degrees(simple, nodes, plan.public_degree)
+        bound = math.sqrt(plan.public_degree)
+    elif plan.unit != "node":
+        bound = 1.0 if plan.unit == "edge-directed" else math.sqrt(2)
+    else:
+        # A node shares one unit of squared weight among all it sends to (soft cap, D = 1).
+        by_sender = _count_sent(simple, nodes).clamp_min(1).double().rsqrt()
+    nothing = torch.zeros(nodes)
+    if stored:
+        return StoredMessages(edges, nothing, lambda senders, _: by_sender[senders]), bound
+    return Messages(simple, by_sender[simple[0]], nothing), bound
 
 
-def check_degrees(edges: Tensor, num_nodes: int, public_degree: int) -> None:
-    """Refuse a graph that breaks the promise a guarantee rests on; for the data's owner to read."""
+def _count_sent(edges: Any, nodes: int) -> Tensor:
+    """How many messages each node sends."""
     import torch
 
-    largest = max(int(torch.bincount(end, minlength=num_nodes).max()) for end in edges)
+    from graphveil.graph.lists import Lists
+
+    if isinstance(edges, Lists):
+        return torch.from_numpy(edges.offsets[1:] - edges.offsets[:-1])
+    return torch.bincount(edges[0], minlength=nodes)
+
+
+def check_degrees(edges: Any, num_nodes: int, public_degree: int) -> None:
+    """Refuse a graph that breaks the promise a guarantee rests on; for the data's owner to read.
+
+    ``edges`` are a tensor without repetition, or the lists of a store.
+    """
+    import torch
+
+    from graphveil.graph.lists import Lists
+
+    if isinstance(edges, Lists):
+        both = edges.offsets, edges.transposed.offsets
+        largest = max(int((ends[1:] - ends[:-1]).max()) for ends in both)
+    else:
+        largest = max(int(torch.bincount(end, minlength=num_nodes).max()) for end in edges)
     if largest > public_degree:
         raise InvalidInputError(
             "The 'public_degree' parameter must be a rule that the data obeys: no node lists more "

@@ -8,7 +8,7 @@ or is another graph's (`disjoint`). How training goes stands in :mod:`graphveil.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, ClassVar, Literal, final
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, final
 
 from graphveil.methods import own_row
 from graphveil.methods.base import Method
@@ -22,8 +22,6 @@ from graphveil.nn.descriptions import NodeNetwork
 if TYPE_CHECKING:
     from torch import Tensor
     from torch_geometric.data import Data
-
-    from graphveil.graph.messages import Messages
 
 
 @final
@@ -40,6 +38,7 @@ class DPMLP(Method, OwnRowSettings, Budget):
     compared: ClassVar[bool] = True
     inferences = (Visible(OWN_ROW), Disjoint())
     scored_by: ClassVar[str] = "own row"
+    reads_stores: ClassVar[bool] = True
     reads_prior: ClassVar[bool] = False
 
     def network(self, facts: Facts) -> NodeNetwork:
@@ -51,9 +50,9 @@ class DPMLP(Method, OwnRowSettings, Budget):
 
     def outputs(self, data: Data, mode: str) -> Tensor:
         """From each node's own row."""
-        from graphveil.methods.terms import no_messages
+        from graphveil.methods.terms import on_own_rows
 
-        return self.network_.on_graph(self.prepare(data), no_messages(len(data.x)))
+        return on_own_rows(self.network_, self.prepare(data))
 
     _plan, _train = own_row.plan_own_rows, own_row.train_own_rows
     terms, prepare = own_row.own_terms, own_row.prepare
@@ -76,6 +75,7 @@ class LateGraph(Method, OwnRowSettings, Budget):
     compared: ClassVar[bool] = True
     inferences = (Visible(reach="rounds"), Noisy(), Disjoint(student="student"))
     scored_by: ClassVar[str] = "own row"
+    reads_stores: ClassVar[bool] = True
     reads_prior: ClassVar[bool] = True
 
     reading: Literal["beliefs", "smoothing", "inside"] = setting(
@@ -124,6 +124,7 @@ class LateGraph(Method, OwnRowSettings, Budget):
 
     def outputs(self, data: Data, mode: str) -> Tensor:
         """What nodes believe after hearing their neighbours; a student's view of it if disjoint."""
+        from graphveil.graph.stored_messages import read_all
         from graphveil.methods.distillation import follow_beliefs
         from graphveil.methods.terms import every_message
 
@@ -131,6 +132,7 @@ class LateGraph(Method, OwnRowSettings, Budget):
         heard = self._hear(data, messages)
         if mode != "disjoint" or not self.student or not has_classes(self.plan_.facts):
             return heard
+        messages = read_all(messages, "The student of a disjoint graph ('student')")
         steps = self.plan_.part("weights")
         noise = steps.noise_multiplier / (steps.rate * math.sqrt(steps.count))
         own = self._own_beliefs(data)
@@ -138,37 +140,42 @@ class LateGraph(Method, OwnRowSettings, Budget):
 
     def _own_beliefs(self, data: Data) -> Tensor:
         """What each node's own row says: log-probabilities, of labels log-odds, or a value."""
-        from graphveil.methods.terms import no_messages
+        from graphveil.methods.terms import on_own_rows
 
-        outputs = self.network_.on_graph(self.prepare(data), no_messages(len(data.x)))
+        outputs = on_own_rows(self.network_, self.prepare(data))
         return self.task(self.plan_.facts).beliefs(outputs)
 
-    def _hear(self, data: Data, messages: Messages) -> Tensor:
+    def _hear(self, data: Data, messages: Any) -> Tensor:
         """Log-beliefs of nodes that read their neighbours."""
         from graphveil.graph.beliefs import (
             pass_beliefs,
             pass_label_beliefs,
             pass_value_beliefs,
         )
+        from graphveil.graph.lazy_rows import map_rows
         from graphveil.graph.propagation import spread_rows
 
         network, task = self.network_, self.plan_.facts.task
         if self.reading == "inside":
-            hidden = network.after[0](network.encoder(self.prepare(data)))
-            hidden = hidden.to_dense() if hidden.is_sparse_csr else hidden
+
+            def hide(rows: Tensor) -> Tensor:
+                hidden = network.after[0](network.encoder(rows))
+                return hidden.to_dense() if hidden.is_sparse_csr else hidden
+
+            hidden = map_rows(hide, self.prepare(data))
             return network.decoder(spread_rows(hidden, messages, self.rounds, self.teleport))
         own = self._own_beliefs(data)
         if self.reading == "smoothing":
             return spread_rows(own, messages, self.rounds, self.teleport)
-        prior, edges, likeness = network.log_prior, messages.edge_index, self.likeness_in_use
+        prior, likeness = network.log_prior, self.likeness_in_use
         if task == "regression":
-            return pass_value_beliefs(own, prior, edges, self.rounds, likeness)
+            return pass_value_beliefs(own, prior, messages, self.rounds, likeness)
         if task == "multilabel":
             odds = prior - (-prior.expm1()).log()
             doubted = odds + own_row.trust(self) * (own - odds)
-            return pass_label_beliefs(doubted, odds, edges, self.rounds, likeness)
+            return pass_label_beliefs(doubted, odds, messages, self.rounds, likeness)
         doubted = (prior + own_row.trust(self) * (own - prior)).log_softmax(1)
-        return pass_beliefs(doubted, prior, edges, self.rounds, likeness)
+        return pass_beliefs(doubted, prior, messages, self.rounds, likeness)
 
     _plan, _train = own_row.plan_own_rows, own_row.train_own_rows
     terms, prepare = own_row.own_terms, own_row.prepare

@@ -73,6 +73,12 @@ def release_errors(execution: Execution, answers: Tensor, data: Data) -> float:
     return max(float(total[0]) + noise, noise) / execution.plan.facts.num_train + _LEAST
 
 
+def has_interval(method: Any) -> bool:
+    """Whether :func:`interval_of` a method's answers is known: of values whose errors it has."""
+    known = getattr(method.network_, "log_prior", None)
+    return method.plan_.facts.task == "regression" and known is not None
+
+
 def interval_of(method: Any, answers: Tensor) -> tuple[Tensor, Tensor] | None:
     """Around every value, where nine of ten true ones lie if errors are normal; None if not known.
 
@@ -81,10 +87,10 @@ def interval_of(method: Any, answers: Tensor) -> tuple[Tensor, Tensor] | None:
     """
     from graphveil.methods.task import Regression
 
-    task = method.task(method.plan_.facts)
-    known = getattr(method.network_, "log_prior", None)
-    if not isinstance(task, Regression) or known is None:
+    if not has_interval(method):
         return None
+    task, known = method.task(method.plan_.facts), method.network_.log_prior
+    assert isinstance(task, Regression)
     reach = _NINE_OF_TEN * math.sqrt(float(known[2])) * (task.high - task.low) / 2
     value = answers.squeeze(1)
     return (value - reach).clamp_min(task.low), (value + reach).clamp_max(task.high)

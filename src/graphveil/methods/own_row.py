@@ -307,25 +307,30 @@ def plan_mean(noise: float) -> Release:
 # --- training -------------------------------------------------------------------------------------
 
 
-def prepare(method: Any, data: Data) -> Tensor:
+def prepare(method: Any, data: Data) -> Any:
     """The rows that the network reads."""
-    return Features.of(method).prepare(data.x, keep_sparse=True)
+    return Features.of(method).read(data, keep_sparse=True)
 
 
 def own_terms(method: Any, data: Data, centre: Tensor | None = None) -> Any:
     """One loss term for each training node, less the ``centre`` if there is one."""
+    from graphveil.graph.lazy_rows import LazyRows
     from graphveil.methods.terms import own_row_terms
 
     rows = prepare(method, data)
-    return own_row_terms(rows if centre is None else rows.to_dense() - centre, data)
+    if centre is None:
+        return own_row_terms(rows, data)
+    if isinstance(rows, LazyRows):
+        return own_row_terms(rows.then(lambda some: some.to_dense() - centre), data)
+    return own_row_terms(rows.to_dense() - centre, data)
 
 
 def train_own_rows(method: Any, execution: Execution, data: Data) -> nn.Module:
     """Release the sums, take the steps, and have the network read rows as they are."""
     import torch
 
-    from graphveil.graph.sparse_rows import take_rows
-    from graphveil.methods.terms import no_messages, node_losses
+    from graphveil.graph.lazy_rows import pick_rows
+    from graphveil.methods.terms import node_losses, on_own_rows
 
     plan = execution.plan
     facts, network = plan.facts, method.build(plan.facts)
@@ -344,9 +349,9 @@ def train_own_rows(method: Any, execution: Execution, data: Data) -> nn.Module:
         first = network.encoder.linears[0] if method.num_layers > 1 else network.decoder.linears[0]
         read_uncentred(first, centre)
     if values:
-        rows = take_rows(prepare(method, data), data.train_mask.nonzero().flatten())
+        rows = pick_rows(prepare(method, data), data.train_mask)
         with torch.no_grad():
-            answers = network.eval().on_graph(rows, no_messages(rows.shape[0]))
+            answers = on_own_rows(network.eval(), rows)
         network.log_prior[2] = release_errors(execution, answers, data)
     return network
 
@@ -364,13 +369,18 @@ def release_mean(method: Any, execution: Execution, data: Data) -> Tensor:
     import torch
 
     from graphveil.graph.aggregation import bounded_rows
-    from graphveil.graph.sparse_rows import take_rows
+    from graphveil.graph.lazy_rows import LazyRows, pick_rows, slices
 
-    train = data.train_mask.nonzero().flatten()
     length = row_length(method)
-    # On a grid, so that float64 adds them exactly: a row moves the sum by itself alone.
-    rows = bounded_rows(take_rows(prepare(method, data), train).to_dense() / length)
-    total = rows.sum(0, dtype=torch.float64)
+    train = pick_rows(prepare(method, data), data.train_mask)
+    parts = [slice(None)]
+    if isinstance(train, LazyRows):
+        parts = list(slices(len(train)))
+    total = torch.zeros(train.shape[1], dtype=torch.float64)
+    for some in parts:
+        rows = train[some] if isinstance(train, LazyRows) else train
+        # On a grid, so that float64 adds them exactly: a row moves the sum by itself alone.
+        total += bounded_rows(rows.to_dense() / length).sum(0, dtype=torch.float64)
     noisy = execution.release(
         execution.plan.part("mean"),
         lambda mechanism, rng: {"mean": mechanism.release(total, rng)},

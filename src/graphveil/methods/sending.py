@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import math
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol
@@ -14,10 +13,21 @@ from torch_geometric.data import Data
 
 from graphveil._errors import InvalidInputError
 from graphveil.graph import aggregation
-from graphveil.graph.aggregation import Sent, bounded_rows, incoming, unit_rows
+from graphveil.graph.aggregation import (
+    Sent,
+    bounded_rows,
+    incoming,
+    multiply_weights,
+    own_weights,
+    unit_rows,
+)
 from graphveil.graph.caps import cap_receivers
+from graphveil.graph.lazy_rows import map_rows
+from graphveil.graph.lists import Lists
 from graphveil.graph.messages import Messages
 from graphveil.graph.neighbourhoods import RootedTerms
+from graphveil.graph.stored import edges_of
+from graphveil.graph.stored_messages import StoredMessages, read_all
 from graphveil.methods.terms import node_terms
 from graphveil.nn.gap import GAPNetwork
 
@@ -77,7 +87,7 @@ class Sender(Protocol):
 class Sending:
     """What every node sends in a hop, and what weights are made of."""
 
-    messages: Messages
+    messages: Messages | StoredMessages
     rows: Any
     ends: Any
     beliefs: Tensor | None = None
@@ -93,7 +103,7 @@ def prepare_to_send(
     """What every node sends first, along which messages."""
     kind = method.messages_in_use
     messages = incoming(
-        data.edge_index,
+        edges_of(data),
         len(x),
         seed=method.seed,
         sender_cap=method.message_cap,
@@ -101,7 +111,8 @@ def prepare_to_send(
     )
     ends = None
     if kind == "encoding" or method.weighting == "similarity":
-        ends = unit_rows(network.encoders[0].encode(x) if method.encodes else x)
+        encode = network.encoders[0].encode if method.encodes else torch.Tensor.float
+        ends = unit_rows(map_rows(encode, x))
     if kind == "encoding":
         return Sending(messages, ends, ends)
     labels = _label_rows(method, network, x, data, beliefs)
@@ -145,26 +156,29 @@ def send(method: Sender, network: GAPNetwork, hop: int, sending: Sending) -> Sen
     """The messages of one hop with their weights."""
     messages, rows, beliefs = sending.messages, sending.rows, sending.beliefs
     soft = method.message_cap is not None and method.capping_in_use == "soft"
-    weights: list[Tensor] = [messages.weights] if soft else []
+    weights = [own_weights(messages)] if soft else []
     if method.weighting == "similarity":
         weights.append(aggregation.similarity_weights(messages, sending.ends, method.similarity))
     elif method.weighting == "attention":
-        weigh = network.attention[hop].between(rows)
-        weight = aggregation.weigh_pairs(messages, weigh, _PAIRS_AT_ONCE)
-        weights.append(weight.nan_to_num(0.0).clamp(0.0, 1.0))
+        score = network.attention[hop].between(rows)
+
+        def weigh(senders: Tensor, receivers: Tensor) -> Tensor:
+            return score(senders, receivers).nan_to_num(0.0).clamp(0.0, 1.0)
+
+        weights.append(aggregation.weigh_pairs(messages, weigh, _PAIRS_AT_ONCE))
     if beliefs is not None:
         share = None
         if method.plan_.unit == "edge-undirected":
             share = -(beliefs * beliefs.clamp_min(1e-30).log()).sum(1) + 1e-3
         weights.append(aggregation.evidence_weights(messages, rows, beliefs, share))
-    product = functools.reduce(torch.mul, weights) if weights else None
-    return Sent(messages, rows, product, beliefs)
+    return Sent(messages, rows, multiply_weights(weights), beliefs)
 
 
 def attention_terms(sending: Sending, data: Data, seed: int, *, whole: bool = False) -> RootedTerms:
     """Loss terms of the attention: each reads messages of its own node, some or the ``whole``."""
     rows, cap = sending.rows, None if whole else _READ_AT_ONCE
-    read = cap_receivers(sending.messages.edge_index, len(rows), cap, seed=seed)
+    messages = read_all(sending.messages, "The training of weighting='attention' without a cap")
+    read = cap_receivers(messages.edge_index, len(rows), cap, seed=seed)
     heard = Messages(read, torch.ones(read.shape[1]), torch.zeros(len(rows)))
     return node_terms(rows, data, heard, 1)
 
@@ -178,16 +192,40 @@ def release_sums(execution: Execution, part: Release, sent: Sent) -> Tensor:
     return execution.release(part, draw)["sums"]
 
 
-def check_edges(method: GAP, edge_index: Tensor, unit: str) -> None:
-    """Refuse a graph that breaks the promise delta rests on; for the data's owner to read."""
+def check_edges(method: GAP, data: Data, unit: str) -> None:
+    """Refuse a graph that breaks the promise delta rests on; for the data's owner to read.
+
+    And one that does not fit in memory, for settings that read it whole.
+    """
+    edges = edges_of(data)
+    if isinstance(edges, Lists):
+        _check_store(method)
     if method.unit == "node" or method.public_edges is None:
         return
-    ends = edge_index[:, edge_index[0] != edge_index[1]]
-    if unit == "edge-undirected":
-        ends = ends.sort(dim=0).values
-    if ends.unique(dim=1).shape[1] > method.public_edges:
+    if isinstance(edges, Lists):
+        count = edges.num_messages if unit == "edge-directed" else edges.count_pairs()
+    else:
+        ends = edges[:, edges[0] != edges[1]]
+        if unit == "edge-undirected":
+            ends = ends.sort(dim=0).values
+        count = ends.unique(dim=1).shape[1]
+    if count > method.public_edges:
         raise InvalidInputError(
             "The 'public_edges' parameter must be a bound that the data is known to obey. Got "
             f"{method.public_edges} for a graph with more edges instead; state one that holds, "
             "or leave it out: all pairs of nodes are counted then."
+        )
+
+
+def _check_store(method: GAP) -> None:
+    """Refuse settings that read a whole matrix of features, or all messages at once."""
+    if not method.encodes:
+        raise InvalidInputError(
+            "On a store nodes must send what an encoder makes of their rows. Got messages='label' "
+            "instead, whose classifier reads all rows at once; take 'belief' or 'encoding'."
+        )
+    if method.weighting == "attention" and method.message_cap is None:
+        raise InvalidInputError(
+            "On a store messages must be weighed by nothing or by similarity, unless senders are "
+            "capped. Got weighting='attention' under an edge unit instead; take 'similarity'."
         )

@@ -17,9 +17,12 @@ from graphveil.grads.rows import ragged
 from graphveil.graph.blocks import Numbered, block_sizes
 from graphveil.graph.caps import cap_senders
 from graphveil.graph.groups import random_groups, within
+from graphveil.graph.lazy_rows import LazyRows, map_rows, pick_rows
+from graphveil.graph.lists import Lists
 from graphveil.graph.messages import Messages, weigh_messages
 from graphveil.graph.neighbourhoods import Rooted, RootedTerms
-from graphveil.graph.sparse_rows import take_rows
+from graphveil.graph.stored import edges_of
+from graphveil.graph.stored_messages import weigh_lists
 from graphveil.graph.targets import fill_in, is_live
 from graphveil.graph.transforms import add_degree, add_edge_geometry
 from graphveil.methods.task import Task
@@ -36,11 +39,32 @@ def no_messages(num_nodes: int) -> Messages:
     return weigh_messages(torch.empty(2, 0, dtype=torch.long), num_nodes)
 
 
-def every_message(data: Data, seed: int, normalisation: str = "inverse-degree") -> Messages:
-    """The messages of a graph in the open, each once."""
-    nodes = len(data.x)
-    edges = cap_senders(data.edge_index, nodes, None, seed=seed)
-    return weigh_messages(edges, nodes, normalisation)
+def every_message(data: Data, seed: int, normalisation: str = "inverse-degree") -> Any:
+    """The messages of a graph in the open, each once; those of a store stay on disk."""
+    edges, nodes = edges_of(data), len(data.x)
+    if isinstance(edges, Lists):
+        return weigh_lists(edges, normalisation)
+    return weigh_messages(cap_senders(edges, nodes, None, seed=seed), nodes, normalisation)
+
+
+def on_own_rows(network: Any, rows: Any) -> Tensor:
+    """What a network without convolutions says of every row by itself, in blocks of them."""
+
+    def read(some: Tensor) -> Tensor:
+        outputs: Tensor = network.on_graph(some, no_messages(some.shape[0]))
+        return outputs
+
+    return map_rows(read, rows)
+
+
+def on_messages(network: Any, rows: Any, messages: Any) -> Tensor:
+    """What a network says of every node of a graph, in memory or in a store."""
+    outputs: Tensor
+    if isinstance(rows, LazyRows):
+        outputs = network.on_store(rows, messages)
+    else:
+        outputs = network.on_graph(rows, messages)
+    return outputs
 
 
 def node_terms(x: Tensor, data: Data, messages: Messages, hops: int) -> RootedTerms:
@@ -48,10 +72,10 @@ def node_terms(x: Tensor, data: Data, messages: Messages, hops: int) -> RootedTe
     return RootedTerms(x, data.y, messages, data.train_mask.nonzero().flatten(), hops)
 
 
-def own_row_terms(x: Tensor, data: Data) -> RowExamples:
+def own_row_terms(x: Tensor | LazyRows, data: Data) -> RowExamples:
     """One loss term for each training node, which reads its own row and nothing else."""
     train = data.train_mask.nonzero().flatten()
-    return RowExamples(take_rows(x, train), data.y[train])
+    return RowExamples(pick_rows(x, train), data.y[train])
 
 
 def node_losses(task: Task, weights: Tensor | None = None) -> Losses:

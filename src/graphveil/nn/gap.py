@@ -36,8 +36,8 @@ class SparseRows:
     def __len__(self) -> int:
         return self.rows.shape[0]
 
-    def __getitem__(self, ids: Tensor) -> SparseRows:
-        return SparseRows(self.rows[ids.numpy()])
+    def __getitem__(self, some: Tensor | slice) -> SparseRows:
+        return SparseRows(self.rows[some.numpy() if isinstance(some, Tensor) else some])
 
     def drop(self, share: float) -> SparseRows:
         """With some of the entries set to 0, and the others enlarged by as much."""

@@ -9,10 +9,14 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from graphveil._errors import InvalidInputError
+from graphveil.graph.lazy_rows import map_rows
 from graphveil.graph.messages import Messages
 from graphveil.graph.neighbourhoods import Rooted
+from graphveil.graph.stored_messages import StoredMessages, around
 from graphveil.nn.descriptions import NodeNetwork
 from graphveil.nn.mlp import Activated
+
+_AT_ONCE, _FEWEST = 1 << 25, 1 << 12  # numbers of a block of a store, and messages
 
 
 class NodeClassifier(nn.Module):
@@ -47,8 +51,8 @@ class NodeClassifier(nn.Module):
                 f"The neighbourhoods must be as deep as the network, {len(self.convs)} layers. Got "
                 f"{around.num_layers} instead."
             )
-        ids = around.index
-        h = self.encoder(F.embedding(ids, around.table), ids)
+        ids = around.ids
+        h = self.encoder(F.embedding(around.index, around.table), ids)
         h = _follow(self.after[0], h, ids)
         for conv, after, messages in zip(self.convs, self.after[1:], around.layers(), strict=True):
             h = conv(h, messages)
@@ -68,6 +72,27 @@ class NodeClassifier(nn.Module):
         for conv, after in zip(self.convs, self.after[1:], strict=True):
             h = _follow(after, conv(h, messages), ids)
         return self.decoder(h, ids)
+
+    def on_store(self, rows: Any, messages: Messages | StoredMessages) -> Tensor:
+        """As :meth:`on_graph`, of a graph whose rows stay on disk, and perhaps messages, too.
+
+        Layer by layer, a few thousand receivers at a time with all that send to them. States
+        between two layers are in memory, rows are not.
+        """
+        states = rows
+        if len(self.encoder.linears):
+            states = map_rows(lambda h: _follow(self.after[0], self.encoder(h), None), rows)
+        last = len(self.convs) - 1
+        for place, (conv, after) in enumerate(zip(self.convs, self.after[1:], strict=True)):
+            made: Any = None
+            for some, _ in messages.blocks(max(_FEWEST, _AT_ONCE // states.shape[1])):
+                nodes, part = around(messages, some)
+                h = _follow(after, conv(states[nodes], part)[: some.stop - some.start], None)
+                h = self.decoder(h) if place == last else h
+                made = h.new_empty(messages.num_nodes, h.shape[1]) if made is None else made
+                made[some] = h
+            states = made
+        return states
 
 
 def _follow(after: nn.Module, h: Tensor, ids: Tensor | None) -> Tensor:

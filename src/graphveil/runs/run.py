@@ -275,6 +275,7 @@ class Run:
         """
         from graphveil.data.catalog import CATALOG, load
         from graphveil.data.classes import Notice
+        from graphveil.data.store import is_store
 
         asked, plan = Asked.read(self.directory), _record.read_plan(self.directory)
         schema = self._schema_for(asked, data)
@@ -287,6 +288,8 @@ class Run:
             return take_classes(whole, asked.class_names or [])
         if data.partition(":")[0] in CATALOG:
             return load(data, root)
+        if is_store(at_home(data)):  # whose manifest has its classes
+            return load(data, root, directed=asked.source.directed)
         known = asked.class_names or plan.facts.num_classes
         if schema is not None and schema.label is not None:
             return load(data, root, directed=asked.source.directed, schema=schema)

@@ -1,0 +1,289 @@
+"""How time and memory grow with a graph that stays on disk, and what a much larger one would take.
+
+    python benchmarks/scale.py [--quick] [--method late-graph] [--out results/scale.json]
+
+One axis is changed at a time: nodes, edges for each node, features, classes, the cap K of dp-gnn,
+and processes. Graphs are planted (a neighbour has the same class with probability 0.8), written as
+stores, and trained and predicted on by a process of their own. ``seconds`` are those of the
+processor in training and prediction, without loading a library, a plan or a store; ``gib`` is the
+most memory that was held beside pages of files. Exponents are slopes of logarithms. The last part
+is an estimate of ogbn-papers100M from constants that were measured here: nobody ran it.
+"""
+
+import argparse
+import json
+import os
+import resource
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+from scipy.optimize import nnls
+
+AXES = {
+    "nodes": (50_000, 100_000, 200_000, 400_000),
+    "degree": (5, 10, 20, 40),
+    "features": (25, 50, 100, 200),
+    "classes": (5, 10, 20, 40),
+    "cap": (1, 3, 7, 15),
+    "ranks": (1,),
+}
+BASE = {"nodes": 100_000, "degree": 10, "features": 100, "classes": 10, "cap": 7, "ranks": 1}
+QUICK = {
+    "nodes": (20_000, 80_000),
+    "degree": (10, 40),
+    "features": (100, 400),
+    "classes": (10, 40),
+    "cap": (2, 7),
+    "ranks": (1,),
+}
+METHODS = ("late-graph", "gap", "dp-gnn")
+PAPERS = {"nodes": 111_059_956, "messages": 2 * 1_615_685_872, "features": 128, "classes": 172}
+BATCH, STEPS, TRAINED = 10_000, 100, 0.1
+_AT_ONCE = 1 << 20
+
+
+# --- stores ---------------------------------------------------------------------------------------
+
+
+def plant(path, nodes, degree, features, classes, seed=0):
+    """Write a planted undirected graph as a store, and say how large it is."""
+    rng = np.random.default_rng(seed)
+    y = rng.integers(classes, size=nodes)
+    members = [np.flatnonzero(y == c) for c in range(classes)]
+    edges = nodes * degree // 2
+    one, other = rng.integers(nodes, size=edges), rng.integers(nodes, size=edges)
+    alike = rng.random(edges) < 0.8
+    for c in range(classes):
+        chosen = alike & (y[one] == c)
+        other[chosen] = rng.choice(members[c], chosen.sum())
+    words = np.concatenate([one * nodes + other, other * nodes + one])
+    words = np.unique(words[words // nodes != words % nodes])
+    senders, receivers = words // nodes, (words % nodes).astype(np.int32)
+    path.mkdir(parents=True)
+    offsets = np.concatenate([[0], np.cumsum(np.bincount(senders, minlength=nodes))])
+    part = rng.random(nodes)
+    arrays = {
+        "offsets": offsets.astype(np.int64),
+        "receivers": receivers,
+        "y": y.astype(np.int64),
+        "train_mask": part < TRAINED,
+        "val_mask": (part >= TRAINED) & (part < 2 * TRAINED),
+        "test_mask": part >= 2 * TRAINED,
+    }
+    for name, array in arrays.items():
+        np.save(path / f"{name}.npy", array)
+    means = 0.3 * rng.standard_normal((classes, features), dtype=np.float32)
+    shape = nodes, features
+    x = np.lib.format.open_memmap(path / "x.npy", "w+", np.float32, shape)
+    for first in range(0, nodes, _AT_ONCE):
+        some = slice(first, min(first + _AT_ONCE, nodes))
+        noise = rng.standard_normal((some.stop - first, features), dtype=np.float32)
+        x[some] = means[y[some]] + noise
+    x.flush()
+    listed = {name: {"dtype": str(a.dtype), "shape": list(a.shape)} for name, a in arrays.items()}
+    listed["x"] = {"dtype": "float32", "shape": list(shape)}
+    manifest = {
+        "format": 1, "num_nodes": nodes, "num_features": features, "num_classes": classes,
+        "num_messages": len(receivers), "directed": False, "arrays": listed,
+    }  # fmt: skip
+    (path / "manifest.json").write_text(json.dumps(manifest))
+    return len(receivers)
+
+
+def disk(nodes, messages, features):
+    """The bytes of a store with float32 features, labels and masks."""
+    return 8 * (nodes + 1) + 4 * messages + 4 * nodes * features + (8 + 3) * nodes
+
+
+# --- one run --------------------------------------------------------------------------------------
+
+
+def held():
+    """Bytes that are held beside pages of files."""
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith("RssAnon"):
+            return 1024 * int(line.split()[1])
+    return 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss  # with pages of files
+
+
+class Watch:
+    """The most that was held inside a ``with``, and the processor's seconds."""
+
+    def __enter__(self):
+        self.peak, self._done = held(), threading.Event()
+        self._thread = threading.Thread(target=self._look, daemon=True)
+        self._thread.start()
+        self._wall, self._start = time.perf_counter(), time.process_time()
+        return self
+
+    def __exit__(self, *_):
+        self.seconds = time.process_time() - self._start
+        self.wall = time.perf_counter() - self._wall
+        self._done.set()
+        self._thread.join()
+
+    def _look(self):
+        while not self._done.wait(0.02):
+            self.peak = max(self.peak, held())
+
+
+def run_here(path, name, cap):
+    """Train and predict once in this process; a JSON line on stdout."""
+    import graphveil
+    from graphveil.methods import DPGNN, GAP, LateGraph
+    from graphveil.methods.plan import Facts
+
+    data = graphveil.load(path)
+    rate = min(1.0, BATCH / int(data.train_mask.sum()))
+    makers = {
+        "late-graph": lambda: LateGraph(epsilon=8.0, steps=STEPS),
+        "gap": lambda: GAP(epsilon=8.0, hops=2),
+        "dp-gnn": lambda: DPGNN(
+            epsilon=8.0, sender_cap=cap, sample_rate=rate, steps=STEPS, delivery=1.0
+        ),
+    }
+    method = makers[name]()
+    plan = method.plan(Facts.of(data)).on(data)
+    with Watch() as fit:
+        method.run(plan, data)
+    with Watch() as predict:
+        answers = method.predict_proba(data)
+    right = (answers.argmax(1) == data.y)[data.test_mask]
+    figures = {
+        "seconds": fit.seconds + predict.seconds,
+        "fit_seconds": fit.seconds,
+        "predict_seconds": predict.seconds,
+        "wall_seconds": fit.wall + predict.wall,
+        "gib": max(fit.peak, predict.peak) / 2**30,
+        "test_accuracy": float(right.float().mean()),
+    }
+    print(json.dumps(figures))
+
+
+def run(folder, name, point):
+    """Figures of one method on one point, in a process of its own."""
+    sizes = [point[axis] for axis in ("nodes", "degree", "features", "classes")]
+    path = folder / "-".join(map(str, sizes))
+    if not path.exists():
+        plant(path, *sizes)
+    manifest = json.loads((path / "manifest.json").read_text())
+    code = [sys.executable, "-W", "ignore", __file__, "--store", str(path)]
+    code += ["--method", name, "--cap", str(point["cap"])]
+    environment = {**os.environ, "OMP_WAIT_POLICY": "PASSIVE"}
+    done = subprocess.run(code, env=environment, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise SystemExit(f"{name} on {path.name}: {done.stderr[-2000:]}")
+    figures = json.loads(done.stdout.splitlines()[-1])
+    size = sum(file.stat().st_size for file in path.iterdir())
+    return {"method": name, **point, "messages": manifest["num_messages"], "disk": size, **figures}
+
+
+# --- what they come to ----------------------------------------------------------------------------
+
+
+def exponent(sizes, figures):
+    """The slope of log(figure) over log(size); None of fewer than two sizes."""
+    if len(set(sizes)) < 2:
+        return None
+    return float(np.polyfit(np.log(sizes), np.log(figures), 1)[0])
+
+
+def _terms(nodes, messages, features, classes):
+    """What time and memory may be sums of, each with a constant that is not negative."""
+    return [1.0, nodes, messages, nodes * features, nodes * classes, messages * classes]
+
+
+_NAMES = ("once", "node", "message", "feature of a node", "class of a node", "class of a message")
+
+
+def extrapolate(runs, nodes, messages, features, classes):
+    """Disk, memory and hours of a larger graph, by constants that fit all ``runs`` of a method.
+
+    An estimate: it assumes a disk that feeds the processor, and nothing that grows faster than the
+    sizes.
+    """
+    rows = [_terms(r["nodes"], r["messages"], r["features"], r["classes"]) for r in runs]
+    larger = _terms(nodes, messages, features, classes)
+    result = {"disk_gib": disk(nodes, messages, features) / 2**30}
+    for figure, name, unit in (("seconds", "hours", 3600.0), ("gib", "memory_gib", 1.0)):
+        measured = np.array([r[figure] for r in runs])
+        # Relative errors, so that small runs count as much as large ones.
+        scaled = np.array(rows) / measured[:, None]
+        norms = np.linalg.norm(scaled, axis=0)
+        constants = nnls(scaled / norms, np.ones(len(measured)))[0] / norms
+        result[name] = float(constants @ larger) / unit
+        result[f"{figure}_for_each"] = dict(zip(_NAMES, constants.tolist(), strict=True))
+    return result
+
+
+def measure(methods, axes, base, out):
+    """Every method along every axis that it has; written when a method is done."""
+    result = {"base": base, "runs": [], "exponents": {}, "papers100M": {}}
+    with tempfile.TemporaryDirectory() as folder:
+        for name in methods:
+            known = {}
+            for axis, values in axes.items():
+                if axis == "cap" and name != "dp-gnn":
+                    continue
+                along = []
+                for value in values:
+                    point = {**base, axis: value}
+                    key = tuple(point.values())
+                    if key not in known:
+                        known[key] = run(Path(folder), name, point)
+                        report(known[key])
+                    along.append(known[key])
+                slopes = {f: exponent(values, [r[f] for r in along]) for f in ("seconds", "gib")}
+                result["exponents"].setdefault(name, {})[axis] = slopes
+            runs = list(known.values())
+            result["runs"] += runs
+            fixed = [r for r in runs if r["cap"] == base["cap"]]
+            result["papers100M"][name] = extrapolate(fixed, **PAPERS)
+            out.write_text(json.dumps(result, indent=1) + "\n")
+    return result
+
+
+def report(figures):
+    """One line of a run, at once."""
+    sizes = " ".join(f"{axis}={figures[axis]:,}" for axis in BASE)
+    print(
+        f"{figures['method']:11s} {sizes}  {figures['seconds']:7.2f} s  {figures['gib']:5.2f} GiB",
+        flush=True,
+    )
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--quick", action="store_true", help="small graphs, for a look")
+    parser.add_argument("--method", choices=METHODS, help="one method; default: all")
+    parser.add_argument("--out", default="results/scale.json")
+    parser.add_argument("--store", help=argparse.SUPPRESS)
+    parser.add_argument("--cap", type=int, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.store:
+        run_here(options.store, options.method, options.cap)
+        return
+    base = {**BASE, "nodes": 20_000} if options.quick else BASE
+    methods = [options.method] if options.method else METHODS
+    axes = QUICK if options.quick else AXES
+    result = measure(methods, axes, base, Path(options.out))
+    for name, slopes in result["exponents"].items():
+        for axis, slope in slopes.items():
+            if slope["seconds"] is not None:
+                print(
+                    f"{name:11s} {axis:9s} time ^{slope['seconds']:.2f} memory ^{slope['gib']:.2f}"
+                )
+    for name, larger in result["papers100M"].items():
+        print(
+            f"estimate of papers100M, {name}: {larger['disk_gib']:.0f} GiB of disk, "
+            f"{larger['memory_gib']:.0f} GiB of memory, {larger['hours']:.1f} hours of one core"
+        )
+
+
+if __name__ == "__main__":
+    main()

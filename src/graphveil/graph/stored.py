@@ -1,0 +1,82 @@
+"""Graphs that are larger than memory: edges as lists on disk, read a block of nodes at a time.
+
+A store (:mod:`graphveil.data.store`) keeps who sends to whom as lists, one for each sender, in two
+arrays that the operating system maps into memory and takes out of it again. Nothing here makes a
+table of all edges: what asks for ``edge_index`` of such a graph is refused.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch_geometric.data import Data
+
+from graphveil._errors import InvalidInputError
+from graphveil.graph.lists import Lists
+
+
+@dataclass(frozen=True, eq=False)
+class Stored:
+    """What is in a store beside labels: where it is, its edges by sender, its features.
+
+    Whoever built it checked both whole.
+    """
+
+    path: str
+    lists: Lists
+    x: Tensor
+
+    def __repr__(self) -> str:
+        return f"Stored({self.path!r}, {self.lists.num_messages:,} messages)"
+
+
+class StoredGraph(Data):
+    """A PyG ``Data`` whose arrays are on disk; ``stored`` holds its edges.
+
+    ``x``, ``y`` and masks are tensors over files that are mapped for reading.
+    """
+
+    @property
+    def edge_index(self) -> Any:
+        """Refused: it would not fit."""
+        raise whole_refusal(self)
+
+    @edge_index.setter
+    def edge_index(self, edges: Any) -> None:
+        raise whole_refusal(self)
+
+    def __getitem__(self, key: str) -> Any:
+        if key == "edge_index":
+            raise whole_refusal(self)
+        return super().__getitem__(key)
+
+
+def whole_refusal(data: StoredGraph) -> InvalidInputError:
+    """The error of what needs all edges of a store together."""
+    return InvalidInputError(
+        "A graph in a store must be read a block of nodes at a time. Got "
+        f"{data.stored.path} for something that needs all edges at once instead; take one of the "
+        "methods late-graph, dp-mlp, gap, dp-gnn, or a graph in files that fit in memory."
+    )
+
+
+def is_stored(data: Any) -> bool:
+    """Whether a graph's edges and features are on disk."""
+    return isinstance(data, StoredGraph)
+
+
+def edges_of(data: Data) -> Tensor | Lists:
+    """The messages of a graph: a tensor (2, messages), or of a store its lists."""
+    return data.stored.lists if is_stored(data) else data.edge_index
+
+
+def has_same_edges(one: Data, other: Data) -> bool:
+    """Whether two graphs, both in memory or both in stores, have the same edges in one order."""
+    first, second = edges_of(one), edges_of(other)
+    if isinstance(first, Lists) and isinstance(second, Lists):
+        return first.equals(second)
+    both = isinstance(first, Tensor) and isinstance(second, Tensor)
+    return both and first.dtype == second.dtype and torch.equal(first, second)

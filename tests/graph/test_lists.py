@@ -1,0 +1,160 @@
+"""Lists of a graph that is larger than memory say what a table of its edges would say."""
+
+import numpy as np
+import pytest
+import torch
+
+from graphveil.graph import aggregation, lists
+from graphveil.graph.aggregation import Sent, bounded_rows, incoming, unit_rows
+from graphveil.graph.beliefs import pass_beliefs
+from graphveil.graph.caps import cap_senders
+from graphveil.graph.choices import NORMALISATIONS
+from graphveil.graph.lists import Lists, ranges
+from graphveil.graph.messages import weigh_messages
+from graphveil.graph.stored_messages import around, weigh_lists
+
+NODES = 300
+
+
+@pytest.fixture(autouse=True)
+def small_blocks(monkeypatch):
+    """Several blocks, also of a small graph."""
+    monkeypatch.setattr(lists, "MESSAGES_AT_ONCE", 150)
+    monkeypatch.setattr(aggregation, "ROWS_AT_ONCE", 64)
+
+
+def a_graph(*, directed):
+    generator = torch.Generator().manual_seed(5)
+    edges = torch.randint(NODES, (2, 2000), generator=generator)
+    edges[1, :400] = 7  # a hub, whose messages fill more than one block
+    edges = edges[:, (edges[0] != edges[1]) & (edges < NODES - 3).all(0)]  # and nodes without any
+    edges = edges if directed else torch.cat([edges, edges.flip(0)], 1)
+    return edges.unique(dim=1)  # by sender, then by receiver
+
+
+def as_lists(edges):
+    counts = np.bincount(edges[0], minlength=NODES)
+    return Lists(np.concatenate([[0], np.cumsum(counts)]), edges[1].numpy().astype(np.int32))
+
+
+@pytest.fixture(params=[True, False], ids=["directed", "undirected"])
+def graph(request):
+    edges = a_graph(directed=request.param)
+    return edges, as_lists(edges)
+
+
+def test_blocks_hold_whole_lists_and_every_message_once(graph):
+    edges, stored = graph
+    blocks = [np.stack(block) for block in stored.blocks(100)]
+    assert len(blocks) > 10
+    assert np.array_equal(np.concatenate(blocks, 1), edges.numpy())
+    owners = [set(block[0]) for block in blocks]
+    assert sum(map(len, owners)) == len(set.union(*owners))
+
+
+def test_ranges_of_empty_lists_end():
+    assert list(ranges(np.zeros(11, np.int64), 4)) == [(0, 4), (4, 8), (8, 10)]
+    assert list(ranges(np.array([0, 9, 9, 10]), 4)) == [(0, 1), (1, 3)]
+    assert list(ranges(np.zeros(1, np.int64), 4)) == []
+
+
+def test_lists_know_whether_every_message_has_its_reverse(graph):
+    edges, stored = graph
+    reverse = {tuple(pair) for pair in edges.flip(0).t().tolist()}
+    assert stored.is_symmetric == (reverse == {tuple(pair) for pair in edges.t().tolist()})
+    assert not as_lists(a_graph(directed=False)[:, 1:]).is_symmetric  # one message short of it
+
+
+def test_transposed_lists_name_senders_in_their_order(graph):
+    edges, stored = graph
+    turned = stored.transposed
+    assert (turned is stored) == stored.is_symmetric
+    order = torch.argsort(edges[1], stable=True)
+    assert np.array_equal(turned.others, edges[0][order])
+    assert np.array_equal(np.diff(turned.offsets), np.bincount(edges[1], minlength=NODES))
+
+
+def test_lists_are_compared(graph):
+    edges, stored = graph
+    assert stored.equals(as_lists(edges))
+    assert not stored.equals(as_lists(edges[:, 1:]))
+    other = edges.clone()
+    other[1, 0] = (other[1, 0] + 1) % NODES
+    assert not stored.equals(as_lists(other))
+
+
+def test_pairs_are_counted_once(graph):
+    edges, stored = graph
+    assert stored.count_pairs() == edges.sort(0).values.unique(dim=1).shape[1]
+
+
+@pytest.mark.parametrize("cap", [None, 1, 4])
+@pytest.mark.parametrize("some", [False, True])
+def test_caps_keep_the_same_messages(graph, cap, some):
+    edges, stored = graph
+    readers = torch.arange(NODES) % 3 > 0 if some else None
+    kept = cap_senders(stored, NODES, cap, seed=3, readers=readers)
+    read = edges if readers is None else edges[:, readers[edges[1]]]
+    assert torch.equal(kept, cap_senders(read, NODES, cap, seed=3))
+    assert torch.equal(kept, cap_senders(edges, NODES, cap, seed=3, readers=readers))
+
+
+@pytest.mark.parametrize("how", NORMALISATIONS)
+def test_sums_are_the_same_to_the_last_bit(graph, how):
+    edges, stored = graph
+    one = weigh_messages(cap_senders(edges, NODES, None, seed=0), NODES, how)
+    other = weigh_lists(stored, how)
+    rows = torch.randn(NODES, 5, generator=torch.Generator().manual_seed(1))
+    assert torch.equal(one.in_degree, other.in_degree)
+    for weighted in (False, True):
+        total = other.total(rows, weighted=weighted)
+        assert torch.equal(one.total(rows, weighted=weighted), total)
+    assert torch.equal(one.weighted(rows), other.weighted(rows))
+    prior = torch.full((5,), 0.2).log()
+    own = rows.log_softmax(1)
+    assert torch.equal(
+        pass_beliefs(own, prior, one, 3, 0.9), pass_beliefs(own, prior, other, 3, 0.9)
+    )
+
+
+def test_a_part_of_a_graph_is_all_that_its_receivers_read(graph):
+    edges, stored = graph
+    messages, rows = weigh_lists(stored), torch.randn(NODES, 4)
+    whole = messages.weighted(rows)
+    one = weigh_messages(edges, NODES)
+    for some, _ in messages.blocks(60):
+        count = some.stop - some.start
+        for read in (messages, one):
+            nodes, part = around(read, some)
+            assert torch.equal(nodes[:count], torch.arange(some.start, some.stop))
+            assert len(nodes.unique()) == len(nodes)
+            assert torch.equal(part.weighted(rows[nodes])[:count], whole[some])
+
+
+@pytest.mark.parametrize("sender_cap", [None, 2])
+@pytest.mark.parametrize("weighing", ["none", "similarity", "evidence"])
+def test_aggregates_are_the_same_to_the_last_bit(graph, sender_cap, weighing):
+    edges, stored = graph
+    generator = torch.Generator().manual_seed(2)
+    beliefs = torch.randn(NODES, 4, generator=generator).softmax(1)
+    rows, share = unit_rows(torch.randn(NODES, 4, generator=generator)), torch.rand(NODES)
+    sums = torch.randn(NODES, 4, generator=generator)
+
+    def send(read):
+        messages = incoming(read, NODES, seed=1, sender_cap=sender_cap, cap="soft")
+        weights = [] if sender_cap is None else [aggregation.own_weights(messages)]
+        if weighing == "similarity":
+            weights.append(aggregation.similarity_weights(messages, rows, "half"))
+        if weighing == "evidence":
+            weights.append(aggregation.evidence_weights(messages, rows, beliefs, share))
+        seen = beliefs if weighing == "evidence" else None
+        return Sent(messages, bounded_rows(rows), aggregation.multiply_weights(weights), seen)
+
+    one, other = send(edges), send(stored)
+    assert torch.equal(one.sums(), other.sums())
+    assert torch.equal(one.list_sums(sums), other.list_sums(sums))
+
+
+def test_a_hard_cap_keeps_the_same_messages(graph):
+    one, other = (incoming(read, NODES, seed=1, sender_cap=2, cap="hard") for read in graph)
+    assert torch.equal(one.edge_index, other.edge_index)

@@ -1,0 +1,237 @@
+"""What is trained and predicted on a store is what it would be in memory, to the last bit."""
+
+import os
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch_geometric.data import Data
+
+import graphveil
+from graphveil import InvalidInputError
+from graphveil.data.store import write_store
+from graphveil.graph import lazy_rows, lists
+from graphveil.graph.splits import split
+from graphveil.methods import DPAR, DPGNN, DPMLP, GAP, GNNBaseline, LateGraph
+from graphveil.methods.plan import Facts
+from graphveil.rng import secret
+
+
+@pytest.fixture(autouse=True)
+def small_blocks(monkeypatch):
+    """Several blocks, also of a small graph."""
+    monkeypatch.setattr(lists, "MESSAGES_AT_ONCE", 1000)
+
+
+def a_graph(*, directed=False, sparse=False, task="multiclass"):
+    generator = torch.Generator().manual_seed(3)
+    nodes, edges = 600, 3000
+    y = torch.randint(3, (nodes,), generator=generator)
+    x = torch.randn(nodes, 8, generator=generator) + torch.nn.functional.one_hot(y, 8)
+    x = (x * (x > 1)).to_sparse_csr() if sparse else x
+    index = torch.randint(nodes, (2, edges), generator=generator)
+    index = index[:, index[0] != index[1]]
+    index = index if directed else torch.cat([index, index.flip(0)], 1)
+    data = Data(x=x, edge_index=index.unique(dim=1), y=y, num_classes=3, directed=directed)
+    if task == "regression":
+        data.y, data.task, data.value_range = x.sum(1) + y, task, [-5.0, 8.0]
+        del data.num_classes
+    if task == "multilabel":
+        data.y, data.task = torch.stack([y > 0, y > 1], 1).long(), task
+        data.num_classes = 2
+    return split(data, seed=2)
+
+
+METHODS = {
+    "dp-mlp": lambda: DPMLP(epsilon=8.0, steps=5),
+    "dp-mlp, two layers": lambda: DPMLP(epsilon=8.0, steps=5, num_layers=2, sample_rate=0.3),
+    "late-graph": lambda: LateGraph(epsilon=8.0, steps=5),
+    "late-graph, smoothing": lambda: LateGraph(epsilon=8.0, steps=5, reading="smoothing"),
+    "late-graph, inside": lambda: LateGraph(
+        epsilon=8.0, steps=5, reading="inside", num_layers=2, centred=False
+    ),
+    "gap": lambda: GAP(epsilon=8.0, hops=2),
+    "gap, edges": lambda: GAP(
+        epsilon=8.0, hops=2, unit="edge", open_steps=10, head_steps=10, folds=2, public_edges=9000
+    ),
+    "gap, encodings": lambda: GAP(epsilon=8.0, hops=2, messages="encoding", steps=5),
+    "dp-gnn": lambda: DPGNN(epsilon=8.0, steps=5, sender_cap=3),
+    "dp-gnn, whole messages": lambda: DPGNN(epsilon=8.0, steps=5, sender_cap=3, delivery=1.0),
+    "dp-gnn, two layers": lambda: DPGNN(epsilon=8.0, steps=5, num_layers=2),
+    "dp-gnn, gin": lambda: DPGNN(epsilon=8.0, steps=5, conv="gin"),
+    "dp-gnn, encoder": lambda: DPGNN(epsilon=8.0, steps=5, conv="sage", encoder_layers=1),
+}
+
+
+def check_same(make, data, stored, **how):
+    one, other, facts = make(), make(), Facts.of(data)
+    assert Facts.of(stored) == facts
+    plan = one.plan(facts)  # once: it takes longer than training
+    one.run(plan.on(data), data, rng=secret(fixed_seed=4))
+    other.run(plan.on(stored), stored, rng=secret(fixed_seed=4))
+    states = [method.network_.state_dict() for method in (one, other)]
+    assert states[0].keys() == states[1].keys()
+    for name, value in states[0].items():
+        assert torch.equal(value, states[1][name]), name
+    assert one.certificate_.guarantee == other.certificate_.guarantee
+    for mode in one.modes:
+        if mode in ("visible", "cached"):
+            answers = one.predict_proba(data, mode=mode)
+            assert torch.equal(answers, other.predict_proba(stored, mode=mode)), mode
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_weights_and_predictions_are_those_in_memory(name, tmp_path):
+    data = a_graph()
+    check_same(METHODS[name], data, graphveil.load(write_store(data, tmp_path / "store")))
+
+
+@pytest.mark.parametrize(
+    "name", ["late-graph", pytest.param("gap", marks=pytest.mark.slow), "gap, edges", "dp-gnn"]
+)
+@pytest.mark.parametrize("kind", ["directed", "sparse"])
+def test_also_of_directed_graphs_and_sparse_rows(name, kind, tmp_path):
+    data = a_graph(**{kind: True})
+    check_same(METHODS[name], data, graphveil.load(write_store(data, tmp_path / "store")))
+
+
+@pytest.mark.parametrize("task", ["regression", "multilabel"])
+@pytest.mark.parametrize("name", ["late-graph", "dp-gnn"])
+def test_also_of_other_tasks(name, task, tmp_path):
+    data = a_graph(task=task)
+    check_same(METHODS[name], data, graphveil.load(write_store(data, tmp_path / "store")))
+
+
+def test_more_training_rows_than_are_held(tmp_path, monkeypatch):
+    """Rows are read from the store at every step, and train to the same weights."""
+    from graphveil.grads import own_rows
+
+    data = a_graph()
+    stored = graphveil.load(write_store(data, tmp_path / "store"))
+    monkeypatch.setattr(own_rows, "_FEW", 0)
+    monkeypatch.setattr(own_rows, "_ROWS_AT_ONCE", 64)
+    for rate in (1.0, 0.4):
+        check_same(lambda rate=rate: DPMLP(epsilon=8.0, steps=5, sample_rate=rate), data, stored)
+
+
+def test_a_noisy_prediction_reads_a_store(tmp_path, monkeypatch):
+    data = a_graph()
+    stored = graphveil.load(write_store(data, tmp_path / "store"))
+    monkeypatch.setattr("graphveil.rng.secret", lambda: secret(fixed_seed=8))
+    method = LateGraph(epsilon=8.0, steps=5).fit(data)
+    one, other = (method.predict_proba(of, mode="noisy", epsilon=1.0) for of in (data, stored))
+    assert torch.equal(one, other)
+
+
+@pytest.mark.parametrize("name", ["late-graph, inside", "gap", "dp-gnn"])
+def test_embeddings_are_those_in_memory(name, tmp_path, monkeypatch):
+    monkeypatch.setattr(lazy_rows.map_rows, "__defaults__", (100,))
+    data = a_graph()
+    stored = graphveil.load(write_store(data, tmp_path / "store"))
+    method = METHODS[name]().fit(data)
+    assert torch.equal(method.embed(data).rows, method.embed(stored).rows)
+    outputs = method.embed(stored, of="output").rows
+    torch.testing.assert_close(outputs, method.embed(data, of="output").rows)
+
+
+def test_half_precision_is_read_as_it_is(tmp_path):
+    data = a_graph()
+    data.x = data.x.half()
+    check_same(METHODS["late-graph"], data, graphveil.load(write_store(data, tmp_path / "store")))
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda: GNNBaseline(), "'gnn' must have a graph that is in memory"),
+        (lambda: DPAR(epsilon=8.0), "'dpar' must have a graph that is in memory"),
+        (lambda: GAP(epsilon=8.0, messages="label"), "messages='label'"),
+        (lambda: GAP(epsilon=8.0, unit="edge", weighting="attention"), "weighting='attention'"),
+    ],
+)
+def test_what_reads_a_graph_whole_is_refused(make, words, tmp_path):
+    stored = graphveil.load(write_store(a_graph(), tmp_path / "store"))
+    with pytest.raises(InvalidInputError, match=words) as refused:
+        make().fit(stored)
+    assert "\n" not in str(refused.value)
+
+
+def test_a_student_is_refused(tmp_path):
+    stored = graphveil.load(write_store(a_graph(), tmp_path / "store"))
+    method = LateGraph(epsilon=8.0, steps=5).fit(stored)
+    with pytest.raises(InvalidInputError, match="'student'"):
+        method.predict_proba(stored, mode="disjoint")
+    method.student = False
+    assert method.predict_proba(stored, mode="disjoint").shape == (600, 3)
+
+
+# --- memory ---------------------------------------------------------------------------------------
+
+LIMITED = """
+    import resource, sys
+    import numpy as np, torch
+    torch.set_num_threads(1)
+    import graphveil
+    from graphveil.methods import DPGNN, LateGraph
+    from graphveil.rng import secret
+
+    path, name, out = sys.argv[1:]
+    data = graphveil.load(path)
+    make = {"late-graph": LateGraph, "dp-gnn": DPGNN}[name]
+    method = make(epsilon=8.0, steps=4)
+    LateGraph(epsilon=8.0, steps=1).network(method.plan(graphveil.Facts.of(data)).facts)
+    held = next(int(line.split()[1]) for line in open("/proc/self/status") if "VmData" in line)
+    size = data.x.numel() * data.x.element_size()
+    limit = held * 1024 + size // 2
+    resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
+    try:
+        data.x.clone()
+    except (MemoryError, RuntimeError):
+        pass
+    else:
+        raise SystemExit("the features fit: nothing is tested")
+    method.fit(data, rng=secret(fixed_seed=4))
+    answers = method.predict_proba(data)
+    np.savez(out, answers=answers, **method.network_.state_dict())
+"""
+
+
+def limited(path, name, out):
+    """Fit and predict in a process that may hold half of the features beside its libraries."""
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "MALLOC_ARENA_MAX": "1"}
+    environment["PYTHONPATH"] = str(Path(graphveil.__file__).parents[1])
+    code = [sys.executable, "-W", "ignore", "-c", textwrap.dedent(LIMITED)]
+    done = subprocess.run(
+        [*code, str(path), name, str(out)], env=environment, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="memory is limited on Linux")
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["late-graph", "dp-gnn"])
+def test_features_larger_than_memory_train_to_the_same_weights(name, tmp_path):
+    nodes, columns = 250_000, 256  # 256 MB
+    generator = torch.Generator().manual_seed(1)
+    y = torch.randint(3, (nodes,), generator=generator)
+    x = torch.randn(nodes, columns, generator=generator)
+    x[:, :3] += 3 * torch.nn.functional.one_hot(y, 3)
+    index = torch.randint(nodes, (2, 4 * nodes), generator=generator)
+    data = Data(x=x, y=y, edge_index=index[:, index[0] != index[1]], num_classes=3, directed=True)
+    data = split(data, (0.04, 0.01, 0.95), seed=2)
+    path = write_store(data, tmp_path / "store")
+    limited(path, name, tmp_path / "limited.npz")
+    make = {"late-graph": LateGraph, "dp-gnn": DPGNN}[name]
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    method = make(epsilon=8.0, steps=4).fit(data, rng=secret(fixed_seed=4))
+    answers = method.predict_proba(data)
+    torch.set_num_threads(threads)
+    there = np.load(tmp_path / "limited.npz")
+    for parameter, value in method.network_.state_dict().items():
+        assert np.array_equal(there[parameter], value.numpy()), parameter
+    assert np.array_equal(there["answers"], answers.numpy())
