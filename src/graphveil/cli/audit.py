@@ -27,9 +27,9 @@ PROVES = {
     "replay": "Exact for these neighbours and steps; it says nothing about others.",
     "mechanism": "A part that holds agrees with the law that is charged, within about 1 %; what is "
     "released of data was not looked at.",
-    "run": "Floors: so much is revealed at least, and a floor below the proven epsilon says nothing "
-    "more. One bound of 95 % in twenty is too high.",
-    "attack": "What these attackers get; one that fails proves nothing, and a better one may exist.",
+    "run": "Floors: so much is revealed at least. One below the proven epsilon says nothing more, "
+    "and one bound of 95 % in twenty is too high.",
+    "attack": "What these attackers get. One that fails proves nothing; there may be better ones.",
 }
 """What a kind of audit proves, in a line."""
 _BOUNDS = ("at least", "proven", "trials", "confidence")
