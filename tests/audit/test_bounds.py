@@ -118,6 +118,14 @@ def test_a_family_of_events_concedes_the_noise_that_made_the_counts():
     assert min(answers) > 0.85 * truth
 
 
+def test_a_family_whose_most_noise_is_not_refused_proves_nothing():
+    rates = (2500, 5000, 2500, 5000)  # a guess
+    shown = bounds.epsilon_from_family(
+        dpa.GaussianDpEvent, rates, delta=1e-3, quiet=0.2, noisy=10.0
+    )
+    assert shown == 0.0
+
+
 # --- known values ---------------------------------------------------------------------------------
 
 

@@ -1,4 +1,4 @@
-"""Fifteen mistakes that the field made, each planted by a patch, and who catches it.
+"""Mistakes that the field made or a reader thought of, each planted by a patch; who catches it.
 
 Replays catch what is listed here; docs/guarantees/audits.md has the table.
 """
@@ -17,7 +17,7 @@ from graphveil.grads import coins, step
 from graphveil.grads.clipping import Flat, Off, PerLayer
 from graphveil.graph import caps, groups
 from graphveil.mechanisms import Gaussian
-from graphveil.methods import gap, hop_training
+from graphveil.methods import class_weights, gap, hop_training
 from graphveil.methods.dp_gnn import DPGNN
 from graphveil.privacy import accounting, guarantee
 
@@ -124,6 +124,104 @@ def release_without_a_part(patch):
     patch.setattr(DPGNN, "_train", also)
 
 
+def noise_lacking_on_the_last_weights(patch):
+    noisy = mechanisms._noisy
+
+    def weak(array, *others):
+        result = noisy(array, *others)
+        if array.ndim == 1:
+            result[-3:] = array[-3:] + (result[-3:] - array[-3:]) / 10
+        return result
+
+    patch.setattr(mechanisms, "_noisy", weak)
+
+
+def noise_lacking_where_nothing_is(patch):
+    noisy = mechanisms._noisy
+
+    def weak(array, *others):
+        result = noisy(array, *others)
+        result[array == 0] /= 100
+        return result
+
+    patch.setattr(mechanisms, "_noisy", weak)
+
+
+def noise_mirrored(patch):
+    noisy, last = mechanisms._noisy, {}
+
+    def mirrored(array, *others):
+        noise = last.pop(array.shape, None)
+        if noise is not None:
+            return array - noise
+        result = noisy(array, *others)
+        last[array.shape] = result - array
+        return result
+
+    patch.setattr(mechanisms, "_noisy", mirrored)
+
+
+def noise_halved_later(patch):
+    release = step.PrivateStep._release
+
+    def halved(self, drawn):
+        with pytest.MonkeyPatch.context() as inner:
+            if self.taken > 6:
+                noise_halved(inner)
+            return release(self, drawn)
+
+    patch.setattr(step.PrivateStep, "_release", halved)
+
+
+def noise_alike_in_all_rows(patch):
+    noisy = mechanisms._noisy
+
+    def alike(array, *others):
+        result = noisy(array, *others)
+        return array + (result - array)[:1] if array.ndim == 2 else result
+
+    patch.setattr(mechanisms, "_noisy", alike)
+
+
+def learning_rate_of_the_batch(patch):
+    draw = step.PrivateStep._draw
+
+    def drawn(self):
+        ids, (group, *_) = draw(self), self.optimizer.param_groups
+        group["lr"] *= self.sample_rate * len(self.examples) / max(len(ids), 1)
+        return ids
+
+    patch.setattr(step.PrivateStep, "_draw", drawn)
+
+
+def weights_moved_besides(patch):
+    draw = step.PrivateStep._draw
+
+    def drawn(self):
+        ids = draw(self)
+        with torch.no_grad():
+            next(self.module.parameters()).add_(1e-3 * len(ids))
+        return ids
+
+    patch.setattr(step.PrivateStep, "_draw", drawn)
+
+
+def counts_doubled(patch):
+    count = class_weights._count_classes
+    patch.setattr(class_weights, "_count_classes", lambda *of: 2 * count(*of))
+
+
+def terms_clipped_in_pairs(patch):
+    def factors(self, squares):
+        total = sum(squares.values()).clone()
+        pairs = len(total) // 2 * 2
+        total[:pairs] = (total[:pairs].view(-1, 2).sum(1) / 2).repeat_interleave(2)
+        factor = (self.max_grad_norm / total.sqrt().clamp_min(1e-15)).clamp(max=1)
+        return dict.fromkeys(squares, factor)
+
+    patch.setattr(Flat, "factors", factors)
+
+
 BUGS = [
     (no_clipping, "dp-gnn", {"max_grad_norm": 0.01}, "longer than its bound"),
     (noise_unscaled_by_the_clip, "dp-gnn", {"max_grad_norm": 2.0}, "longer than its bound"),
@@ -164,6 +262,16 @@ BUGS = [
     ),
     (own_batch_size, "dp-gnn", {"sample_rate": 0.4}, "expected batch size"),
     (release_without_a_part, "dp-gnn", {}, "not in the plan"),
+    # What readers of the audit planted to get past it.
+    (noise_lacking_on_the_last_weights, "dp-mlp", {"steps": 8}, "noise has another size"),
+    (noise_lacking_where_nothing_is, "gap", {"unit": "edge", "case": "isolated"}, "another size"),
+    (noise_mirrored, "dp-mlp", {}, "negated"),
+    (noise_halved_later, "dp-mlp", {"steps": 24}, "noise has another size"),
+    (noise_alike_in_all_rows, "gap", {"unit": "edge"}, "successive rows"),
+    (learning_rate_of_the_batch, "dp-mlp", {"sample_rate": 0.4}, "than is planned: 'lr'"),
+    (weights_moved_besides, "dp-mlp", {"sample_rate": 0.4}, "something else than the optimiser"),
+    (counts_doubled, "dp-mlp", {"class_weights": "noisy"}, "moves further"),
+    (terms_clipped_in_pairs, "dp-mlp", {"sample_rate": 0.6, "max_grad_norm": 0.1}, "its company"),
 ]
 
 

@@ -194,6 +194,41 @@ def test_a_module_that_drops_units_holds():
     assert finding.holds, finding.violations
 
 
+def neighbour(data):
+    return [("row 3", without(data, 3), [3])]
+
+
+def test_a_replay_that_would_try_nothing_is_refused():
+    data = rows()
+    with pytest.raises(InvalidInputError, match="must hold a neighbour"):
+        replay_steps(build, data, [])
+    with pytest.raises(InvalidInputError, match="must differ from the data"):
+        replay_steps(build, data, [("same", rows(), [])])
+    with pytest.raises(InvalidInputError, match="'most' parameter"):
+        replay(make("dp-mlp"), data_of("dp-mlp"), most=0)
+    lonely = copy.copy(data_of("dp-gnn"))
+    lonely.edge_index = lonely.edge_index[:, :0]
+    with pytest.raises(InvalidInputError, match="must have one undirected edge at least"):
+        replay(make("dp-gnn", unit="edge"), lonely)
+
+
+def test_worlds_that_cannot_be_compared_are_refused():
+    data = rows()
+    fewer = tuple(value[1:] for value in data)
+    with pytest.raises(InvalidInputError, match="as many loss terms as the data, 20"):
+        replay_steps(build, data, [("row 0", fewer, [0])])
+    with pytest.raises(InvalidInputError, match="give the stream on"):
+        replay_steps(lambda data, rng: build(data, None), data, neighbour(data))
+
+    def unseeded(data, rng):
+        module = nn.Linear(4, 3)
+        optimizer = torch.optim.SGD(module.parameters(), lr=0.1)
+        return make_private(module, optimizer, data, sample_rate=0.5, noise_multiplier=1, rng=rng)
+
+    with pytest.raises(InvalidInputError, match="the same weights every time"):
+        replay_steps(unseeded, data, neighbour(data))
+
+
 def test_rows_that_were_centred_on_the_data_are_caught():
     def centre(data, rng):
         x, y = data

@@ -66,6 +66,47 @@ def test_another_setting_is_another_audit(capsys, few_tasks, tmp_path):
     assert len(few_tasks) == 6
 
 
+@pytest.mark.parametrize("more", [("--draws", "1000"), ("--epsilon", "4"), ("--seed", "3")])
+def test_other_settings_of_the_audit_are_another_audit(capsys, few_tasks, tmp_path, more):
+    file = tmp_path / "audit.json"
+    words = ("audit", "mechanism", "dp-gnn", "--data", "social", "--out", str(file))
+    assert run(capsys, *words)[0] == 0
+    assert run(capsys, *words, *more)[0] == 0
+    assert len(few_tasks) == 6
+    _, _, err = run(capsys, *words, *more)
+    assert len(few_tasks) == 6
+    assert "3 findings were there already (--force does them again)" in err
+
+
+def test_other_data_of_the_same_name_is_another_audit():
+    from audit_cases import data_of, make
+
+    from graphveil.audit.tasks import list_tasks
+    from graphveil.methods import Facts
+
+    method, data, how = make("dp-mlp"), data_of("dp-mlp"), {"most": 1, "steps": 1, "seed": 0}
+
+    def name(data, kind="replay", **changed):
+        plan = method.plan(Facts.of(data)).on(data)
+        return list_tasks(kind, method, data, plan, name="d", how={**how, **changed})[0].name
+
+    other = data.clone()
+    other.x[0, 0] += 1
+    assert name(data) == name(data.clone())
+    assert name(other) != name(data)
+    assert name(data, most=2) != name(data)
+    assert name(other, "run") == name(data, "run")  # findings that do not follow from rows
+
+
+def test_other_versions_are_other_audits(capsys, few_tasks, tmp_path, monkeypatch):
+    words = ("audit", "mechanism", "dp-gnn", "--data", "social", "--out", str(tmp_path / "a.json"))
+    run(capsys, *words)
+    monkeypatch.setattr("graphveil.__version__", "99.0")
+    run(capsys, *words)
+    assert len(few_tasks) == 6
+    assert len(results.read_file(tmp_path / "a.json")) == 3  # the older ones were replaced
+
+
 def test_a_broken_promise_has_an_exit_code_of_its_own(capsys, monkeypatch):
     from graphveil.audit import tasks
 
@@ -90,7 +131,12 @@ def test_a_broken_promise_has_an_exit_code_of_its_own(capsys, monkeypatch):
         (("replay", "dp-gnn"), "Missing option '--data'"),
         (("replay", "mlp", "--data", "social"), "trains in the open"),
         (("mechanism", "dp-gnn", "--data", "social", "--shard", "3/2"), "I/N"),
+        (("mechanism", "dp-gnn", "--data", "social", "--shard", "x"), "I/N"),
         (("mechanism", "dp-gnn", "--data", "social", "--set", "colour=1"), "colour"),
+        (("mechanism", "dp-gnn", "--data", "nowhere"), "There is no file or directory 'nowhere'"),
+        (("replay", "dp-gnn", "--data", "social", "--neighbours", "0"), "'neighbours' parameter"),
+        (("replay", "dp-gnn", "--data", "social", "--steps", "0"), "'steps' parameter"),
+        (("run", "gap", "--data", "social", "--set", "unit=edge"), "by 'mechanism' or 'replay'"),
     ],
 )
 def test_a_mistake_is_one_line(capsys, words, line):
@@ -99,6 +145,61 @@ def test_a_mistake_is_one_line(capsys, words, line):
     assert not out
     assert line in err
     assert len(err.strip().splitlines()) == 1
+
+
+def test_an_empty_shard_says_that_nothing_was_tried(capsys, few_tasks):
+    words = ("audit", "mechanism", "dp-gnn", "--data", "social", "--shard", "4/4")
+    code, out, _ = run(capsys, *words)
+    assert code == 0
+    assert "Nothing was tried: shard 4/4 has none of 3 tasks." in " ".join(out.split())
+    assert json.loads(run(capsys, *words, "--json")[1])["holds"] is None
+
+
+@pytest.mark.parametrize("content", ["no json", "[]", '{"format": 2}', '{"format": 9}'])
+def test_a_file_that_has_no_findings_is_named(capsys, few_tasks, tmp_path, content):
+    file = tmp_path / "audit.json"
+    file.write_text(content)
+    words = ("audit", "mechanism", "dp-gnn", "--data", "social", "--out", str(file))
+    code, _, err = run(capsys, *words)
+    assert code == 2
+    assert f"The findings in {file} cannot be read" in err
+    assert file.read_text() == content
+    assert not few_tasks
+
+
+@pytest.mark.parametrize("kept", [True, False])
+def test_who_interrupts_is_told_how_it_goes_on(capsys, monkeypatch, tmp_path, kept):
+    from graphveil.audit import tasks
+
+    def interrupt():
+        raise KeyboardInterrupt
+
+    done = Finding(kind="mechanism", name="one", holds=True)
+    monkeypatch.setitem(
+        tasks._LISTS, "mechanism", lambda *_: {"one": lambda: [done], "two": interrupt}
+    )
+    out = ("--out", str(tmp_path / "a.json")) if kept else ()
+    code, _, err = run(capsys, "audit", "mechanism", "dp-gnn", "--data", "social", *out)
+    assert code == 130
+    assert ("the same command" if kept else "Nothing was kept") in err
+
+
+def test_what_is_no_proof_is_suspect_and_breaks_nothing(capsys, monkeypatch):
+    from graphveil.audit import tasks
+
+    finding = Finding(
+        kind="run", name="c: asymptotic Gauss", holds=True, suspect=True, epsilon_at_least=9.0,
+        confidence=0.95, trials=10, bound=results.ASYMPTOTIC, figures={"proven": 8.0},
+    )  # fmt: skip
+    monkeypatch.setitem(tasks._LISTS, "run", lambda *_: {"one": lambda: [finding]})
+    words = ("audit", "run", "dp-mlp", "--data", "social")
+    code, out, _ = run(capsys, *words)
+    assert code == 0
+    assert "Suspect: c: asymptotic Gauss gives 9" in " ".join(out.split())
+    answer = json.loads(run(capsys, *words, "--json")[1])
+    assert answer["suspect"] is True
+    assert answer["findings"][0]["suspect"] is True
+    assert Finding.from_json(answer["findings"][0]).suspect
 
 
 def test_a_run_keeps_its_findings_and_reports_them(capsys, few_tasks, tmp_path):

@@ -259,7 +259,8 @@ def test_what_membership_tests_can_reach_follows_from_the_charges():
     for fpr, tpr in certificate.largest_tpr.items():
         assert fpr < tpr < tpr_of(guarantee.epsilon, guarantee.delta, fpr)
         percent = round_up(100 * tpr, 3)
-        line = f"accuses {100 * fpr:g} % of the nodes that took no part finds at most {percent} %"
+        nodes = "the nodes that took no part (their rows are empty)"
+        line = f"accuses {100 * fpr:g} % of {nodes} finds at most {percent} %"
         assert line in str(certificate)
         assert line in certificate.to_markdown()
         assert line in certificate._repr_html_()

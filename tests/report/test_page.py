@@ -10,6 +10,7 @@ import sys
 from dataclasses import replace
 
 import dp_accounting as dpa
+import numpy as np
 import pytest
 from dp_accounting import dp_event
 from report_html import assert_only_our_own, parse
@@ -545,7 +546,11 @@ MEMBERSHIP = {
     "kind": "attack",
     "name": "LiRA",
     "trials": 64,
-    "figures": {"auc": 0.5312, "tpr_at_0.001": 0.00123, "tpr_at_0.01": 0.02, "shadows": 32},
+    "note": "eight shadows",
+    "figures": {
+        **{"auc": 0.5312, "tpr@0.001": 0.00123, "tpr@0.01": 0.02, "shadows": 32},
+        **{"largest_tpr@0.001": 0.005, "largest_tpr@0.01": 1.0},
+    },
 }
 DRAWS = {"kind": "mechanism", "name": "noise", "trials": 10_000, "figures": {"ratio": 0.9875}}
 
@@ -568,9 +573,9 @@ def test_an_audit_of_the_first_format_is_shown(copied, rendered):
     directory, _ = copied()
     (directory / "audit.json").write_text(json.dumps(attack()))
     tree = parse(page.render([evidence.read(str(directory))]))
-    row, proven = tree.one("table", class_="floors").table()
-    assert row == ["loss", "0.25", "95 %", "–", "100", "n"]
-    assert proven[0] == "proven, at most"
+    row, whole = tree.one("table", class_="floors").table()
+    assert row == ["loss", "0.25", "–", "95 %", "–", "–", "100", "n"]
+    assert whole[0] == "the whole run"
     assert not tree.all(class_="alarm")
 
 
@@ -605,20 +610,60 @@ def test_draws_of_a_release_show_their_ratio(audited):
 def test_a_floor_stands_beside_the_proven_ceiling(audited):
     tree, run = audited(FLOOR)
     assert tree.one("table", class_="floors").table() == [
-        ["canaries", "0.25", "95 %", "one-run", "1,000", ""],
-        ["proven, at most", round_up(run.epsilon), "–", "–", "–", ""],
+        ["canaries", "0.25", "–", "95 %", "one-run", "–", "1,000", ""],
+        ["the whole run", "–", round_up(run.epsilon), "–", "–", "–", "–", ""],
     ]
 
 
+def test_a_bound_says_under_what_it_holds_beside_the_price_of_its_part(audited):
+    sound = {"bound": "agnostic one-run", "figures": {"proven": 0.3001}}
+    rough = {"bound": "asymptotic Gauss", "figures": {"proven": 0.2}, "suspect": True}
+    tree, _ = audited(FLOOR | sound, FLOOR | rough | {"name": "estimate"})
+    floors, estimates = tree.all("table", class_="floors")
+    assert floors.table()[0][2:6] == ["0.3001", "95 %", "agnostic one-run", "for any mechanism"]
+    assert len(floors.table()) == 2
+    assert estimates.table()[0][5] == "for many canaries: not a proof"
+    assert "Suspect: estimate." in tree.one("p", class_="suspects").text
+    assert not tree.all(class_="alarm")
+
+
+@pytest.mark.parametrize("holds", [True, False])
+def test_one_bound_in_twenty_is_too_high_and_who_made_it_judges(audited, holds):
+    judged = {"epsilon_at_least": 1.5, "figures": {"proven": 1.4}, "bound": "normal scores"}
+    tree, _ = audited(FLOOR | judged | {"holds": holds})
+    assert bool(tree.all(class_="alarm")) is not holds
+
+
+def test_a_real_attack_is_shown_with_its_own_ceilings(copied):
+    from graphveil.audit import results
+    from graphveil.audit.attacks.curves import Allowance, judge
+
+    directory, _ = copied("one")
+    certificate = evidence.read(str(directory)).certificate
+    random = np.random.default_rng(1)
+    inside, scores = random.random(200) < 0.5, random.normal(size=200)
+    found = [
+        judge(f"distance {distance}", scores, inside, Allowance(certificate, distance))
+        for distance in (1, 2, None)
+    ]
+    results.write(directory / "audit.json", found)
+    tree = parse(page.render([evidence.read(str(directory))]))
+    rows = tree.one("table", class_="attacks").table()
+    shares = [found[0].figures[f"tpr@{fpr:g}"] for fpr in (0.001, 0.01)]
+    for row, distance in zip(rows, (1, 2, None), strict=True):
+        most = [Allowance(certificate, distance).largest_tpr(fpr) for fpr in (0.001, 0.01)]
+        allowed = [f"{round_up(100 * tpr, 3)} %" if tpr < 1 else "nothing promised" for tpr in most]
+        assert row[2:6:2] == [f"{100 * share:.3g} %" for share in shares]
+        assert row[3:6:2] == allowed
+        assert row[-1] == ""  # no raw figures
+
+
 def test_an_attack_stands_beside_what_the_certificate_allows(audited):
-    tree, run = audited(MEMBERSHIP)
-    row, most = tree.one("table", class_="attacks").table()
-    assert row == ["LiRA", "0.5312", "0.123 %", "2 %", "64", "nothing seen", "shadows 32"]
-    largest = run.certificate.largest_tpr
-    assert most[:4] == [
-        "at most, by the certificate",
-        "–",
-        *(f"{round_up(100 * largest[fpr], 3)} %" for fpr in (0.001, 0.01)),
+    tree, _ = audited(MEMBERSHIP)
+    (row,) = tree.one("table", class_="attacks").table()
+    assert row == [
+        *("LiRA", "0.5312", "0.123 %", "0.5 %", "2 %", "nothing promised", "64"),
+        *("nothing seen", "eight shadows"),
     ]
 
 
@@ -657,7 +702,15 @@ def test_a_floor_is_never_rounded_up(value):
 
 @pytest.mark.parametrize("figure", [None, "<b>", [1, 2], {"a": 1}, True, 1e400, 10**30, -0.5])
 def test_figures_of_any_kind_are_shown_as_text(audited, figure):
-    kinds = {"ratio": figure, "auc": figure, "tpr_at_0.01": figure, "neighbours": figure, "x": 1.0}
+    kinds = {
+        "ratio": figure,
+        "auc": figure,
+        "tpr@0.01": figure,
+        "largest_tpr@0.01": figure,
+        "proven": figure,
+        "neighbours": figure,
+        "x": 1.0,
+    }
     tree, _ = audited(
         *({"kind": kind, "name": kind, "figures": kinds} for kind in ("replay", "mechanism")),
         {"kind": "attack", "name": "a", "figures": kinds},

@@ -389,7 +389,8 @@ def epsilon_from_family(
     its event's delta at some epsilon of a grid, fixed by the two confidence bounds, is below what
     the test shows. The answer is the price of the least private noise that must be conceded: all
     that is noisier was refused. Prices are bounds from above, which refuses less; the answer itself
-    is as sharp as they are (a thousandth, by losses).
+    is as sharp as they are (a thousandth, by losses). Where ``noisy`` is not refused, there may be
+    more noise than that as well, and the answer is 0.
     """
     _check_level(delta, confidence)
     side_level = (1 + confidence) / 2
@@ -406,7 +407,7 @@ def epsilon_from_family(
         return any(delta_of(event, epsilon) < least for epsilon, least in shown)
 
     if not refused(noisy):
-        return epsilon_of(make_event(noisy), delta)
+        return 0.0
     if refused(quiet):
         return epsilon_of(make_event(quiet), delta)
     low, high = math.log(quiet), math.log(noisy)

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import hashlib
 import itertools
 import math
+from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
-import numpy as np
 import torch
 from scipy import stats
 
-from graphveil.audit.recording import Recording
+from graphveil.audit.noise import FALSE_ALARM, Noises, check_noise
+from graphveil.audit.recording import Recording, tensor_sizes
 from graphveil.audit.results import Violation
 from graphveil.mechanisms import Gaussian, GumbelTopK, Laplace
 from graphveil.methods.base import Method
@@ -21,14 +22,12 @@ from graphveil.methods.plan import Plan
 from graphveil.privacy.accounting import epsilon_of
 from graphveil.privacy.events import composed
 
-FALSE_ALARM = 1e-9  # of each statistical test
-
 
 def check_charged(plan: Plan, first: Recording, fitted: Method) -> list[Violation]:
     """All rules of this file."""
     return [
         *_check_parts(plan, first),
-        *_check_noise(plan, first),
+        *check_noise(_noises_of(plan, first)),
         *_check_batches(plan, first),
         *_check_price(plan, fitted),
     ]
@@ -86,54 +85,16 @@ def _belongs(mechanism: Any, part: Any) -> bool:
     )
 
 
-def _check_noise(plan: Plan, first: Recording) -> list[Violation]:
-    """Noise once on every coordinate, at the scale that is charged, and never the same twice."""
-    violations: list[Violation] = []
-    seen: dict[bytes, str] = {}
+def _noises_of(plan: Plan, first: Recording) -> Iterator[Noises]:
+    """The noise of every part, with the scale that is charged."""
     for part in plan.parts:
-        squares, count = 0.0, 0
-        for number, released in enumerate(r for r in first.released if r.part == part.name):
-            if isinstance(released.mechanism, GumbelTopK):
-                continue
-            noise = (released.result - released.value).astype(float)
-            if np.any(noise == 0):
-                violations.append(
-                    Violation(
-                        rule="a coordinate has no noise",
-                        part=part.name,
-                        step=number,
-                        value=f"{int((noise == 0).sum())} of {noise.size}",
-                        allowed="0",
-                    )
-                )
-            digest = hashlib.blake2b(np.round(noise, 12).tobytes()).digest()
-            if noise.size > 3 and digest in seen:
-                violations.append(
-                    Violation(
-                        rule="noise is used a second time",
-                        part=part.name,
-                        step=number,
-                        value=f"that of {seen[digest]}",
-                    )
-                )
-            seen[digest] = f"part '{part.name}', step {number}"
-            scaled = noise / _charged_scale(part, released.mechanism)
-            laplace = isinstance(released.mechanism, Laplace)
-            squares += float(2 * np.abs(scaled).sum() if laplace else (scaled**2).sum())
-            count += 2 * noise.size if laplace else noise.size
-        if (
-            count
-            and min(stats.chi2.cdf(squares, count), stats.chi2.sf(squares, count)) < FALSE_ALARM
-        ):
-            violations.append(
-                Violation(
-                    rule="noise has another size than is charged",
-                    part=part.name,
-                    value=f"{math.sqrt(squares / count):.4g} of it, over {count} coordinates",
-                    allowed="1",
-                )
-            )
-    return violations
+        live = first.live.get(part.name)
+        yield Noises(
+            part=part.name,
+            released=[one for one in first.released if one.part == part.name],
+            scale=partial(_charged_scale, part),
+            sizes=() if live is None else tensor_sizes(live.module),
+        )
 
 
 def _charged_scale(part: Any, mechanism: Any) -> float:

@@ -25,7 +25,8 @@ if out.
 **When a promise is broken.** A bound of 95 % may be too high once in twenty runs, and those that
 know the law are, where the law that is charged is the true one. For these ``holds`` is False only
 if the bound at a confidence of 99.99 % is above the epsilon that is proven; that of 95 % is what is
-reported. The others are far below on honest runs, and speak at 95 %.
+reported. The others are far below on honest runs, and speak at 95 %. The asymptotic bound is no
+proof: what it alone shows above the proven epsilon is *suspect*, and breaks nothing.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ from graphveil._errors import InvalidInputError
 from graphveil._observing import observe
 from graphveil.audit import bounds
 from graphveil.audit.canaries import KINDS, Array, Canaries, Group, Law, Trial
-from graphveil.audit.results import Finding
+from graphveil.audit.results import ASYMPTOTIC, Finding
 from graphveil.grads.clipping import Off
 from graphveil.grads.step import PrivateStep
 from graphveil.methods.base import Method
@@ -173,20 +174,29 @@ def report(
         for name, bound, figures in evidence.bounds(confidence, proven):
             at_least = bound(confidence)
             alarm = confidence if name in _AGNOSTIC else max(ALARM, confidence)
+            within = at_least <= proven or bound(alarm) <= proven
             findings.append(
                 Finding(
                     kind="run",
                     name=f"{group.kind} canaries in '{trial.name}': {name}",
-                    holds=at_least <= proven or bound(alarm) <= proven,
+                    holds=within or name == ASYMPTOTIC,
+                    suspect=not within and name == ASYMPTOTIC,
                     epsilon_at_least=at_least,
                     confidence=confidence,
                     trials=len(group),
                     bound=name,
-                    note=_NOTE,
+                    note=_NOTE + _cut(len(group), trial.canaries),
                     figures={**evidence.figures, "proven": proven, **figures},
                 )
             )
     return findings
+
+
+def _cut(count: int, wanted: int) -> str:
+    """That there was no room for as many canaries as were asked for."""
+    if count >= wanted:
+        return ""
+    return f" There was room for {count:,} canaries, of {wanted:,} that were asked for."
 
 
 @dataclass(frozen=True)
@@ -259,7 +269,7 @@ class _Evidence:
         # proven, they say nothing.
         if bounds.gdp_epsilon(separation, delta) <= 1.02 * proven:
             pair = members, others
-            yield "asymptotic Gauss", _of_scores(bounds.gdp_asymptotic, pair, delta), {}
+            yield ASYMPTOTIC, _of_scores(bounds.gdp_asymptotic, pair, delta), {}
 
     @property
     def _is_normal(self) -> bool:

@@ -19,6 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from graphveil._observing import Observer, observe
+from graphveil.audit.optimising import Optimising
 from graphveil.audit.results import Violation
 from graphveil.grads.clipping import Adaptive
 from graphveil.grads.coins import generator_states, same_coins, set_generators
@@ -89,8 +90,7 @@ class Recorder(Observer):
         """Note the sum, and compare it with the sum of its terms alone."""
         number, vector = step.taken - 1, _gradient(step, vector)
         if self.recording.live.get(self.name) is not step:
-            self.recording.live[self.name] = step
-            step.optimizer.register_step_pre_hook(lambda *_: self._check_divisor(step))
+            self.watch(step)
         draws = _sum_of(step, drawn[:1])[1]
         self.recording.steps.append(Step(self.name, number, drawn.clone(), vector.clone(), draws))
         if not looked_at(number):
@@ -103,6 +103,12 @@ class Recorder(Observer):
             together = sum([*alone, *rest], torch.zeros_like(vector))
             self._check_company(step, number, len(drawn), float((together - vector).norm()))
 
+    def watch(self, step: Any) -> None:
+        """Look at what the optimiser of these steps gets, from now on."""
+        self.recording.live[self.name] = step
+        Optimising(self.part, step, self.recording.violations).watch()
+        step.optimizer.register_step_pre_hook(lambda *_: self._check_divisor(step))
+
     def _check_divisor(self, step: Any) -> None:
         """What the optimiser gets must be the released vector over the expected, public, size."""
         parameters = trained_parameters(step.module)
@@ -110,15 +116,17 @@ class Recorder(Observer):
         if not gradients or not self.recording.released:
             return
         scales = step.clipped.scales
-        units = [torch.full((p.numel(),), scales[n]) for n, p in parameters.items()]
+        units = [
+            torch.full((p.numel(),), scales[n], dtype=torch.float64) for n, p in parameters.items()
+        ]
         units = [u for u, p in zip(units, parameters.values(), strict=True) if p.grad is not None]
         released = torch.as_tensor(self.recording.released[-1].result).flatten()
         vector = _gradient(step, released) * torch.cat(units)
         given = torch.cat([gradient.flatten().double() for gradient in gradients])
         expected = step.sample_rate * len(step.examples)
-        if not torch.allclose(
-            given * expected, vector, rtol=1e-3, atol=1e-4 * float(vector.norm())
-        ):
+        # A sum in the digits of the weights is rounded, and divided, and rounded again.
+        digits = max(torch.finfo(gradient.dtype).eps for gradient in gradients)
+        if not torch.allclose(given * expected, vector, rtol=4 * digits, atol=0):
             size = float((vector @ vector) / (given @ vector))
             self.recording.violations.append(
                 Violation(
@@ -314,6 +322,11 @@ def record(observer: Observer, seed: int) -> Iterator[None]:
 def weights_of(network: nn.Module) -> dict[str, Tensor]:
     """Everything that a network holds."""
     return {name: value.detach().clone() for name, value in network.state_dict().items()}
+
+
+def tensor_sizes(module: nn.Module) -> list[int]:
+    """Of what is trained, in the order in which it is released."""
+    return [value.numel() for value in trained_parameters(module).values()]
 
 
 def _sum_of(step: Any, ids: Tensor) -> tuple[Tensor, bool]:

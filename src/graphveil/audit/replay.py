@@ -23,27 +23,32 @@ import torch
 from torch import Tensor
 from torch_geometric.data import Data
 
-from graphveil._errors import GraphveilError
+from graphveil import _validate
+from graphveil._errors import GraphveilError, InvalidInputError
 from graphveil._progress import Progress
 from graphveil.audit.charged import check_charged
 from graphveil.audit.neighbours import Neighbour, neighbours
+from graphveil.audit.noise import Noises, check_noise
 from graphveil.audit.recording import (
     Follower,
     Recorder,
     Recording,
     WithoutTerms,
     record,
+    tensor_sizes,
     weights_of,
 )
 from graphveil.audit.results import Finding, Violation
+from graphveil.grads.clipping import Off
 from graphveil.grads.own_rows import RowExamples
 from graphveil.mechanisms import GumbelTopK, Laplace
 from graphveil.methods.base import Method
 from graphveil.methods.parts import Release, Steps
 from graphveil.methods.plan import Facts, Plan
+from graphveil.privacy.guarantee import ONE
 from graphveil.rng import secret
 
-FALSE_ALARM = 1e-9  # of each statistical test
+_NOTE = "deterministic: exact on these neighbours, silent about others"
 _ROUNDING = 1e-6  # of a sensitivity
 _SEED = 20_261_118
 
@@ -62,10 +67,16 @@ def replay(
     *Guarantee*: none. Nothing of it is released: weights are thrown away.
     """
     plan = method.plan(Facts.of(data)).on(data)
+    _validate.integer("most", most, "[1, 1e6]")
+    gone = list(neighbours(data, plan.unit, plan.relation, most=most, seed=seed))
+    if not gone:
+        raise InvalidInputError(
+            f"The data must have {ONE[plan.unit]} at least to take away. Got none instead; replay "
+            "other data."
+        )
     fitted, first = _record(method, plan, data)
     violations = [*first.violations, *check_charged(plan, first, fitted)]
     violations += _run_again(method, plan, data, first)
-    gone = list(neighbours(data, plan.unit, plan.relation, most=most, seed=seed))
     changed: list[tuple[int, int]] = []
     for neighbour in gone if progress is None else progress(gone):
         seen, counts = _follow(method, plan, data, neighbour, first)
@@ -87,10 +98,10 @@ def replay(
         kind="replay",
         name=f"{method.name} on {name}, unit {plan.unit}",
         holds=not violations,
-        trials=max(1, len(gone)),
+        trials=len(gone),
         figures=figures,
         violations=tuple(violations),
-        note="deterministic: exact on these neighbours, silent about others",
+        note=_NOTE,
     )
 
 
@@ -265,24 +276,46 @@ def replay_steps(
 ) -> Finding:
     """Replay a :func:`~graphveil.grads.step.make_private` of one's own.
 
-    ``make(data, rng)`` builds the private step anew, with the same first weights every time.
-    ``others`` are neighbours of ``data``: a name, the data without one unit, and the numbers of the
-    loss terms that are the unit's own, which are left out.
+    ``make(data, rng)`` builds the private step anew, with the secret stream ``rng`` and the same
+    first weights every time. ``others`` are neighbours of ``data``, one at least: a name, the data
+    without one unit, which keeps its place and holds nothing, and the numbers of the loss terms
+    that are the unit's own, which are left out.
+
+    Looked at are the rules of :func:`replay` that need no plan: batches, terms, company, public
+    seeds, sums, noise, draws, what the optimiser gets, and the weights at the end.
     """
+    steps, gone = _validate.integer("steps", steps, "[1, 1e9]"), list(others)
+    if not gone:
+        raise InvalidInputError(
+            "The 'others' parameter must hold a neighbour of the data. Got none instead; name at "
+            "least one data set without one unit."
+        )
+    for name, neighbour, _ in gone:
+        if _is_same(data, neighbour):
+            raise InvalidInputError(
+                "A neighbour must differ from the data. Got the data itself as "
+                f"{name!r} instead; take away a unit that holds something."
+            )
     first = Recorder()
-    step = _take(make, data, (), first, steps, seed=1)
+    step, before = _make(make, data, (), "the data", None)
+    _take(step, first, steps, seed=1)
+    scale = step.noise_multiplier
     first.recording.weights = weights_of(step.module)
     violations, count = list(first.recording.violations), 0
+    if scale and not isinstance(step.clipped.clipping, Off):
+        noises = Noises("", first.recording.released, lambda _: scale, tensor_sizes(step.module))
+        violations += check_noise([noises])
     again = Follower(first.recording, None)
-    _take(make, data, (), again, steps, seed=2)
+    _take(_make(make, data, (), "the data, once more", before)[0], again, steps, seed=2)
     for one, two in zip(first.recording.steps, again.recording.steps, strict=True):
         if not torch.equal(one.vector, two.vector):
             rule = "the same data gives another sum under another public seed"
             violations.append(Violation(rule=rule, step=one.number))
             break
-    for name, neighbour, gone in others:
+    for name, neighbour, own in gone:
         observer = Follower(first.recording, None)
-        other = _take(make, neighbour, gone, observer, steps, seed=3)
+        other, _ = _make(make, neighbour, own, name, before)
+        _take(other, observer, steps, seed=3)
         observer.recording.weights = weights_of(other.module)
         seen = [*observer.recording.violations, *_compare_ends(first.recording, observer.recording)]
         violations += [replace(one, rule=f"{name}: {one.rule}") for one in seen]
@@ -291,23 +324,61 @@ def replay_steps(
         kind="replay",
         name="a module of one's own",
         holds=not violations,
-        trials=max(1, count),
+        trials=count,
         figures={"neighbours": count, "steps": steps},
         violations=tuple(violations),
+        note=_NOTE,
     )
 
 
-def _take(
-    make: Callable[[Any, Any], Any],
-    data: Any,
-    gone: Sequence[int],
-    observer: Any,
-    steps: int,
-    seed: int,
-) -> Any:
-    step = make(data, secret(fixed_seed=_SEED))
+def _make(
+    make: Callable[[Any, Any], Any], data: Any, gone: Sequence[int], name: str, before: Any
+) -> tuple[Any, tuple[int, dict[str, Tensor]]]:
+    """A step that begins as the one ``before`` did, and how many terms and which weights it has."""
+    stream = secret(fixed_seed=_SEED)
+    step = make(data, stream)
+    if step.rng is not stream:
+        raise InvalidInputError(
+            "The 'make' parameter must give the stream on: make_private(..., rng=rng). Got a step "
+            "with a stream of its own instead."
+        )
+    begun = len(step.examples), weights_of(step.module)
+    if before is not None and begun[0] != before[0]:
+        raise InvalidInputError(
+            f"A neighbour must have as many loss terms as the data, {before[0]}. Got {begun[0]} of "
+            f"{name!r} instead; leave the unit its place, and put nothing there."
+        )
+    if before is not None and not _is_same(begun[1], before[1]):
+        raise InvalidInputError(
+            "The 'make' parameter must begin with the same weights every time, whatever the data. "
+            f"Got others for {name!r} instead; call torch.manual_seed before the module is made."
+        )
     step.examples = WithoutTerms(step.examples, torch.as_tensor(list(gone), dtype=torch.long))
+    return step, begun
+
+
+def _is_same(one: Any, other: Any) -> bool:
+    """Whether data is equal, as far as it is made of tensors, arrays and containers of them."""
+    if one is other:
+        return True
+    if type(one) is not type(other):
+        return False
+    if isinstance(one, Tensor):
+        return one.shape == other.shape and one.dtype == other.dtype and bool((one == other).all())
+    if isinstance(one, np.ndarray):
+        return np.array_equal(one, other)
+    if isinstance(one, Data):
+        return _is_same(one.to_dict(), other.to_dict())
+    if isinstance(one, dict):
+        return one.keys() == other.keys() and all(_is_same(one[key], other[key]) for key in one)
+    if isinstance(one, (list, tuple)):
+        return len(one) == len(other) and all(map(_is_same, one, other))
+    return False
+
+
+def _take(step: Any, observer: Recorder, steps: int, seed: int) -> None:
+    if not isinstance(observer, Follower):
+        observer.watch(step)
     with record(observer, seed=seed):
         for _ in range(steps):
             step()
-    return step

@@ -28,8 +28,21 @@ from graphveil.runs.files import locked, read_json, reading
 
 FILE = "audit.json"
 FORMAT = 2
+DETAILS = " | "  # between what a task is, and under which settings it was done
 _TRIES = 200  # to lock a directory
 KINDS = ("replay", "mechanism", "run", "attack")
+ASYMPTOTIC = "asymptotic Gauss"
+CONDITIONS = {
+    "agnostic one-run": "for any mechanism",
+    "ordered one-run": "for any mechanism",
+    "one run, ordered guesses": "for any mechanism",
+    "Clopper-Pearson at fixed thresholds": "for any mechanism",
+    "normal scores": "if every step adds Gaussian noise",
+    "family of the event": "if the steps are as charged, but for the size of their noise",
+    "known law, noise by DKW": "if the law is as charged, but for the size of its noise",
+    ASYMPTOTIC: "for many canaries: not a proof",
+}
+"""Under what a bound holds, by its name."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,7 +75,8 @@ class Finding:
     which the true one cannot be, with probability ``confidence``, for the unit, relation and delta
     of the certificate; None where no such number was sought. ``trials`` says on how many it rests,
     ``bound`` by which argument. ``figures`` are further numbers, by name. ``task`` is the piece of
-    work that it came from, by which an audit that was cut short goes on.
+    work that it came from, by which an audit that was cut short goes on. ``suspect`` is True where
+    what is no proof is above what is promised.
     """
 
     kind: str
@@ -76,10 +90,28 @@ class Finding:
     figures: Mapping[str, Any] = field(default_factory=dict)
     violations: tuple[Violation, ...] = ()
     task: str = ""
+    suspect: bool = False
+
+    @property
+    def condition(self) -> str:
+        """Under what ``epsilon_at_least`` holds."""
+        return CONDITIONS.get(self.bound, "")
+
+    @property
+    def is_proof(self) -> bool:
+        """Whether ``epsilon_at_least`` is proven for samples of any size."""
+        return self.bound != ASYMPTOTIC
+
+    @property
+    def proven(self) -> Any:
+        """The epsilon that is promised for the very part that was tried, where it is known."""
+        return self.figures.get("proven", self.figures.get("epsilon_of_part"))
 
     def to_json(self) -> dict[str, Any]:
         """As plain JSON values, without what is empty."""
         plain = asdict(self)
+        if not self.suspect:
+            del plain["suspect"]
         kept = ("kind", "name", "holds")
         return {k: v for k, v in plain.items() if k in kept or v not in (None, "", {}, ())}
 
@@ -103,6 +135,7 @@ class Finding:
             figures=dict(plain.get("figures", {})),
             violations=tuple(map(_violation, plain.get("violations", ()))),
             task=str(plain.get("task", "")),
+            suspect=bool(plain.get("suspect", False)),
         )
 
 
@@ -111,11 +144,21 @@ def read(directory: Path) -> tuple[Finding, ...]:
     if not (directory / FILE).exists():
         return ()
     with reading(directory, FILE):
-        return read_file(directory / FILE)
+        return _read(directory / FILE)
 
 
 def read_file(file: Path) -> tuple[Finding, ...]:
-    """What a file of findings says."""
+    """What a file of findings says; one that is something else is refused."""
+    try:
+        return _read(file)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        reason = " ".join(str(error).split())[:200].rstrip(".") or "empty"
+        raise InvalidInputError(
+            f"The findings in {file} cannot be read: {reason}; name another file, or move it away."
+        ) from None
+
+
+def _read(file: Path) -> tuple[Finding, ...]:
     content = read_json(file)
     if content["format"] == 1:
         return tuple(map(_from_format_1, content["results"]))
@@ -131,13 +174,20 @@ def write(file: Path, findings: Iterable[Finding], *, private: bool = False) -> 
 
 
 def add(file: Path, findings: Iterable[Finding], *, private: bool = False) -> None:
-    """Put findings beside those of other audits; those of the same name are replaced."""
+    """Put findings beside those of other audits.
+
+    Earlier ones of the same name and task are replaced, under whatever settings they were made.
+    """
     fresh = list(findings)
-    names = {(finding.kind, finding.name, finding.bound) for finding in fresh}
+    names = {_key(finding) for finding in fresh}
     with _lock(file.absolute().parent):
         known = read_file(file) if file.exists() else ()
-        kept = [old for old in known if (old.kind, old.name, old.bound) not in names]
+        kept = [old for old in known if _key(old) not in names]
         write(file, [*kept, *fresh], private=private)
+
+
+def _key(finding: Finding) -> tuple[str, ...]:
+    return finding.kind, finding.name, finding.bound, finding.task.partition(DETAILS)[0]
 
 
 @contextlib.contextmanager

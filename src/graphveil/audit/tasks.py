@@ -3,11 +3,14 @@
     for task in list_tasks("replay", method, data, name="social", how={"most": 12}):
         findings = task.run()
 
-A task's name holds the method's settings and the data, so that one that was done is known again.
+A task's name holds all that its findings follow from, so that one that was done is known again:
+the method's settings, the audit's own, the plan, the version of graphveil, and for audits that read
+data a digest of it. What does not read data has no digest: its findings may be shown to others.
 """
 
 from __future__ import annotations
 
+import hashlib
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
@@ -15,10 +18,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import graphveil
+from graphveil import _validate
 from graphveil._errors import InvalidInputError
 from graphveil._jobs import Failures, do_all, show_progress
 from graphveil._progress import Progress
-from graphveil.audit.results import Finding
+from graphveil.audit.results import DETAILS, Finding
+from graphveil.methods.parts import Steps
 
 if TYPE_CHECKING:
     from torch_geometric.data import Data
@@ -27,8 +33,20 @@ if TYPE_CHECKING:
     from graphveil.methods.plan import Plan
 
 _STEPS = ("steps", "open_steps", "head_steps")
+_TENSORS = (
+    *("x", "edge_index", "y", "batch", "pos", "edge_attr", "edge_weight"),
+    *("train_mask", "val_mask", "test_mask"),
+)
 READS_DATA = ("replay", "attack")
 """Kinds of audits whose results are functions of the data, and not of noise alone."""
+_COUNTS = {
+    "most": ("neighbours", "[1, 1e6]"),
+    "steps": ("steps", "[1, 1e9]"),
+    "draws": ("draws", "[100, 1e9]"),
+    "canaries": ("canaries", "[1, 1e7]"),
+    "candidates": ("candidates", "[8, 1e9]"),
+    "shadows": ("shadows", "[2, 10000]"),
+}
 
 
 @dataclass(frozen=True)
@@ -44,21 +62,29 @@ class Task:
         return [replace(finding, task=self.name) for finding in self.work()]
 
 
-def list_tasks(
-    kind: str, method: Method, data: Data | None, plan: Plan, *, name: str, how: Mapping[str, Any]
-) -> list[Task]:
-    """The tasks of one kind; ``how`` are the settings that the kind takes.
-
-    A ``plan`` is all that draws of single releases need; the other kinds read ``data``.
-    """
+def check_kind(kind: str, method: type[Method], how: Mapping[str, Any]) -> None:
+    """Refuse what no data is needed to refuse: a method without a promise, counts of nothing."""
     if not method.private and kind != "attack":
         raise InvalidInputError(
             f"A method must promise something for its promise to be tried by '{kind}'. Got "
             f"'{method.name}', which trains in the open, instead; attack it, or take another."
         )
+    for name, value in how.items():
+        if name in _COUNTS:
+            _validate.integer(_COUNTS[name][0], value, _COUNTS[name][1])
+
+
+def list_tasks(
+    kind: str, method: Method, data: Data | None, plan: Plan, *, name: str, how: Mapping[str, Any]
+) -> list[Task]:
+    """The tasks of one kind, at least one; ``how`` are the settings that the kind takes.
+
+    A ``plan`` is all that draws of single releases need; the other kinds read ``data``.
+    """
+    check_kind(kind, type(method), how)
     named = {what: work for what, work in _LISTS[kind](method, data, plan, name, dict(how)).items()}
-    where = f"{kind} of {method!r} on {name}"
-    return [Task(f"{where}: {what}", work, what) for what, work in named.items()]
+    where, details = f"{kind} of {method!r} on {name}", _details(kind, data, plan, how)
+    return [Task(f"{where}: {what}{details}", work, what) for what, work in named.items()]
 
 
 @dataclass(kw_only=True)
@@ -125,6 +151,19 @@ def run_tasks(
     return [finding for name in names for finding in findings[name]]
 
 
+def _details(kind: str, data: Data | None, plan: Plan, how: Mapping[str, Any]) -> str:
+    """What else findings follow from."""
+    planned = repr((plan.unit, plan.relation, plan.delta, plan.facts, plan.parts))
+    digests = [f"plan {hashlib.blake2b(planned.encode(), digest_size=8).hexdigest()}"]
+    if kind in READS_DATA and data is not None:
+        from graphveil.runs.fingerprints import content_hash
+
+        there = [name for name in _TENSORS if name in data and data[name] is not None]
+        digests.append(f"data {content_hash(data, there, hashlib.blake2b(digest_size=8))}")
+    settings = [f"{key} {value}" for key, value in sorted(how.items())]
+    return DETAILS + "; ".join([*settings, *digests, f"graphveil {graphveil.__version__}"])
+
+
 Works = dict[str, Callable[[], list[Finding]]]
 
 
@@ -171,7 +210,18 @@ def _runs(method: Method, data: Any, plan: Plan, name: str, how: dict[str, Any])
     def canaries(kind: str) -> Callable[[], list[Finding]]:
         return lambda: audit_run(method, data, kinds=(kind,), **how)
 
-    return {kind: canaries(kind) for kind in ("removed", "altered")}
+    private = [
+        part
+        for part in plan.parts
+        if isinstance(part, Steps) and part.noise_multiplier > 0 and part.clipping != "off"
+    ]
+    if not private:
+        raise InvalidInputError(
+            f"Canaries must have private steps to take part in. Got '{method.name}' under the unit "
+            f"{plan.unit} instead, which has none; audit it by 'mechanism' or 'replay'."
+        )
+    altered = any(part.altered for part in private)
+    return {kind: canaries(kind) for kind in ("removed", "altered")[: 1 + altered]}
 
 
 def _attacks(method: Method, data: Any, plan: Plan, name: str, how: dict[str, Any]) -> Works:

@@ -181,17 +181,19 @@ def _rows(
 
     facts = method.plan_.facts
     ranks = _rank(answers[:, 1]) if _is_ranked(facts) else None
-    order: Sequence[int] = range(len(answers))
     if sort and ranks is not None:
-        order = sorted(order, key=ranks.__getitem__)
+        order = sorted(range(len(answers)), key=ranks.__getitem__)
+        answers, ranks = answers[order], sorted(ranks)
+        ids = [str(number) if ids is None else ids[number] for number in order]
     for first in range(0, len(answers), _AT_ONCE):
-        some = order[first : first + _AT_ONCE]
-        names = [str(number) if ids is None else ids[number] for number in some]
+        some = slice(first, first + _AT_ONCE)
+        numbers = range(len(answers))[some]
+        names = [str(number) for number in numbers] if ids is None else list(ids[some])
         if has_classes(facts):
-            ranked = None if ranks is None else [ranks[number] for number in some]
-            yield from _class_rows(method, answers[list(some)], names, ranked)
+            ranked = None if ranks is None else ranks[some]
+            yield from _class_rows(method, answers[some], names, ranked)
         else:
-            yield from _value_rows(method, answers[list(some)], names)
+            yield from _value_rows(method, answers[some], names)
 
 
 def _class_rows(

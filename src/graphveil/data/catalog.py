@@ -229,12 +229,17 @@ def how_to_get(source: str) -> str:
     )
 
 
-def _load_path(source: str | Path, schema: Any, classes: Any, directed: bool | None) -> Data:
-    if not at_home(source).exists():
+def check_exists(source: str | Path) -> None:
+    """Refuse what is neither a name of the catalog nor a path, before anything is loaded."""
+    if str(source).partition(":")[0] not in CATALOG and not at_home(source).exists():
         raise InvalidInputError(
             f"There is no file or directory {str(source)!r}, and no data set of that name; give a "
             f"path or one of {', '.join(CATALOG)}."
         )
+
+
+def _load_path(source: str | Path, schema: Any, classes: Any, directed: bool | None) -> Data:
+    check_exists(source)
     from graphveil.data import files
 
     return files.read(source, schema=schema, classes=classes, directed=directed)

@@ -78,6 +78,11 @@ ONE = {  # as a person says it
 }
 FALSE_POSITIVE_RATES = (0.001, 0.01)  # for which a certificate says what a membership test finds
 _ALL = {"node": "nodes", "edge-directed": "edges", "edge-undirected": "edges", "graph": "graphs"}
+_ABSENT = {
+    "nodes": ("took no part (their rows are empty)", "did"),
+    "edges": ("are not there", "are"),
+    "graphs": ("took no part (their places are empty)", "did"),
+}
 RELATIONS = ("withhold", "remove")
 _REMOVED = (
     "the node and every mention of it are gone in one of two otherwise equal data sets, which all "
@@ -322,9 +327,10 @@ class Certificate:
 
     def _membership_lines(self) -> list[str]:
         units = _ALL[self.guarantee.unit]
+        absent, present = _ABSENT[units]
         return [
-            f"Whoever falsely accuses {100 * fpr:g} % of the {units} that took no part finds at "
-            f"most {round_up(100 * tpr, 3)} % of those that did."
+            f"On average over the noise, whoever falsely accuses {100 * fpr:g} % of the {units} "
+            f"that {absent} finds at most {round_up(100 * tpr, 3)} % of those that {present}."
             for fpr, tpr in self.largest_tpr.items()
         ]
 

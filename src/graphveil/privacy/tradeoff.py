@@ -1,7 +1,8 @@
 r"""What a membership test can reach: the largest true positive rate at a false positive rate.
 
-A test accuses or does not. Let S be what makes it accuse, Q the law of the release without the
-unit and P that with it. (epsilon, delta) in both directions says of p = P(S) and q = Q(S)
+A test accuses or does not; its rates are averages over the noise. Let S be what makes it accuse, Q
+the law of the release without the unit and P that with it. (epsilon, delta) in both directions says
+of p = P(S) and q = Q(S)
 
     p <= delta + exp(epsilon) q,        1 - q <= delta + exp(epsilon) (1 - p),
 

@@ -5,7 +5,7 @@ Every figure comes from :mod:`graphveil.report.evidence`; bounds are rounded up.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -164,6 +164,7 @@ class Promise:
     """
 
     took_part: str
+    no_part: str
     content: str | None
     content_most: str
     factor: str | None
@@ -182,6 +183,7 @@ def promise(anchor: str, run: Evidence) -> Promise:
     squared, certain = wording.at_most(wording.after(0.5, 2 * epsilon)), wording.at_most(1.0)
     return Promise(
         took_part=wording.TOOK_PART[unit],
+        no_part=wording.NO_PART[unit],
         content=wording.CONTENT.get(unit),
         content_most="as good as certain" if squared == certain else f"at most {squared}",
         factor=wording.factor(epsilon),
@@ -242,7 +244,21 @@ def budget(anchor: str, run: Evidence) -> Budget:
 # --- audit ----------------------------------------------------------------------------------------
 
 AUC, RATIO, NEIGHBOURS = "auc", "ratio", "neighbours"  # figures of findings with their own column
-RATES = {0.001: "tpr_at_0.001", 0.01: "tpr_at_0.01"}
+RATES = (0.001, 0.01)  # at which attacks say what they find, and what is the most there can be
+
+
+@dataclass(frozen=True, kw_only=True)
+class Floor:
+    """A lower bound as a row: ``condition`` says under what it holds, ``proven`` is the ceiling."""
+
+    name: str
+    least: str
+    proven: str
+    confidence: str
+    bound: str
+    condition: str
+    trials: str
+    note: str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -251,17 +267,19 @@ class Audit:
 
     ``contradictions`` say how it was seen broken; they are empty where no guarantee holds. Rows of
     ``replays``, ``mechanisms`` and ``attacks`` begin with a name and end with what else there is to
-    say. ``most`` is what the certificate lets a membership test find, one cell for each rate.
+    say. ``floors`` are proofs, ``estimates`` are not; ``suspects`` are estimates above a ceiling.
+    An attack has a share found and the most that its own certificate allows for each rate.
     """
 
     contradictions: list[str]
     replays: list[tuple[str, str, str, str]]
     violations: Pairs
     mechanisms: list[tuple[str, str, str, str, str]]
-    floors: list[tuple[str, str, str, str, str, str]]
+    floors: list[Floor]
+    estimates: list[Floor]
+    suspects: list[str]
     rates: list[str]
-    attacks: list[tuple[str, str, list[str], str, str, str]]
-    most: list[str] | None
+    attacks: list[tuple[str, str, Pairs, str, str, str]]
 
 
 def audit(run: Evidence) -> Audit:
@@ -269,7 +287,7 @@ def audit(run: Evidence) -> Audit:
     kinds: dict[str, list[Finding]] = {}
     for finding in run.audit:
         kinds.setdefault(finding.kind, []).append(finding)
-    largest = run.certificate.largest_tpr if run.epsilon is not None else {}
+    bounds = [finding for finding in run.audit if finding.epsilon_at_least is not None]
     return Audit(
         contradictions=_contradictions(run),
         replays=[
@@ -281,24 +299,41 @@ def audit(run: Evidence) -> Audit:
             (f.name, _figure(f.figures.get(RATIO)), _count(f.trials), _verdict(f), _rest(f, RATIO))
             for f in kinds.get("mechanism", [])
         ],
-        floors=[_floor(f) for f in run.audit if f.epsilon_at_least is not None],
+        floors=[_floor(f) for f in bounds if f.is_proof],
+        estimates=[_floor(f) for f in bounds if not f.is_proof],
+        suspects=[f.name for f in run.audit if f.suspect],
         rates=[f"{100 * fpr:g}{wording.PERCENT}" for fpr in RATES],
         attacks=[
             (
                 f.name,
                 _figure(f.figures.get(AUC)),
-                [_share(f.figures.get(name)) for name in RATES.values()],
+                [
+                    (_share(f.figures.get(f"tpr@{fpr:g}")), _most(f.figures, fpr, run))
+                    for fpr in RATES
+                ],
                 _count(f.trials),
                 _verdict(f),
-                _rest(f, AUC, *RATES.values()),
+                f.note,
             )
             for f in kinds.get("attack", [])
         ],
-        most=[wording.small_percent(largest[fpr]) for fpr in RATES] if largest else None,
     )
 
 
+def _most(figures: Mapping[str, Any], fpr: float, run: Evidence) -> str:
+    """The most that may be found of what an attack looks for: nodes, links and values differ."""
+    most = figures.get(f"largest_tpr@{fpr:g}")
+    if run.epsilon is None or most == 1:
+        return "nothing promised"
+    return wording.small_percent(most) if isinstance(most, float) and 0 <= most < 1 else "–"
+
+
 def _contradictions(run: Evidence) -> list[str]:
+    """What was seen broken, and proven floors above the ceiling that nobody has judged yet.
+
+    Of many bounds of 95 % some are too high; whoever knows the part's own price judges with more
+    confidence, and says so by ``holds``.
+    """
     if run.epsilon is None:
         return []
     broken = [f"{f.name}: the promise was seen broken" for f in run.audit if not f.holds]
@@ -306,21 +341,26 @@ def _contradictions(run: Evidence) -> list[str]:
         f"{f.name}: epsilon is at least {wording.round_down(f.epsilon_at_least)}, and the proven "
         f"one is {round_up(run.epsilon)}"
         for f in run.audit
-        if f.epsilon_at_least is not None and f.epsilon_at_least > run.epsilon
+        if f.epsilon_at_least is not None
+        and f.epsilon_at_least > run.epsilon
+        and f.is_proof
+        and f.proven is None
     ]
 
 
-def _floor(finding: Finding) -> tuple[str, str, str, str, str, str]:
-    """A lower bound as a row: of what, how much, how sure, by which bound, trials, note."""
+def _floor(finding: Finding) -> Floor:
     assert finding.epsilon_at_least is not None
     assert finding.confidence is not None
-    return (
-        finding.name,
-        wording.round_down(finding.epsilon_at_least),
-        f"{100 * finding.confidence:g}{wording.PERCENT}",
-        finding.bound or "–",
-        _count(finding.trials),
-        finding.note,
+    number = isinstance(finding.proven, (int, float)) and not isinstance(finding.proven, bool)
+    return Floor(
+        name=finding.name,
+        least=wording.round_down(finding.epsilon_at_least),
+        proven=round_up(finding.proven) if number else "–",
+        confidence=f"{100 * finding.confidence:g}{wording.PERCENT}",
+        bound=finding.bound or "–",
+        condition=finding.condition or "–",
+        trials=_count(finding.trials),
+        note=finding.note,
     )
 
 

@@ -104,6 +104,12 @@ TOOK_PART = {
     "edge-undirected": "one undirected edge is there",
     "graph": "one graph was used",
 }
+NO_PART = {
+    "node": "took no part (their rows are empty)",
+    "edge-directed": "are not there",
+    "edge-undirected": "are not there",
+    "graph": "took no part (their places are empty)",
+}
 _AS_IT_IS = "all else, other nodes' lists too, is the same"
 WORLDS = {
     "node": f"one with the node's row as it is, and one in which that row is empty; {_AS_IT_IS}",
