@@ -102,11 +102,11 @@ class TableRows:
                 f"{where} must have the column {owner!r}, which the schema calls the owner. Got "
                 "no such column instead; add it, or leave it out of the schema."
             )
-        cells = read_cells(nodes[owner], where, self.names.empty)
+        cells = read_cells(nodes[owner], where, self.names)
         _tables.check_cells(
             where, cells.column, pd.Series(cells.empty), "filled in", "every row needs one"
         )
-        return keys_of(pd.Series(cells.texts, dtype=object))
+        return keys_of(pd.Series(cells.words(), dtype=object))
 
     def _in_order(self, data: Data, where: Where) -> Data:
         """Features in the order of the first part, which has the same ones."""

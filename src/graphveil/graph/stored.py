@@ -78,5 +78,6 @@ def has_same_edges(one: Data, other: Data) -> bool:
     first, second = edges_of(one), edges_of(other)
     if isinstance(first, Lists) and isinstance(second, Lists):
         return first.equals(second)
-    both = isinstance(first, Tensor) and isinstance(second, Tensor)
-    return both and first.dtype == second.dtype and torch.equal(first, second)
+    if isinstance(first, Tensor) and isinstance(second, Tensor):
+        return first.dtype == second.dtype and torch.equal(first, second)
+    return False
