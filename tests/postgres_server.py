@@ -59,7 +59,9 @@ class Server:
         self.data, self.socket = self.folder / "data", self.folder
         self.settings = [
             "listen_addresses=''", f"unix_socket_directories='{self.socket}'", "shared_buffers=8MB",
-            "max_connections=60", "log_min_messages=warning", "max_wal_size=64MB", *settings,
+            "max_connections=60",
+            "dynamic_shared_memory_type=mmap",  # in its own directory: a kill leaves nothing
+            "log_min_messages=warning", "max_wal_size=64MB", *settings,
         ]  # fmt: skip
 
     def run(self, name, *arguments, check=True):

@@ -7,7 +7,6 @@ import pytest
 
 import postgres_proxy
 from graphveil._errors import BudgetError, InvalidInputError
-from graphveil.privacy import ledger_server
 from graphveil.privacy.events import repeated
 from graphveil.privacy.guarantee import Charge
 from graphveil.privacy.ledger import Ledger
@@ -49,9 +48,9 @@ def schema(ledger):
 @pytest.fixture
 def quickly(monkeypatch):
     """Nobody waits long between two attempts, or for a server that is away."""
-    monkeypatch.setattr(ledger_server, "_PAUSE", 0.001)
-    monkeypatch.setattr(ledger_server, "_LONGEST", 0.01)
-    monkeypatch.setattr(ledger_server, "_FIRST", 0.05)
+    monkeypatch.setattr("graphveil.privacy.ledger_server._PAUSE", 0.001)
+    monkeypatch.setattr("graphveil.privacy.ledger_server._LONGEST", 0.01)
+    monkeypatch.setattr("graphveil.privacy.ledger_server._FIRST", 0.05)
 
 
 @pytest.fixture
@@ -135,7 +134,7 @@ def test_a_server_that_stays_away_is_one_clear_line_and_may_be_asked_again(
     postgres, proxy, action, monkeypatch
 ):
     """Whether it was written is asked then, or said to be unknown; to go on counts it once."""
-    monkeypatch.setattr(ledger_server, "_PATIENCE", 0.05)
+    monkeypatch.setattr("graphveil.privacy.ledger_server._PATIENCE", 0.05)
     text, written, unsure, number = make(postgres.new_url()).export(), 0, 0, 0
     while True:
         number += 1
@@ -167,7 +166,7 @@ def test_a_server_that_stays_away_is_one_clear_line_and_may_be_asked_again(
 
 def test_a_run_that_cannot_note_does_not_release(ledger, proxy, monkeypatch):
     """The note comes before the release, and it fails loudly."""
-    monkeypatch.setattr(ledger_server, "_PATIENCE", 0.05)
+    monkeypatch.setattr("graphveil.privacy.ledger_server._PATIENCE", 0.05)
     proxy.cut(1, always=True)
     through = Ledger(proxy.url(ledger.place))
     for call in (
@@ -500,7 +499,7 @@ def test_without_the_driver_one_line_names_the_extra(monkeypatch):
     import sys
 
     monkeypatch.setitem(sys.modules, "psycopg", None)
-    monkeypatch.delitem(sys.modules, "graphveil.privacy.ledger_server")
+    monkeypatch.delitem(sys.modules, "graphveil.privacy.ledger_server", raising=False)
     with pytest.raises(InvalidInputError, match=r"pip install 'graphveil\[postgres\]'"):
         Ledger("postgresql:///x")
     assert canonical({})  # the rest works
