@@ -260,11 +260,11 @@ class Group(Ranks):
             return lost
         if not self.first:
             return EndedError("Rank 0 has ended the run.")
-        told = json.loads(reason)
-        kind = getattr(_errors, told["kind"], None)
+        content = json.loads(reason)
+        kind = getattr(_errors, content["kind"], None)
         if not (isinstance(kind, type) and issubclass(kind, GraphveilError)):
             kind = LostRankError
-        return kind(f"On rank {told['rank']}: {told['message']}")
+        return kind(f"On rank {content['rank']}: {content['message']}")
 
     def _read(self, key: str, patience: float) -> str | None:
         """What stands in the store, now or soon; None if nothing comes or there is no store."""
@@ -290,10 +290,10 @@ class Group(Ranks):
             if self.first:
                 self._store.set(_END, "failed" if error is not None else "done")
             elif failed:
-                told = {"rank": self.rank, "kind": type(error).__name__, "message": str(error)}
+                content = {"rank": self.rank, "kind": type(error).__name__, "message": str(error)}
                 if not isinstance(error, GraphveilError):
-                    told["message"] = f"{type(error).__name__}: {error}"
-                self._store.set(_REASON, json.dumps(told))
+                    content["message"] = f"{type(error).__name__}: {error}"
+                self._store.set(_REASON, json.dumps(content))
         self._group.abort()
         waits = failed and not self.first and isinstance(error, Exception)
         ended = waits and self._read(_END, _GRACE) is not None

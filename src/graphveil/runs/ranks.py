@@ -41,12 +41,12 @@ def lead(plan: Plan | None, data: Data | None = None) -> None:
 def follow(directory: Path, method: Method, source: Source) -> None:
     """On another rank: wait for rank 0, load what it loaded, and take part in its plan."""
     try:
-        told: dict[str, Any] | None = processes.current().tell(lambda: None)
-        if told is None:
+        order: dict[str, Any] | None = processes.current().tell(lambda: None)
+        if order is None:
             return
         data = source.arrange(source.load()).training
-        _compare(data, told["key"])
-        method.run(Plan.from_json(told["plan"]), data)
+        _compare(data, order["key"])
+        method.run(Plan.from_json(order["plan"]), data)
     except processes.LostRankError as error:
         error.add_note(f"What the run in {directory} began stays counted; see --resume.")
         raise
