@@ -139,6 +139,14 @@ def test_data_of_one_s_own_is_known_by_its_content_and_not_its_place(source, tmp
     assert content_of(graph, other) != word  # by a key of its own
 
 
+def test_data_that_changes_while_it_is_measured_is_refused(source, tmp_path, monkeypatch):
+    forbid(monkeypatch, "mlp")
+    for content, message in (("another", "must stay what it is"), (None, "was run again")):
+        notes = Notes(tmp_path / "r.jsonl", content=content)
+        with pytest.raises((InvalidInputError, pytest.fail.Exception), match=message):
+            compare(None, source, [MLP], epsilons=[], seeds=1, memory=notes)
+
+
 def test_the_key_of_a_folder_is_its_owner_s_and_stays(source, tmp_path):
     graph = source.load()
     word = content_of(graph, tmp_path)

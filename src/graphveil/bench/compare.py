@@ -344,7 +344,7 @@ def measure_rows(
     measure_cells(
         share([cell for row in rows for cell in row], how.get("shard")),
         known,
-        Attempt(data),
+        Attempt(data, known),
         jobs=how.get("jobs", 1),
         progress=how.get("progress"),
     )

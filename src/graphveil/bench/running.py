@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, TypedDict
 from graphveil._errors import GraphveilError, InvalidInputError
 from graphveil._jobs import Failures, check_jobs, do_all, show_progress
 from graphveil._progress import Progress
+from graphveil.bench.contents import content_of
 from graphveil.bench.measuring import measure_outcome, try_outcome
 from graphveil.bench.requests import Memory, Outcome, Request
 from graphveil.bench.results import Notes, stamp
@@ -70,12 +71,19 @@ class Cell:
 class Attempt:
     """Measures cells, one after the other; the graph that was loaded last stays.
 
-    ``data`` is the graph of all of them; without it, each is loaded from its source. If it is
-    ``tolerant``, whatever graphveil refuses is an outcome, and else what a plan refuses.
+    ``data`` is the graph of all of them; without it, each is loaded from its source, and must have
+    the content of the results that are ``known``, if they say so. If it is ``tolerant``, whatever
+    graphveil refuses is an outcome, and else what a plan refuses.
     """
 
-    def __init__(self, data: Data | None = None, *, tolerant: bool = False) -> None:
-        self._data, self._name, self._tolerant = data, None if data is None else "", tolerant
+    def __init__(
+        self, data: Data | None = None, known: Memory | None = None, *, tolerant: bool = False
+    ) -> None:
+        self._data, self._given, self._name = data, data is not None, ""
+        self._tolerant = tolerant
+        named = known if isinstance(known, Notes) else None
+        self._content = None if named is None else named.content
+        self._folder = None if named is None else named.path.parent
 
     def __call__(self, cell: Cell) -> Outcome:
         """The outcome of a cell."""
@@ -89,12 +97,22 @@ class Attempt:
         return measure(cell.request, cell.source, data, cell.extra, cell.start)
 
     def _load(self, source: Source) -> Data:
-        if self._name != "" and source.data != self._name:
-            self._name, self._data = None, None
-            self._data = source.load()
-            self._name = source.data
+        if not self._given and (self._data is None or source.data != self._name):
+            self._data = None  # before the next one takes its place
+            data = source.load()
+            if self._has_changed(data):
+                raise InvalidInputError(
+                    f"{source.data} must stay what it is while it is measured. Got other content "
+                    "than before; start the command again."
+                )
+            self._data, self._name = data, source.data
         assert self._data is not None
         return self._data
+
+    def _has_changed(self, data: Data) -> bool:
+        if self._content is None or self._folder is None:
+            return False
+        return content_of(data, self._folder) != self._content
 
 
 def parse_shard(text: str) -> Shard:
@@ -127,6 +145,16 @@ def measure_cells(
     are done. Else it is raised at once.
     """
     check_jobs(jobs)
+    if not isinstance(known, Notes):
+        _measure(cells, known, attempt, jobs, progress)
+        return
+    with closing(known):  # which lets others write, however this ends
+        _measure(cells, known, attempt, jobs, progress)
+
+
+def _measure(
+    cells: Sequence[Cell], known: Memory, attempt: Attempt, jobs: int, progress: Progress | None
+) -> None:
     failures = Failures(go_on=isinstance(known, Notes))
     places = {cell.key: number for number, cell in enumerate(cells)}
     refused: set[Hashable] = set()

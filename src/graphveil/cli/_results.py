@@ -71,7 +71,7 @@ def open_results(
             f"{plural(stale, 'run')} in {path} of other content of {source.data} left out: the "
             "file has changed since, or is another one"
         )
-    with goes_on(notes), contextlib.closing(notes):
+    with goes_on(notes):
         yield notes
 
 
