@@ -186,7 +186,7 @@ LIMITED = """
     LateGraph(epsilon=8.0, steps=1).network(method.plan(graphveil.Facts.of(data)).facts)
     held = next(int(line.split()[1]) for line in open("/proc/self/status") if "VmData" in line)
     size = data.x.numel() * data.x.element_size()
-    limit = held * 1024 + size // 2
+    limit = held * 1024 + size * 3 // 4
     resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
     try:
         data.x.clone()
@@ -201,7 +201,7 @@ LIMITED = """
 
 
 def limited(path, name, out):
-    """Fit and predict in a process that may hold half of the features beside its libraries."""
+    """Fit and predict in a process that may hold less than the features."""
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "MALLOC_ARENA_MAX": "1"}
     environment["PYTHONPATH"] = str(Path(graphveil.__file__).parents[1])
     code = [sys.executable, "-W", "ignore", "-c", textwrap.dedent(LIMITED)]

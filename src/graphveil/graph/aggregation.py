@@ -198,11 +198,8 @@ class Sent:
 
     def _stored_list_sums(self, messages: StoredMessages, sums: Tensor) -> Tensor:
         """The same from the lists of a store, a block of senders at a time."""
-        lists, out, sums = (
-            messages.lists,
-            torch.empty(sums.shape, dtype=torch.float64),
-            sums.double(),
-        )
+        lists, sums = messages.lists, sums.double()
+        out = torch.empty_like(sums)
         for first, last in ranges(lists.offsets):
             bounds = torch.from_numpy(lists.offsets[first : last + 1] - lists.offsets[first])
             held = slice(int(lists.offsets[first]), int(lists.offsets[last]))

@@ -76,8 +76,6 @@ def edges_of(data: Data) -> Tensor | Lists:
 def has_same_edges(one: Data, other: Data) -> bool:
     """Whether two graphs, both in memory or both in stores, have the same edges in one order."""
     first, second = edges_of(one), edges_of(other)
-    if isinstance(first, Lists) and isinstance(second, Lists):
-        return first.equals(second)
-    if isinstance(first, Tensor) and isinstance(second, Tensor):
-        return first.dtype == second.dtype and torch.equal(first, second)
-    return False
+    if isinstance(first, Lists) or isinstance(second, Lists):
+        return isinstance(first, Lists) and isinstance(second, Lists) and first.equals(second)
+    return first.dtype == second.dtype and torch.equal(first, second)

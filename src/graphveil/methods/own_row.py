@@ -60,6 +60,7 @@ _NOISE = 0.8  # in one output, at the end
 _LONGEST = 5.0  # a learning rate for rows of length 4, beyond which steps overshoot
 _DRAWN = 50_000  # training nodes that a step reads, about
 _FEW_COLUMNS = 1024
+_ROWS_AT_ONCE = 2048  # of a store, in float64 several times over
 SHARES = {
     "mean": 0.05,
     "counts": 0.01,
@@ -375,7 +376,7 @@ def release_mean(method: Any, execution: Execution, data: Data) -> Tensor:
     train = pick_rows(prepare(method, data), data.train_mask)
     parts = [slice(None)]
     if isinstance(train, LazyRows):
-        parts = list(slices(len(train)))
+        parts = list(slices(len(train), _ROWS_AT_ONCE))
     total = torch.zeros(train.shape[1], dtype=torch.float64)
     for some in parts:
         rows = train[some] if isinstance(train, LazyRows) else train

@@ -16,7 +16,7 @@ from graphveil.graph.stored_messages import StoredMessages, around
 from graphveil.nn.descriptions import NodeNetwork
 from graphveil.nn.mlp import Activated
 
-_AT_ONCE, _FEWEST = 1 << 25, 1 << 12  # numbers of a block of a store, and messages
+_AT_ONCE, _FEWEST = 1 << 22, 1 << 12  # numbers of a block of a store, and messages
 
 
 class NodeClassifier(nn.Module):
