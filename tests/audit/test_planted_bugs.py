@@ -17,7 +17,7 @@ from graphveil.grads import coins, step
 from graphveil.grads.clipping import Flat, Off, PerLayer
 from graphveil.graph import caps, groups
 from graphveil.mechanisms import Gaussian
-from graphveil.methods import class_weights, gap, hop_training
+from graphveil.methods import class_weights, gap, hop_training, inference
 from graphveil.methods.dp_gnn import DPGNN
 from graphveil.privacy import accounting, guarantee
 
@@ -183,6 +183,16 @@ def noise_alike_in_all_rows(patch):
     patch.setattr(mechanisms, "_noisy", alike)
 
 
+def first_term_twice(patch):
+    draw = step.PrivateStep._draw
+
+    def drawn(self):
+        ids = draw(self)
+        return torch.cat([ids, ids[:1]])
+
+    patch.setattr(step.PrivateStep, "_draw", drawn)
+
+
 def learning_rate_of_the_batch(patch):
     draw = step.PrivateStep._draw
 
@@ -220,6 +230,27 @@ def terms_clipped_in_pairs(patch):
         return dict.fromkeys(squares, factor)
 
     patch.setattr(Flat, "factors", factors)
+
+
+def answers_read_neighbours(patch):
+    answer = gap.GAP.outputs_from
+
+    def leak(self, data, cache):
+        outputs, (sources, targets) = answer(self, data, cache), data.edge_index
+        heard = data.x[sources, :1].expand(-1, outputs.shape[1]).to(outputs)
+        return outputs.index_add(0, targets, heard)
+
+    patch.setattr(gap.GAP, "outputs_from", leak)
+
+
+def answers_of_half_the_bound(patch):
+    weigh = inference._message_weights
+
+    def halve(*of):
+        weight, bound = weigh(*of)
+        return weight, bound / 2
+
+    patch.setattr(inference, "_message_weights", halve)
 
 
 BUGS = [
@@ -268,9 +299,12 @@ BUGS = [
     (noise_mirrored, "dp-mlp", {}, "negated"),
     (noise_halved_later, "dp-mlp", {"steps": 24}, "noise has another size"),
     (noise_alike_in_all_rows, "gap", {"unit": "edge"}, "successive rows"),
+    (first_term_twice, "dp-gnn", {"sample_rate": 0.4}, "a term is drawn twice"),
     (learning_rate_of_the_batch, "dp-mlp", {"sample_rate": 0.4}, "than is planned: 'lr'"),
     (weights_moved_besides, "dp-mlp", {"sample_rate": 0.4}, "something else than the optimiser"),
     (counts_doubled, "dp-mlp", {"class_weights": "noisy"}, "moves further"),
+    (answers_read_neighbours, "gap", {}, "answers about others differ"),
+    (answers_of_half_the_bound, "late-graph", {}, "moves further"),
     (terms_clipped_in_pairs, "dp-mlp", {"sample_rate": 0.6, "max_grad_norm": 0.1}, "its company"),
 ]
 

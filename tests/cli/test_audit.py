@@ -79,12 +79,12 @@ def test_other_settings_of_the_audit_are_another_audit(capsys, few_tasks, tmp_pa
 
 
 def test_other_data_of_the_same_name_is_another_audit():
-    from audit_cases import data_of, make
-
+    from graphveil.audit.cases import node_cases
     from graphveil.audit.tasks import list_tasks
-    from graphveil.methods import Facts
+    from graphveil.methods import DPMLP, Facts
 
-    method, data, how = make("dp-mlp"), data_of("dp-mlp"), {"most": 1, "steps": 1, "seed": 0}
+    method, data = DPMLP(epsilon=8.0, steps=2), node_cases()["chain"]
+    how = {"most": 1, "steps": 1, "seed": 0}
 
     def name(data, kind="replay", **changed):
         plan = method.plan(Facts.of(data)).on(data)

@@ -93,6 +93,15 @@ class Recorder(Observer):
             self.watch(step)
         draws = _sum_of(step, drawn[:1])[1]
         self.recording.steps.append(Step(self.name, number, drawn.clone(), vector.clone(), draws))
+        if len(drawn.unique()) < len(drawn):
+            self.recording.violations.append(
+                Violation(
+                    rule="a term is drawn twice in a step",
+                    part=self.name,
+                    step=number,
+                    value=_ids(drawn),
+                )
+            )
         if not looked_at(number):
             return
         alone = [_sum_of(step, term.reshape(1))[0] for term in drawn[:ALONE]]

@@ -29,6 +29,13 @@ from graphveil._progress import Progress
 from graphveil.audit.charged import check_charged
 from graphveil.audit.neighbours import Neighbour, neighbours
 from graphveil.audit.noise import Noises, check_noise
+from graphveil.audit.predictions import (
+    Answers,
+    check_prediction,
+    compare_predictions,
+    modes_of,
+    predict,
+)
 from graphveil.audit.recording import (
     Follower,
     Recorder,
@@ -77,9 +84,19 @@ def replay(
     fitted, first = _record(method, plan, data)
     violations = [*first.violations, *check_charged(plan, first, fitted)]
     violations += _run_again(method, plan, data, first)
+    asked: dict[str, Answers] = {}
+    for mode in modes_of(method, plan):
+        asked[mode], seen = check_prediction(fitted, data, mode)
+        violations += seen
     changed: list[tuple[int, int]] = []
     for neighbour in gone if progress is None else progress(gone):
-        seen, counts = _follow(method, plan, data, neighbour, first)
+        seen, counts, other = _follow(method, plan, data, neighbour, first)
+        for mode, answers in asked.items():
+            if other is None:
+                break
+            _, others = predict(other, neighbour.data, mode, answers)
+            own = plan.unit == "node"
+            seen += compare_predictions(answers, others, neighbour.record, own_rows=own)
         violations += [replace(one, rule=f"{neighbour.name}: {one.rule}") for one in seen]
         changed += counts
     figures = {
@@ -136,21 +153,21 @@ def _run_again(method: Method, plan: Plan, data: Data, first: Recording) -> list
 
 def _follow(
     method: Method, plan: Plan, data: Data, neighbour: Neighbour, first: Recording
-) -> tuple[list[Violation], list[tuple[int, int]]]:
-    """What one neighbour shows."""
+) -> tuple[list[Violation], list[tuple[int, int]], Method | None]:
+    """What one neighbour shows, and the method that was trained there, unless it was refused."""
     fitted = copy.copy(method)
     observer = Follower(first, _own_terms(data, neighbour.record))
     try:
         with record(observer, seed=3):
             fitted.run(plan, neighbour.data, rng=secret(fixed_seed=_SEED))
     except GraphveilError as error:
-        return [Violation(rule=f"refused, which tells who is there: {error}")], []
+        return [Violation(rule=f"refused, which tells who is there: {error}")], [], None
     second = observer.recording
     second.weights = weights_of(fitted.network_)
     violations = list(second.violations)
     violations += _compare_released(plan, first, second, neighbour)
     violations += _compare_ends(first, second)
-    return violations, list(observer.changed.values())
+    return violations, list(observer.changed.values()), fitted
 
 
 def _own_terms(data: Data, record_gone: int | None) -> Callable[[Any], Tensor]:
