@@ -1,4 +1,4 @@
-"""Mistakes that the field made or a reader thought of, each planted by a patch; who catches it.
+"""Fifteen mistakes that the field made and others, each planted by a patch; who catches it.
 
 Replays catch what is listed here; docs/guarantees/audits.md has the table.
 """
@@ -293,7 +293,7 @@ BUGS = [
     ),
     (own_batch_size, "dp-gnn", {"sample_rate": 0.4}, "expected batch size"),
     (release_without_a_part, "dp-gnn", {}, "not in the plan"),
-    # What readers of the audit planted to get past it.
+    # Mistakes that are hard to see.
     (noise_lacking_on_the_last_weights, "dp-mlp", {"steps": 8}, "noise has another size"),
     (noise_lacking_where_nothing_is, "gap", {"unit": "edge", "case": "isolated"}, "another size"),
     (noise_mirrored, "dp-mlp", {}, "negated"),

@@ -12,6 +12,7 @@ hold; violations name terms, so show them to whoever may see the data.
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import math
 from collections.abc import Callable, Iterable, Sequence
@@ -24,7 +25,7 @@ from torch import Tensor
 from torch_geometric.data import Data
 
 from graphveil import _validate
-from graphveil._errors import GraphveilError, InvalidInputError
+from graphveil._errors import GraphveilError, InvalidInputError, UnprovenError
 from graphveil._progress import Progress
 from graphveil.audit.charged import check_charged
 from graphveil.audit.neighbours import Neighbour, neighbours
@@ -86,17 +87,15 @@ def replay(
     violations += _run_again(method, plan, data, first)
     asked: dict[str, Answers] = {}
     for mode in modes_of(method, plan):
-        asked[mode], seen = check_prediction(fitted, data, mode)
-        violations += seen
+        with contextlib.suppress(UnprovenError):  # a mode that the method refuses for the task
+            asked[mode], seen = check_prediction(fitted, data, mode)
+            violations += seen
     changed: list[tuple[int, int]] = []
     for neighbour in gone if progress is None else progress(gone):
         seen, counts, other = _follow(method, plan, data, neighbour, first)
         for mode, answers in asked.items():
-            if other is None:
-                break
-            _, others = predict(other, neighbour.data, mode, answers)
-            own = plan.unit == "node"
-            seen += compare_predictions(answers, others, neighbour.record, own_rows=own)
+            if other is not None:
+                seen += _follow_prediction(plan, other, neighbour, mode, answers)
         violations += [replace(one, rule=f"{neighbour.name}: {one.rule}") for one in seen]
         changed += counts
     figures = {
@@ -168,6 +167,18 @@ def _follow(
     violations += _compare_released(plan, first, second, neighbour)
     violations += _compare_ends(first, second)
     return violations, list(observer.changed.values()), fitted
+
+
+def _follow_prediction(
+    plan: Plan, fitted: Method, neighbour: Neighbour, mode: str, first: Answers
+) -> list[Violation]:
+    """What one neighbour shows of answers in a mode."""
+    try:
+        _, second = predict(fitted, neighbour.data, mode, first)
+    except GraphveilError as error:
+        rule = f"refused, which tells who is there: {error}"
+        return [Violation(rule=rule, part=f"prediction, {mode}")]
+    return compare_predictions(first, second, neighbour.record, own_rows=plan.unit == "node")
 
 
 def _own_terms(data: Data, record_gone: int | None) -> Callable[[Any], Tensor]:
