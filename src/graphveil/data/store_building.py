@@ -188,7 +188,7 @@ class _Build:
                 "other settings. Got one that is not the same; use --force to start anew."
             )
         if not self.source.is_repeatable:  # rows that were read cannot be skipped
-            state = {key: value for key, value in state.items() if key in ("asked", "done", *done)}
+            state = {n: v for n, v in state.items() if n not in ("nodes", "edges") or n in done}
         return state
 
     def _note(self) -> None:

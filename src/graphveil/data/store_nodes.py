@@ -8,7 +8,6 @@ classes, and each row's number on disk.
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -20,8 +19,6 @@ from numpy.typing import NDArray
 from torch_geometric.data import Data
 
 from graphveil._errors import InvalidInputError
-from graphveil._files import write_file
-from graphveil._inputs import json_of
 from graphveil.data import _tables, frames
 from graphveil.data import classes as _classes
 from graphveil.data._tables import Where
@@ -203,7 +200,7 @@ class NodeWriter:
         self.out, self.work, self.state, self.dtype = out, work, state, dtype
         self.arrays = Arrays(out, state.setdefault("arrays", {}))
         self.notes = Arrays(work, state.setdefault("notes", {}))
-        self.labels = Labels.read(work) if state.get("labels") else Labels()
+        self.labels = Labels(*state.get("labels", ()))
         state.setdefault("rows", 0)
 
     def add(self, where: Where, rows: NodeRows) -> None:
@@ -288,8 +285,7 @@ class NodeWriter:
         self.arrays.note()
         self.notes.note()
         if self.notes.rows("labels"):
-            self.labels.write(self.work)
-            self.state["labels"] = True
+            self.state["labels"] = self.labels.content()
 
     def finish(self) -> None:
         """Close all arrays."""
@@ -353,15 +349,9 @@ class Labels:
         y: NDArray[np.int64] = data.y.numpy()
         return y if self.missing else np.append(y, -1)
 
-    def write(self, work: Path) -> None:
-        """Keep them for a later process."""
-        content = [self.values, self.first, self.counts, self.missing]
-        write_file(work / "labels.json", json.dumps(content).encode(), private=True)
-
-    @classmethod
-    def read(cls, work: Path) -> Labels:
-        """What :meth:`write` kept."""
-        return cls(*json_of((work / "labels.json").read_bytes()))
+    def content(self) -> list[Any]:
+        """What makes them anew."""
+        return [list(self.values), list(self.first), list(self.counts), self.missing]
 
 
 def write_classes(
