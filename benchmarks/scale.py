@@ -193,31 +193,45 @@ def exponent(sizes, figures):
     return float(np.polyfit(np.log(sizes), np.log(figures), 1)[0])
 
 
-def _terms(nodes, messages, features, classes):
-    """What time and memory may be sums of, each with a constant that is not negative."""
-    return [1.0, nodes, messages, nodes * features, nodes * classes, messages * classes]
+def _time_terms(nodes, messages, features, classes):
+    """What time may be a sum of, each with a constant that is not negative."""
+    return {
+        "once": 1.0,
+        "message": messages,
+        "feature of a node": nodes * features,
+        "class of a node": nodes * classes,
+        "class of a message": messages * classes,
+    }
 
 
-_NAMES = ("once", "node", "message", "feature of a node", "class of a node", "class of a message")
+def _memory_terms(nodes, messages, features, classes):
+    """What memory may be a sum of: nothing that is held is as long as messages, or N x D."""
+    return {"once": 1.0, "node": nodes, "class of a node": nodes * classes}
 
 
 def extrapolate(runs, nodes, messages, features, classes):
     """Disk, memory and hours of a larger graph, by constants that fit all ``runs`` of a method.
 
     An estimate: it assumes a disk that feeds the processor, and nothing that grows faster than the
-    sizes.
+    sizes. Blocks have a largest size, which small graphs do not reach: runs below a few hundred
+    thousand nodes make memory look as if it grew by more than it does.
     """
-    rows = [_terms(r["nodes"], r["messages"], r["features"], r["classes"]) for r in runs]
-    larger = _terms(nodes, messages, features, classes)
+    sizes = ("nodes", "messages", "features", "classes")
     result = {"disk_gib": disk(nodes, messages, features) / 2**30}
-    for figure, name, unit in (("seconds", "hours", 3600.0), ("gib", "memory_gib", 1.0)):
+    figures = (
+        ("seconds", "hours", 3600.0, _time_terms),
+        ("gib", "memory_gib", 1.0, _memory_terms),
+    )
+    for figure, name, unit, terms in figures:
+        larger = terms(nodes, messages, features, classes)
+        rows = [[*terms(*(r[size] for size in sizes)).values()] for r in runs]
         measured = np.array([r[figure] for r in runs])
         # Relative errors, so that small runs count as much as large ones.
         scaled = np.array(rows) / measured[:, None]
         norms = np.linalg.norm(scaled, axis=0)
         constants = nnls(scaled / norms, np.ones(len(measured)))[0] / norms
-        result[name] = float(constants @ larger) / unit
-        result[f"{figure}_for_each"] = dict(zip(_NAMES, constants.tolist(), strict=True))
+        result[name] = float(constants @ [*larger.values()]) / unit
+        result[f"{figure}_for_each"] = dict(zip(larger, constants.tolist(), strict=True))
     return result
 
 
