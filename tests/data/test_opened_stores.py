@@ -132,7 +132,7 @@ def damage(path, how):
 )
 def test_a_damaged_store_is_refused_in_one_line(store, how):
     damage(store, how)
-    with pytest.raises(InvalidInputError, match="build it anew") as refused:
+    with pytest.raises(InvalidInputError, match="build the store again") as refused:
         graphveil.load(store)
     assert "\n" not in str(refused.value)
     assert str(store) in str(refused.value)

@@ -59,10 +59,11 @@ def read_ids(trained: Run, data: str, record: str) -> Sequence[str] | None:
     Those of a store stay on disk.
     """
     from graphveil.data import files, graph_tables, store
+    from graphveil.data.store_format import is_store
 
     if is_cataloged(data) or not at_home(data).is_dir():
         return None
-    if store.is_store(at_home(data)):
+    if is_store(data):
         return getattr(store.open_store(at_home(data)), "ids", None)
     column = (trained.record().asked.schema or {}).get("id", "id")
     read = graph_tables.graph_ids if record == "graph" else files.node_ids

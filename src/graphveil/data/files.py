@@ -57,7 +57,8 @@ from graphveil.data._tables import Where
 from graphveil.data.class_list import Stated, parse_classes
 from graphveil.data.frames import frames_to_data, say_unread
 from graphveil.data.schema import Schema, as_schema, schema_beside
-from graphveil.data.store import is_store, open_store
+from graphveil.data.store import open_store
+from graphveil.data.store_format import is_store, is_unfinished
 from graphveil.graph.checks import (
     LINES,
     MASKS,
@@ -102,7 +103,7 @@ def read(
     if not os.path.exists(path):  # unlike path.exists(), False for a name that is too long
         raise InvalidInputError(f"There is no file or directory {path}; check the path.")
     statement = parse_classes(classes)
-    if path.is_dir() and is_store(path):
+    if path.is_dir() and (is_store(path) or is_unfinished(path)):
         _refuse_statements(path, schema, statement)
         data = open_store(path)
         _settle_direction(data, directed)

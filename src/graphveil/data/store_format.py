@@ -181,10 +181,12 @@ def open_array(directory: str | Path, name: str, manifest: Manifest) -> NDArray[
         else:
             array = np.load(regular(path), mmap_mode="r", allow_pickle=False)
     except (OSError, ValueError, EOFError) as error:
-        raise _damage(path, " ".join(str(error).split()).rstrip(".") or "it is empty") from None
+        reason = " ".join(str(error).split()).rstrip(".") or "it is empty"
+        # What numpy advises about objects would run code.
+        raise damage(path, "it holds objects" if "pickle" in reason else reason) from None
     if str(array.dtype) != facts.dtype or array.shape != facts.shape:
         got = f"it is {array.dtype} {array.shape}, the manifest says {facts.dtype} {facts.shape}"
-        raise _damage(path, got)
+        raise damage(path, got)
     return array
 
 
@@ -199,7 +201,7 @@ def verify(directory: str | Path, track: Track = track_nothing) -> Manifest:
         open_array(directory, name, manifest)
         path = array_path(directory, name)
         if sha256_of(path) != manifest.arrays[name].sha256:
-            raise _damage(path, "its checksum is not the one in the manifest")
+            raise damage(path, "its checksum is not the one in the manifest")
     return manifest
 
 
@@ -249,7 +251,8 @@ def _why_no_store(directory: Path) -> str:
     )
 
 
-def _damage(path: Path, reason: str) -> InvalidInputError:
+def damage(path: Path, reason: str) -> InvalidInputError:
+    """The refusal of an array that is not what the manifest says."""
     return InvalidInputError(
         f"{path} is damaged ({reason}); build the store again with --force, or copy it again."
     )

@@ -275,7 +275,7 @@ class Run:
         """
         from graphveil.data.catalog import CATALOG, load
         from graphveil.data.classes import Notice
-        from graphveil.data.store import is_store
+        from graphveil.data.store_format import is_store
 
         asked, plan = Asked.read(self.directory), _record.read_plan(self.directory)
         schema = self._schema_for(asked, data)
