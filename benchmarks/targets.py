@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import statistics
 import time
 import warnings
 from collections.abc import Callable
@@ -133,35 +134,58 @@ def main() -> None:
     print(table(results))
 
 
+FIGURES = {
+    "binary": ("average_precision", "macro_f1"),
+    "multilabel": ("average_precision", "macro_f1"),
+    "ordinal": ("mae", "accuracy"),
+    "multiclass": ("accuracy", "macro_f1"),
+    "regression": ("r2", "mae"),
+}
+
+
 def table(results: dict[str, Any]) -> str:
-    """Means over seeds, in Markdown."""
-    groups: dict[tuple[str, ...], list[dict[str, Any]]] = {}
+    """A table for each data set in Markdown: means over seeds, and deviations of the first."""
+    groups: dict[str, dict[tuple[str, str], list[dict[str, Any]]]] = {}
     for key, figures in results.items():
         name, _, method, epsilon, settings = json.loads(key)
-        label = f"{method}{', weighed' if settings else ''}"
-        groups.setdefault((name, label, "open" if epsilon is None else f"{epsilon:g}"), []).append(
-            figures
+        label = f"{method}, rare class weighed" if settings else method
+        spent = "open" if epsilon is None else f"{epsilon:g}"
+        groups.setdefault(name, {}).setdefault((label, spent), []).append(figures)
+    return "\n\n".join(_section(name, cells) for name, cells in groups.items())
+
+
+def _section(name: str, cells: dict[tuple[str, str], list[dict[str, Any]]]) -> str:
+    every = [figures for rows in cells.values() for figures in rows]
+    main, besides = FIGURES[every[0]["task"]]
+    called = [name.replace("_", " ").replace("f1", "F1") for name in (main, besides)]
+    guesses = [_mean([f["baseline"].get(name) for f in every]) for name in (main, besides)]
+    seeds = min(len(rows) for rows in cells.values())
+    lines = [
+        f"**{name}** ({every[0]['task']}; {called[0]} / {called[1]}; the best guess "
+        f"{guesses[0]:.3f} / {guesses[1]:.3f}; {seeds} seeds)",
+        "",
+        "| method | epsilon 1 | epsilon 8 | in the open |",
+        "| --- | --- | --- | --- |",
+    ]
+    for label in dict.fromkeys(label for label, _ in cells):
+        shown = (
+            _cell(cells.get((label, spent), []), main, besides) for spent in ("1", "8", "open")
         )
-    shown = {
-        "binary": ("average_precision", "macro_f1", "sensitivity"),
-        "multilabel": ("average_precision", "macro_f1", "micro_f1"),
-        "ordinal": ("mae", "accuracy", "macro_f1"),
-        "regression": ("r2", "mae", "rmse"),
-    }
-    lines = ["| data | method | epsilon | seeds | figures | the guess |", "| --- " * 6 + "|"]
-    for (name, label, epsilon), rows in groups.items():
-        names = shown.get(rows[0]["task"], ("accuracy", "macro_f1"))
-        cells = [f"{n} {_mean([r[f'test_{n}'] for r in rows]):.3f}" for n in names]
-        guess = [f"{n} {_mean([r['baseline'].get(n) for r in rows]):.3f}" for n in names[:1]]
-        lines.append(
-            f"| {name} | {label} | {epsilon} | {len(rows)} | {', '.join(cells)} | {guess[0]} |"
-        )
+        lines.append(f"| {label} | {' | '.join(shown)} |")
     return "\n".join(lines)
+
+
+def _cell(rows: list[dict[str, Any]], main: str, besides: str) -> str:
+    if not rows:
+        return ""
+    values = [row[f"test_{main}"] for row in rows]
+    spread = f" ± {statistics.stdev(values):.3f}" if len(values) > 1 else ""
+    return f"{_mean(values):.3f}{spread} / {_mean([r[f'test_{besides}'] for r in rows]):.3f}"
 
 
 def _mean(values: list[float | None]) -> float:
     known = [value for value in values if value is not None]
-    return sum(known) / len(known) if known else float("nan")
+    return statistics.fmean(known) if known else float("nan")
 
 
 if __name__ == "__main__":

@@ -17,14 +17,23 @@ def examples(page: str) -> list[str]:
 @pytest.mark.parametrize("place", range(2))
 def test_the_training_step_s_examples_are_complete(place, capsys, monkeypatch):
     monkeypatch.setattr("graphveil.grads.step.calibrate", lambda *_, **__: 20.0)  # is slow
-    found = examples("training-step.md")
-    assert len(found) == 2
-    exec(compile(found[place], "training-step.md", "exec"), {"__name__": "example"})
+    blocks = examples("training-step.md")
+    assert len(blocks) == 3
+    exec(compile(blocks[place], "training-step.md", "exec"), {"__name__": "example"})
     said = capsys.readouterr().out
     assert "differential privacy for one node" in said
     assert "The owner vouches that the loss of an example" in said
     if place == 1:
         assert "removed=1, altered=3" in said
+
+
+def test_the_example_of_a_replay_prints_what_the_page_says(capsys):
+    example = examples("training-step.md")[2]
+    exec(compile(example, "training-step.md", "exec"), {"__name__": "example"})
+    page = (DOCS / "training-step.md").read_text()
+    _, after = page.split("This prints\n\n", 1)
+    shown = after.split("\n\n", 1)[0].replace("    ", "")
+    assert capsys.readouterr().out.strip() == shown.strip()
 
 
 def test_the_example_of_an_embedding_is_complete(capsys, monkeypatch, tmp_path):

@@ -1,5 +1,7 @@
 """The committed results, and the pages that are made of them and of nothing else."""
 
+import importlib.util
+import json
 from pathlib import Path
 
 import pytest
@@ -32,3 +34,12 @@ def test_the_tables_of_the_page_that_helps_to_choose_are_what_the_files_say(resu
     text = (ROOT / "docs/choose-a-method.md").read_text()
     assert text.count("| --- |") > 3
     assert page.refresh(text, results) == text
+
+
+def test_the_tables_of_other_targets_are_what_the_file_says():
+    spec = importlib.util.spec_from_file_location("targets", ROOT / "benchmarks/targets.py")
+    targets = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(targets)
+    text = (ROOT / "docs/targets.md").read_text()
+    shown = text.split("<!-- tables -->")[1].split("<!-- end of tables -->")[0]
+    assert shown.strip() == targets.table(json.loads((ROOT / "results/targets.json").read_text()))

@@ -41,7 +41,7 @@ def noise_halved(patch):
 
 def sender_cap_ignored(patch):
     cap = caps.cap_senders
-    patch.setattr(caps, "cap_senders", lambda e, n, k, *, seed: cap(e, n, None, seed=seed))
+    patch.setattr(caps, "cap_senders", lambda e, n, k, **how: cap(e, n, None, **how))
 
 
 def nothing(patch):
@@ -244,13 +244,13 @@ def answers_read_neighbours(patch):
 
 
 def answers_of_half_the_bound(patch):
-    weigh = inference._message_weights
+    weigh = inference._weigh_senders
 
     def halve(*of):
         weight, bound = weigh(*of)
         return weight, bound / 2
 
-    patch.setattr(inference, "_message_weights", halve)
+    patch.setattr(inference, "_weigh_senders", halve)
 
 
 BUGS = [

@@ -327,7 +327,12 @@ def test_a_training_mask_that_follows_the_withheld_node_is_noticed():
 def test_capping_receivers_in_place_of_senders_is_noticed(monkeypatch):
     method = model("gcn", 1, sender_cap=2, receiver_cap=None)
     right = max(altered(method, parts, parts.withheld()).max() for parts in FAMILIES[:2])
-    monkeypatch.setattr("graphveil.graph.caps.cap_senders", cap_receivers)
+
+    def cap_wrongly(edges, nodes, cap, *, seed, readers=None):
+        heard = edges if readers is None else edges[:, readers[edges[1]]]
+        return cap_receivers(heard, nodes, cap, seed=seed)
+
+    monkeypatch.setattr("graphveil.graph.caps.cap_senders", cap_wrongly)
     wrong = max(altered(method, parts, parts.withheld()).max() for parts in FAMILIES[:2])
     assert right <= 2 < wrong
 

@@ -71,6 +71,7 @@ class Recorder(Observer):
     def __init__(self) -> None:
         self.recording = Recording()
         self.part: Any = None
+        self._scales: dict[str, float] = {}  # of the step that runs: a clipping may learn in it
 
     @property
     def name(self) -> str:
@@ -89,6 +90,7 @@ class Recorder(Observer):
     def step(self, step: Any, drawn: Tensor, vector: Tensor) -> None:
         """Note the sum, and compare it with the sum of its terms alone."""
         number, vector = step.taken - 1, _gradient(step, vector)
+        self._scales = dict(step.clipped.scales)
         if self.recording.live.get(self.name) is not step:
             self.watch(step)
         draws = _sum_of(step, drawn[:1])[1]
@@ -124,9 +126,9 @@ class Recorder(Observer):
         gradients = [p.grad for p in parameters.values() if p.grad is not None]
         if not gradients or not self.recording.released:
             return
-        scales = step.clipped.scales
         units = [
-            torch.full((p.numel(),), scales[n], dtype=torch.float64) for n, p in parameters.items()
+            torch.full((p.numel(),), self._scales[n], dtype=torch.float64)
+            for n, p in parameters.items()
         ]
         units = [u for u, p in zip(units, parameters.values(), strict=True) if p.grad is not None]
         released = torch.as_tensor(self.recording.released[-1].result).flatten()
