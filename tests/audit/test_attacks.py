@@ -208,6 +208,7 @@ def test_the_largest_rate_is_the_tradeoffs_and_grows_with_the_distance(certifica
     assert silent.largest_tpr(0.01) == 1
 
 
+@pytest.mark.slow
 def test_the_simulated_optimum_stays_below_the_largest_rate():
     """A Gaussian of known noise, one candidate a run: the best test there is."""
     import dp_accounting as dpa
@@ -396,6 +397,7 @@ def test_membership_of_nodes_does_not_show_where_nothing_was_learnt():
     assert all(0.37 < value < 0.63 for value in found.values())
 
 
+@pytest.mark.slow
 def test_membership_of_graphs_shows_where_a_model_knows_them_by_heart():
     method = METHODS["graph-gnn"](conv="gcn", steps=300, hidden_channels=64)
     findings = graphs.attack_graphs(method, graph_set(), candidates=100, shadows=4)
@@ -445,6 +447,7 @@ def test_what_noisy_sums_serve_is_covered_under_the_unit_edge():
     assert all(finding.holds for finding in findings)
 
 
+@pytest.mark.slow
 def test_attributes_show_where_a_model_knows_rows_by_heart():
     data = graph(nodes=200, features=12)
     method = by_heart(steps=300, learning_rate=0.02, hidden_channels=64)

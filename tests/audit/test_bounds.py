@@ -66,6 +66,7 @@ def test_one_run_of_randomized_response_is_rarely_too_high(epsilon, delta):
     assert np.median([bound(v) for v in correct]) >= 0.7 * epsilon
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("epsilon", [0.0, 2.0])
 def test_ordered_guesses_are_rarely_too_high(epsilon):
     right = generator().random((60, 200)) < chance_of(epsilon)
@@ -105,6 +106,7 @@ def test_the_asymptotic_bound_is_about_right_for_many_scores():
     assert bounds.lower_rate(above, 1000, SURE) <= ERROR <= bounds.upper_rate(above, 1000, SURE)
 
 
+@pytest.mark.slow
 def test_a_family_of_events_concedes_the_noise_that_made_the_counts():
     truth = bounds.gdp_epsilon(1.0, 1e-3)
     wrong = generator().binomial(5000, stats.norm.cdf(-0.5), (12, 2))

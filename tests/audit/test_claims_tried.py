@@ -15,8 +15,10 @@ from graphveil.graph.daigavane import sample_paper
 
 COUNTED = [
     pytest.param(cases.printed_sampler, 60, 2.5, id="printed_sampler"),
-    pytest.param(cases.read_off_thresholds, 40, 2.0, id="read_off_thresholds"),
-    pytest.param(cases.released_splits, 60, 2.5, id="released_splits"),
+    pytest.param(
+        cases.read_off_thresholds, 40, 2.0, id="read_off_thresholds", marks=pytest.mark.slow
+    ),
+    pytest.param(cases.released_splits, 60, 2.5, id="released_splits", marks=pytest.mark.slow),
     pytest.param(cases.bare_noise, 400, 1.1, id="bare_noise", marks=pytest.mark.slow),
 ]
 
@@ -60,7 +62,7 @@ def test_splits_that_are_repaired_but_for_the_noise_reveal_more_than_is_claimed(
 @pytest.mark.parametrize(
     ("make", "settings", "runs"),
     [
-        (cases.printed_sampler, {"sampler": "senders"}, 40),
+        pytest.param(cases.printed_sampler, {"sampler": "senders"}, 40, marks=pytest.mark.slow),
         pytest.param(cases.bare_noise, {"scaled": True}, 1000, marks=pytest.mark.slow),
     ],
     ids=["senders", "scaled noise"],

@@ -334,9 +334,9 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
 def test_memory_is_bounded_by_the_setting(tmp_path):
     """A store of twice the setting takes less than the setting above what a small one takes."""
     peaks = []
-    for parts in (2, 120):
+    for parts in (2, 128):
         command = [sys.executable, "-W", "ignore", "-c", SCRIPT, str(tmp_path / f"{parts}")]
         answer = subprocess.run([*command, str(parts)], capture_output=True, check=True)
         peaks.append(int(answer.stdout) * 1024)
-    assert verify(tmp_path / "120").nbytes > 2 * (64 << 20)
+    assert verify(tmp_path / "128").nbytes > 2 * (64 << 20)
     assert peaks[1] - peaks[0] < 64 << 20
