@@ -202,10 +202,9 @@ def test_a_server_whose_whole_disk_is_full_loses_nothing(monkeypatch):
         with postgres_server.serving(folder=folder, settings=["wal_init_zero=off"]) as server:
             ledger = opened(server.new_url(), 90.0)
             filling = folder / "filling"
-            with filling.open("wb") as file, contextlib.suppress(OSError):
+            with filling.open("wb", buffering=0) as file, contextlib.suppress(OSError):
                 while True:
                     file.write(b"x" * 65536)
-                    file.flush()
             written = []
 
             def reserve_more():
