@@ -202,7 +202,7 @@ def test_no_finite_epsilon_is_said_in_words_json_can_hold(run, tmp_path):
 
 
 def test_an_unexpected_error_is_one_line_and_exit_1(run, monkeypatch):
-    monkeypatch.setattr("graphveil.privacy.accounting.account", lambda *_: math.sqrt("x"))
+    monkeypatch.setattr("graphveil.privacy.accounting.price", lambda *_: math.sqrt("x"))
     monkeypatch.delenv("GRAPHVEIL_DEBUG", raising=False)
     code, out, err = run(ACCOUNT)
     assert (code, out) == (1, "")
@@ -236,7 +236,7 @@ def test_account_does_not_load_torch():
 def test_interruption_is_exit_130():
     code = (
         "import os, signal\nimport graphveil.privacy.accounting as accounting\n"
-        "accounting.account = lambda *_: os.kill(os.getpid(), signal.SIGINT)\n"
+        "accounting.price = lambda *_: os.kill(os.getpid(), signal.SIGINT)\n"
         f"from graphveil.cli import main\nmain({ACCOUNT.split()!r})"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
