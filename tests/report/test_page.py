@@ -286,8 +286,8 @@ def test_a_void_run_shows_no_epsilon_and_says_why(read, rendered):
     assert tree.one("table", class_="bounds").table()[0] == ["proven", "none"]
     assert len(tree.one("table", class_="charges").table()[0]) == 2  # no price of a charge
     assert not tree.all("table", class_="beliefs")
-    for price in (run.certificate.pld, run.certificate.rdp):
-        assert round_up(price) not in tree.text
+    for bound in (run.certificate.pld, run.certificate.rdp):
+        assert round_up(bound) not in tree.text
 
 
 def test_a_run_with_noise_that_nothing_is_proven_for_is_void_and_shows_its_claim(tmp_path):
