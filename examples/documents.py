@@ -3,9 +3,9 @@
 # %% [markdown]
 # # Documents
 #
-# 4,000 notes of three topics are generated; a word in each may be of another topic, and each links to
-# notes that are mostly of its own.
-# A note and its links are one unit. `debian_documents.py` does this with 51,214 real packages.
+# 4,000 notes of three topics are generated. A word in each may be of another topic, and each links
+# to notes that are mostly of its own. A note and its links are one unit. `debian_documents.py` does
+# this with 51,214 real packages.
 
 # %%
 import csv
@@ -20,11 +20,16 @@ from graphveil.data import text
 work = Path(mkdtemp())
 dice = np.random.default_rng(0)
 TOPICS = {
-    "money": "loan bank rate fund tax price bond credit market share".split(),
-    "pets": "dog cat food leash vet fur puppy walk toy cage".split(),
-    "travel": "train hotel beach ticket map flight city guide tour road".split(),
+    "money": "loan bank rate fund tax price bond credit market share",
+    "pets": "dog cat food leash vet fur puppy walk toy cage",
+    "travel": "train hotel beach ticket map flight city guide tour road",
 }
-COMMON = "the new old good was with about very some many day time people thing".split()
+COMMON = "the new old good was with about very some many day time people thing"
+
+
+def word_of(topic: str) -> str:
+    return str(dice.choice(TOPICS[topic].split()))
+
 
 # %% [markdown]
 # ## Two tables
@@ -36,7 +41,7 @@ with (work / "docs.csv").open("w", newline="") as file:
     rows.writerow(["id", "text", "topic"])
     for number, topic in enumerate(topics):
         other = dice.choice(list(TOPICS))
-        words = [*dice.choice(COMMON, 12), dice.choice(TOPICS[topic]), dice.choice(TOPICS[other])]
+        words = [*dice.choice(COMMON.split(), 12), word_of(topic), word_of(other)]
         rows.writerow([f"note-{number}", " ".join(words), topic])
 with (work / "links.csv").open("w", newline="") as file:
     rows = csv.writer(file)

@@ -3,8 +3,8 @@
 # %% [markdown]
 # # Molecules
 #
-# 2,000 small molecules are generated: a ring or a chain of atoms, some with a side group. A customer
-# sent each one in, and which ones they sent is secret. Predict whether the side group is there.
+# 2,000 small molecules are generated: a ring or a chain of atoms, some with a side group. Each is
+# a customer's secret. Predict whether the side group is there.
 
 # %%
 import numpy as np

@@ -10,7 +10,7 @@
 from pathlib import Path
 from tempfile import mkdtemp
 
-from graphveil import BudgetError, DPMLP, LateGraph, Ledger
+from graphveil import DPMLP, BudgetError, LateGraph, Ledger
 from graphveil.runs import Run, Source
 
 work = Path(mkdtemp())
