@@ -96,7 +96,7 @@ if TYPE_CHECKING:
     from graphveil.rng import secret, seeded
     from graphveil.runs.saving import read
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 __all__ = [
     "DPAR",
