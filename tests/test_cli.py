@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from graphveil import cli
+from graphveil import METHODS, cli
 
 ACCOUNT = (
     "account --rate 0.109961 --removed 1 --altered 7 --noise-multiplier 16 --steps 1000 "
@@ -262,3 +262,18 @@ def test_public_names_all_exist():
         assert getattr(graphveil, name) is not None
     with pytest.raises(AttributeError, match="no_such_name"):
         graphveil.no_such_name  # noqa: B018
+
+
+def test_a_shell_completes_commands_methods_and_data(capsys, monkeypatch):
+    def complete(line):
+        monkeypatch.setenv("_GRAPHVEIL_COMPLETE", "bash_complete")
+        monkeypatch.setenv("COMP_WORDS", line)
+        monkeypatch.setenv("COMP_CWORD", str(len(line.split(" ")) - 1))
+        with pytest.raises(SystemExit):
+            cli.main([])
+        return [answer.partition(",")[2] for answer in capsys.readouterr().out.splitlines()]
+
+    assert complete("graphveil calib") == ["calibrate"]
+    assert complete("graphveil train late") == ["late-graph"]
+    assert complete("graphveil sweep dp-") == [name for name in METHODS if name.startswith("dp-")]
+    assert complete("graphveil train gap --data soc") == ["social", "soc"]

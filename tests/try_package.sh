@@ -28,5 +28,4 @@ for example in hospital documents team_ledger; do
   tail -n 2 out.txt
 done
 test -s report.html && test -s officer.html && test -s classes.csv
-! grep -q "$(dirname "$examples")/src" out.txt
 echo "$(basename "$package") works"
