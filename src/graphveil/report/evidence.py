@@ -22,7 +22,7 @@ from graphveil.methods import Facts, Plan
 from graphveil.methods.measures import METRICS, SMALLER_IS_BETTER, is_better
 from graphveil.methods.settings import setting_fields
 from graphveil.methods.task import make_task
-from graphveil.privacy.accounting import account
+from graphveil.privacy.accounting import price
 from graphveil.privacy.guarantee import UNITS, Certificate, Charge, Unit
 from graphveil.privacy.ledger_entries import identity
 from graphveil.privacy.ledger_state import count_releases
@@ -222,7 +222,7 @@ def read(path: str) -> Evidence:
         method=plan.method,
         private=plan.claim is not None or not trains_in_the_open(plan.charges),
         certificate=certificate,
-        alone=tuple(account(charge.event, delta).epsilon for charge in certificate.charges)
+        alone=tuple(price(charge.event, delta).epsilon for charge in certificate.charges)
         if proven
         else (),
         settings=settings,
