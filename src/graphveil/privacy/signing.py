@@ -305,7 +305,7 @@ def sign(
     signed = {
         "format": FORMAT,
         "kind": KIND,
-        "statement": json.loads(canonical(statement)),
+        "statement": dict(statement),
         "signer": signer,
         "date": date,
         "public_key": hex_of(key.public_key()),
