@@ -132,7 +132,7 @@ def test_figures_are_the_certificates(read):
     assert loss["privacy_parameters"]["epsilon"] >= guarantee.epsilon * (1 - 1e-8)
     assert loss["privacy_parameters"]["delta"] == guarantee.delta
     for tpr in run.certificate.largest_tpr.values():
-        assert f"at most {round_up(100 * tpr, 3)} %" in loss["privacy_parameters_details"]
+        assert f"finds at most {round_up(100 * tpr, 3)} %" in loss["privacy_parameters_details"]
 
 
 def test_the_terms_of_nist_and_the_fingerprint_stand_in_it(read):

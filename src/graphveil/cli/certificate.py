@@ -13,7 +13,7 @@ from graphveil.cli import _options as option
 from graphveil.cli._output import Result, check_file, write_json
 from graphveil.cli._runs import add_cost
 
-_passphrase_file = click.option(
+passphrase_file = click.option(
     "--passphrase-file",
     type=click.Path(dir_okay=False),
     help="A file whose first line is the key's passphrase; else it is asked at the terminal.",
@@ -61,7 +61,7 @@ def key() -> None:
 @key.command(name="make")
 @click.argument("path")
 @click.option("--passphrase", is_flag=True, help="Put the key behind a passphrase, asked twice.")
-@_passphrase_file
+@passphrase_file
 @option.as_json
 def make_(path: str, passphrase: bool, passphrase_file: str | None, as_json: bool) -> None:
     """A new key pair: PATH for its owner alone, PATH.pub for everybody. Nothing is written over."""
@@ -79,7 +79,7 @@ def make_(path: str, passphrase: bool, passphrase_file: str | None, as_json: boo
 
 @key.command(name="show")
 @click.argument("path")
-@_passphrase_file
+@passphrase_file
 @option.as_json
 def show_key(path: str, passphrase_file: str | None, as_json: bool) -> None:
     """The public key of a file, be it the private or the public half."""
@@ -91,7 +91,7 @@ def show_key(path: str, passphrase_file: str | None, as_json: bool) -> None:
     except (OSError, UnicodeDecodeError):
         private = False  # refused below, in words
     public = (
-        signing.read_private_key(path, _ask(path, passphrase_file)).public_key()
+        signing.read_private_key(path, ask(path, passphrase_file)).public_key()
         if private
         else signing.read_public_key(path)
     )
@@ -100,7 +100,7 @@ def show_key(path: str, passphrase_file: str | None, as_json: bool) -> None:
     result.show(as_json)
 
 
-def _ask(path: str, passphrase_file: str | None) -> Callable[[], str] | None:
+def ask(path: str, passphrase_file: str | None) -> Callable[[], str] | None:
     """How to get a passphrase, if there is a way; it is called only where one is needed."""
     if passphrase_file is None and not sys.stdin.isatty():
         return None
@@ -131,7 +131,7 @@ def _word(prompt: str, ask: bool, file: str | None, confirm: bool = False) -> st
 @click.option("--key", "key_", required=True, help="The file of the private key.")
 @click.option("--signer", required=True, help="Who signs: a name on one line.")
 @click.option("--out", required=True, help="The signed certificate, a JSON file.")
-@_passphrase_file
+@passphrase_file
 @option.force
 @option.as_json
 def sign_(
@@ -151,7 +151,7 @@ def sign_(
 
     check_file(out, force)
     check_beside(out, run)
-    private = signing.read_private_key(key_, _ask(key_, passphrase_file))
+    private = signing.read_private_key(key_, ask(key_, passphrase_file))
     from graphveil.report import evidence, statement
 
     content = statement.statement_of(evidence.read(run))

@@ -148,11 +148,6 @@ def _privacy_loss(run: Evidence) -> dict[str, Any]:
     certificate = run.certificate
     guarantee = certificate.guarantee
     named = "" if (world := _world(run)) is None else f", here {world}"
-    rates = [
-        f"On average over the noise, a membership test with a false positive rate of {100 * fpr:g} "
-        f"% has a true positive rate of at most {round_up(100 * tpr, 3)} %."
-        for fpr, tpr in certificate.largest_tpr.items()
-    ]
     return {
         "privacy_unit": f"{ONE[guarantee.unit]}{named}: {run.unit.protects}",
         "privacy_unit_details": f"Adjacent data sets: {guarantee.difference} (relation "
@@ -166,7 +161,7 @@ def _privacy_loss(run: Evidence) -> dict[str, Any]:
                 f"By privacy loss distributions epsilon is {round_up(certificate.pld)}, by Renyi "
                 f"divergences {round_up(certificate.rdp)}; the smaller one holds. Figures are "
                 "rounded up.",
-                *rates,
+                *certificate.membership_lines(),
             ]
         ),
     }

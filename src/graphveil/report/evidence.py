@@ -33,6 +33,7 @@ from graphveil.runs.record import Record
 
 FORMATS = (1, 2)  # of every file of a run that has a format number
 _RANGES = {"brier": "[0, 2.001]", "r2": "(-inf, 1]", "mae": "[0, inf)", "rmse": "[0, inf)"}
+_RANGES["validation_accuracy"] = "(-inf, inf)"  # it has noise
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -149,6 +150,13 @@ class Evidence:
     def figure(self) -> float | None:
         """How well the run does, by its ``metric``."""
         value: float | None = self.metrics[self.metric]
+        return value
+
+    @property
+    def charged_score(self) -> float | None:
+        """The score of the chosen settings, where the certificate says that it is released."""
+        released = self.tuned and "score" in self.certificate.released
+        value: float | None = self.metrics["validation_accuracy"] if released else None
         return value
 
     @property
@@ -310,6 +318,7 @@ def _metrics(content: Mapping[str, Any], facts: Facts) -> dict[str, Any]:
         learnt = is_better(main, mine, guess) and not constant
     return {
         "tests": tests,
+        "validation_accuracy": _figure("validation_accuracy", content.get("validation_accuracy")),
         "class_count": counts,
         "class_accuracy": shares,
         "confusion": confusion,

@@ -35,16 +35,18 @@ if TYPE_CHECKING:
 _PIECE = 1 << 20  # bytes of a file that are hashed at a time
 
 
+def certificate_of(run: Evidence) -> Certificate:
+    """The certificate with the versions that the run was trained with, not those of its reader."""
+    return replace(run.certificate, versions=dict(run.environment["versions"]))
+
+
 def statement_of(run: Evidence) -> dict[str, Any]:
     """The statement about a run, as plain JSON; the same run gives the same one.
 
-    Its versions are those that the run was trained with, not those of whoever reads it.
-
     *Guarantee.* None is needed: it is made of what the certificate counts as public.
     """
-    certificate = replace(run.certificate, versions=dict(run.environment["versions"]))
     statement = {
-        "certificate": json.loads(certificate.to_json()),
+        "certificate": json.loads(certificate_of(run).to_json()),
         "run": {
             "method": run.method,
             "status": run.status,
