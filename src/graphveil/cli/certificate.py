@@ -2,23 +2,15 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import click
 
 from graphveil._errors import InvalidInputError
 from graphveil.cli import _options as option
+from graphveil.cli._keys import ask, passphrase_file, read_passphrase
 from graphveil.cli._output import Result, check_file, write_json
 from graphveil.cli._runs import add_cost
-
-passphrase_file = click.option(
-    "--passphrase-file",
-    type=click.Path(dir_okay=False),
-    help="A file whose first line is the key's passphrase; else it is asked at the terminal.",
-)
-
 
 @click.group()
 def certificate() -> None:
@@ -67,7 +59,7 @@ def make_(path: str, passphrase: bool, passphrase_file: str | None, as_json: boo
     """A new key pair: PATH for its owner alone, PATH.pub for everybody. Nothing is written over."""
     from graphveil.privacy import signing
 
-    word = _word(f"Passphrase of {path}", passphrase, passphrase_file, confirm=True)
+    word = read_passphrase(f"Passphrase of {path}", passphrase, passphrase_file, confirm=True)
     public = signing.make_key(path, word)
     result = Result("Key", key=path)
     result.add("out", path, "private", lambda name: f"{name}: show it to nobody, and keep a copy")
@@ -95,32 +87,10 @@ def show_key(path: str, passphrase_file: str | None, as_json: bool) -> None:
         if private
         else signing.read_public_key(path)
     )
-    result = Result("Key", key=path)
+    result = Result("Key")
+    result.add("key", path, "file")
     result.add("public_key", signing.hex_of(public), "public key")
     result.show(as_json)
-
-
-def ask(path: str, passphrase_file: str | None) -> Callable[[], str] | None:
-    """How to get a passphrase, if there is a way; it is called only where one is needed."""
-    if passphrase_file is None and not sys.stdin.isatty():
-        return None
-    return lambda: _word(f"Passphrase of {path}", True, passphrase_file) or ""
-
-
-def _word(prompt: str, ask: bool, file: str | None, confirm: bool = False) -> str | None:
-    """A passphrase from a file or the terminal; None where none is asked for."""
-    if file is not None:
-        from graphveil._inputs import read_text
-
-        try:
-            lines = read_text(file).splitlines()
-        except (OSError, UnicodeDecodeError) as error:
-            reason = getattr(error, "strerror", None) or "it is no text"
-            raise InvalidInputError(f"{file} cannot be read: {reason}; check the path.") from None
-        return lines[0] if lines else ""
-    if not ask:
-        return None
-    return str(click.prompt(prompt, hide_input=True, confirmation_prompt=confirm, err=True))
 
 
 # --- signatures -----------------------------------------------------------------------------------

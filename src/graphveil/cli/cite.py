@@ -12,7 +12,9 @@ from graphveil.cli._output import Result
 @click.argument("method", required=False)
 @option.as_json
 def cite(method: str | None, as_json: bool) -> None:
-    """BibTeX of the papers behind a method, and of this library; without one, of it alone.
+    """BibTeX of the papers behind a method, and of this library.
+
+    Without a method it is of the library alone.
 
     \b
     graphveil cite gap >> references.bib

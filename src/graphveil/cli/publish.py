@@ -6,9 +6,9 @@ import click
 
 from graphveil._errors import InvalidInputError
 from graphveil.cli import _options as option
+from graphveil.cli._keys import ask, passphrase_file
 from graphveil.cli._output import Result
 from graphveil.cli._runs import add_cost
-from graphveil.cli.certificate import ask, passphrase_file
 
 
 @click.command()

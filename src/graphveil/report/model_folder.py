@@ -38,6 +38,7 @@ from graphveil.report.owner import Owner, require
 from graphveil.report.statement import certificate_of
 from graphveil.runs.files import read_json, unusable
 from graphveil.runs.record import (
+    CACHE,
     CERTIFICATES,
     CONFIG,
     EVENTS,
@@ -200,10 +201,14 @@ def _settings(run: Evidence) -> dict[str, Any]:
 
 
 def _events(run: Evidence) -> dict[str, Any]:
-    """What was charged, and for which weights."""
+    """What was charged, and for which weights.
+
+    The id of a reservation stays: it tells nobody anything, and whoever predicts with noise from
+    the folder on the same people's data is asked for their ledger.
+    """
     content = read_json(Path(run.path) / EVENTS)
-    kept = ("format", "model_sha256", "void_because", "inference", "charges")
-    return {name: content[name] for name in kept}
+    kept = ("format", "model_sha256", "reservation", "void_because", "inference", "charges")
+    return {name: content[name] for name in kept if name in content}
 
 
 # --- the model card -------------------------------------------------------------------------------
@@ -303,6 +308,8 @@ def _promise(run: Evidence) -> str:
 
 def _use(run: Evidence) -> str:
     reads = [f"- {line}." for line in run.certificate.inference]
+    if (Path(run.path) / CACHE).exists():
+        reads.append("- The noisy sums that training made are not in this folder.")
     own = "\n".join(["What a prediction reads, and who may see it:\n", *reads, ""])
     return (
         "## Use\n\n```python\nimport graphveil\n\nmethod = graphveil.read(\"FOLDER\")  # where "
