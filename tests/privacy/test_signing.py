@@ -74,7 +74,9 @@ def test_names_are_sorted_and_text_is_escaped_as_the_standard_says():
     names = ["\u20ac", "\r", "\ufb33", "1", "\U0001f600", "\u0080", "\u00f6"]
     order = ["\r", "1", "\u0080", "\u00f6", "\u20ac", "\U0001f600", "\ufb33"]
     assert list(json.loads(canonical(dict.fromkeys(names, 0)))) == order
-    assert canonical('\u20ac$\x0f\nA\'B"\\\\"/') == '"\u20ac$\\u000f\\nA\'B\\"\\\\\\\\\\"/"'.encode()
+    assert (
+        canonical('\u20ac$\x0f\nA\'B"\\\\"/') == '"\u20ac$\\u000f\\nA\'B\\"\\\\\\\\\\"/"'.encode()
+    )
     assert canonical([True, None, {"b": 1, "a": [1.0]}]) == b'[true,null,{"a":[1],"b":1}]'
 
 
@@ -141,8 +143,8 @@ def test_keys_of_other_kinds_are_refused(tmp_path, key):
     )
     with pytest.raises(InvalidInputError, match="Ed25519"):
         signing.read_public_key(str(path))
+    path.chmod(0o600)
     with pytest.raises(InvalidInputError, match="no private key"):
-        path.chmod(0o600)
         signing.read_private_key(path)
     with pytest.raises(InvalidInputError, match="holds a private one"):
         signing.read_public_key(str(tmp_path / "ann.pem"))

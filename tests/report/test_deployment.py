@@ -78,7 +78,9 @@ def problems(node, place=""):
         asked = TABLES[place].split()
         known = {name.rstrip("!") for name in asked}
         lines = [f"{place}.{name} is unknown" for name in node if name not in known]
-        lines += [f"{place}.{n[:-1]} is missing" for n in asked if n[-1] == "!" and n[:-1] not in node]
+        lines += [
+            f"{place}.{n[:-1]} is missing" for n in asked if n[-1] == "!" and n[:-1] not in node
+        ]
         for name, value in node.items():
             lines += problems(value, f"{place}.{name}".lstrip("."))
         return lines

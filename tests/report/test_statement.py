@@ -79,9 +79,7 @@ def halve(content, *names):
         (lambda c: c["run"].update(method="dp-gnn"), "method is"),
     ],
 )
-def test_a_signer_cannot_state_what_the_charges_do_not_bear_out(
-    edit, why, read, signing_of, key
-):
+def test_a_signer_cannot_state_what_the_charges_do_not_bear_out(edit, why, read, signing_of, key):
     signed = signing_of(statement.statement_of(read("parts")), edit)
     with pytest.raises(VerificationError, match=f"does not follow from its charges: .*{why}"):
         statement.verify(signed, key.public_key())

@@ -33,8 +33,8 @@ from graphveil.cli._output import open_streams, say
 
 EXIT_CODES = (
     "Exit codes: 0 done, 1 unexpected, 2 usage or bad input, 3 refused by a privacy budget, an "
-    "unproven guarantee or a failed verification, 4 a reproduced figure out of tolerance, 5 less privacy seen by an audit "
-    "than is promised, 130 interrupted."
+    "unproven guarantee or a failed verification, 4 a reproduced figure out of tolerance, 5 less "
+    "privacy seen by an audit than is promised, 130 interrupted."
 )
 _GRACE = 5.0  # seconds
 _SIGNALS = ("SIGTERM", "SIGHUP")  # which Windows does not have all of

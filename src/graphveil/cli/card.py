@@ -18,9 +18,7 @@ from graphveil.cli._output import Result, check_file, figure, write_text
 @click.option("--draft", is_flag=True, help="Write 'TODO by owner' where something is missing.")
 @option.force
 @option.as_json
-def card(
-    run: str, out: str | None, draft: bool, force: bool, as_json: bool, **given: Any
-) -> None:
+def card(run: str, out: str | None, draft: bool, force: bool, as_json: bool, **given: Any) -> None:
     """A run as a record for the OpenDP Deployments Registry.
 
     What the run knows comes from its certificate. What only its owner knows is asked for, and

@@ -12,6 +12,7 @@ from graphveil.cli._keys import ask, passphrase_file, read_passphrase
 from graphveil.cli._output import Result, check_file, write_json
 from graphveil.cli._runs import add_cost
 
+
 @click.group()
 def certificate() -> None:
     """A certificate to hand over: shown, signed, verified.

@@ -124,7 +124,8 @@ def describe(run: Evidence) -> str:
     return (
         f"{run.certificate.released[:1].upper()}{run.certificate.released[1:]} of a network that "
         f"predicts {learnt} for each {run.facts.record}, trained with differential privacy by the "
-        f"method {run.method} of graphveil {version}".rstrip() + "."
+        f"method {run.method} of graphveil {version}".rstrip()
+        + "."
     )
 
 
@@ -237,21 +238,15 @@ def _implementation(run: Evidence, owner: Owner) -> dict[str, Any]:
 
 def _administrative(run: Evidence, owner: Owner) -> dict[str, Any]:
     hazards = [f"Void if {line}." for line in run.certificate.voided_by]
+    lines = [
+        "In the terms of NIST SP 800-226 the privacy unit, the privacy parameters and the trust "
+        "model (central) stand above; the privacy hazards follow.",
+        *hazards,
+        f"Fingerprint of the certificate: {fingerprint_of(run)}.",
+    ]
     return {
         "sources": owner.sources,
-        "notes": "\n\n".join(
-            [
-                *([owner.notes] if owner.notes else []),
-                _listed(
-                    [
-                        "In the terms of NIST SP 800-226 the privacy unit, the privacy parameters "
-                        "and the trust model (central) stand above; the privacy hazards follow.",
-                        *hazards,
-                        f"Fingerprint of the certificate: {fingerprint_of(run)}.",
-                    ]
-                ),
-            ]
-        ),
+        "notes": "\n\n".join([*([owner.notes] if owner.notes else []), _listed(lines) or ""]),
         "registry_authors": list(owner.authors) or [TODO],
     }
 

@@ -312,7 +312,7 @@ def _use(run: Evidence) -> str:
         reads.append("- The noisy sums that training made are not in this folder.")
     own = "\n".join(["What a prediction reads, and who may see it:\n", *reads, ""])
     return (
-        "## Use\n\n```python\nimport graphveil\n\nmethod = graphveil.read(\"FOLDER\")  # where "
+        '## Use\n\n```python\nimport graphveil\n\nmethod = graphveil.read("FOLDER")  # where '
         "this folder is\n```\n\n```sh\ngraphveil predict FOLDER --data my-graph/ --out "
         f"predictions.csv\n```\n\n{own if reads else ''}"
     )
@@ -347,4 +347,3 @@ def _check_it(run: Evidence, signed: Mapping[str, Any] | None) -> str:
             f"```sh\ngraphveil certificate verify FOLDER/{SIGNED} --trusted KEY --run FOLDER\n```",
         ]
     return "\n".join(lines) + "\n"
-
