@@ -136,7 +136,7 @@ def state(
         unit=_unit(run),
         facts=_facts(run, owner, day),
         promise=meant,
-        shares=_shares(run, metrics_public is not None),
+        shares=_shares(run, metrics_public is not None, growth is not None),
         assumed=_assumed(run),
         hazards=list(run.certificate.voided_by),
         alarms=contradictions(run),
@@ -200,7 +200,7 @@ def _facts(run: Evidence, owner: Owner, day: str) -> Pairs:
 
 def _data(run: Evidence) -> str:
     name = "the owner's" if run.entry is None else run.data
-    return f"{name}; {run.facts.num_nodes:,} {run.facts.record}s, which is public"
+    return f"{name}: {run.facts.num_nodes:,} {run.facts.record}s, which counts as public"
 
 
 def _unit_in_full(run: Evidence) -> str:
@@ -213,7 +213,7 @@ def _unit_in_full(run: Evidence) -> str:
 # --- what may be published ------------------------------------------------------------------------
 
 
-def _shares(run: Evidence, metrics_public: bool) -> list[Share]:
+def _shares(run: Evidence, metrics_public: bool, ledger_shown: bool) -> list[Share]:
     """What could be handed on, and to whom it may go."""
     if run.epsilon is None:
         why = "nothing is promised for it"
@@ -243,16 +243,27 @@ def _shares(run: Evidence, metrics_public: bool) -> list[Share]:
         *charged,
         figures,
         Share(
-            what="the certificate and this page",
+            what="the certificate",
             to="anybody",
-            why="they hold what counts as public, and nothing else of the data",
+            why="it holds what counts as public, and nothing else of the data",
         ),
+        _this_page(run, ledger_shown),
         Share(
             what="the data, logs, losses, audits and the ledger",
             to=HOLDERS,
             why="they are read off the data, or tell of it",
         ),
     ]
+
+
+def _this_page(run: Evidence, ledger_shown: bool) -> Share:
+    """What the page itself tells besides the certificate."""
+    tells_of = ["an audit, which was read off the data"] if run.audit else []
+    tells_of += ["what else was charged to the ledger"] if ledger_shown else []
+    if tells_of:
+        why = f"it tells of {' and of '.join(tells_of)}"
+        return Share(what="this page", to=f"{HOLDERS}, and whoever they trust with it", why=why)
+    return Share(what="this page", to="anybody", why="it says what the certificate says")
 
 
 def _released(run: Evidence) -> list[Share]:
@@ -263,7 +274,7 @@ def _released(run: Evidence) -> list[Share]:
         Share(what=certificate.released, to=to, why=why),
         *_further(further),
         *(
-            Share(what="predictions", to="as it is said for each way to predict", why=f"{line}")
+            Share(what="predictions", to=_shown_to(line, certificate.guarantee.unit), why=line)
             for line in certificate.inference
         ),
         Share(
@@ -274,11 +285,22 @@ def _released(run: Evidence) -> list[Share]:
     ]
 
 
+def _shown_to(line: str, unit: str) -> str:
+    """Who may see predictions of which a certificate says this; whoever sees the rows, in doubt."""
+    if unit == "node" and line.startswith(("cached: ", "noisy: ")):
+        return "its own node, each"
+    if unit != "node" and line.startswith(("cached: ", "noisy: ")):
+        return "anybody"
+    return "whoever may see the rows that they are read from"
+
+
 def _further(limits: Sequence[str]) -> list[Share]:
     """What a certificate says beside to whom the weights go: "the noisy sums to nobody"."""
     shares = []
     for limit in limits:
         what, _, to = limit.rpartition(" to ")
+        if what == "each prediction":  # stands with the ways to predict
+            continue
         shares.append(Share(what=what, to=to, why="so the certificate says"))
     return shares
 
