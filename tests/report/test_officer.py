@@ -26,7 +26,9 @@ def shown(read):
     """The page of a run by its name, as a tree, perhaps with other evidence."""
 
     def call(name, owner=OWNER, **how):
-        changed = {key: how.pop(key) for key in list(how) if key not in ("growth", "metrics_public")}
+        changed = {
+            key: how.pop(key) for key in list(how) if key not in ("growth", "metrics_public")
+        }
         run = replace(read(name), **changed)
         return parse(officer.render(run, owner, day=DAY, **how))
 
@@ -252,10 +254,7 @@ def test_growth_is_what_the_ledger_says(ledger):
 def test_both_pages_show_how_the_cost_grew(reader, ledger, read, trained, tmp_path):
     out = tmp_path / "page.html"
     with pytest.raises(SystemExit) as left:
-        cli.main(
-            ["report", str(trained / "one"), "--for", reader, "--ledger", str(ledger.place)]
-            + ["--out", str(out)]
-        )
+        cli.main(f"report {trained}/one --for {reader} --ledger {ledger.place} --out {out}".split())
     assert left.value.code == 0
     html = out.read_text()
     assert_only_our_own(html)

@@ -68,9 +68,7 @@ def report(runs: tuple[str, ...], out: str, force: bool, as_json: bool, **asked:
     read = [evidence.read(run) for run in track("reading runs", runs)]
     if reader == "officer":
         day, why = asked["day"] or date.today().isoformat(), asked["metrics_public"]
-        text = officer.render(
-            officer.only(read), stated, day=day, growth=spent, metrics_public=why
-        )
+        text = officer.render(officer.only(read), stated, day=day, growth=spent, metrics_public=why)
     else:
         text = page.render(read, spent)
     write_text(out, text)

@@ -115,4 +115,3 @@ def growth_of(account: Account, moments: Mapping[str, str]) -> Growth:
         left=round_down(account.left()),
         overdrawn=account.overdrawn,
     )
-

@@ -327,7 +327,9 @@ def _audit(run: Evidence) -> list[str]:
         verdict = "Nothing was seen that contradicts the promise. That is no proof of it."
     suspects = [finding.name for finding in run.audit if finding.suspect]
     if suspects:
-        verdict += f" An estimate is above what is proven, and asks for more: {'; '.join(suspects)}."
+        verdict += (
+            f" An estimate is above what is proven, and asks for more: {'; '.join(suspects)}."
+        )
     return [*lines, verdict]
 
 
