@@ -47,7 +47,8 @@ Errors, each a kind of those it stands below::
     ├── RefusedError               graphveil could run this but will not
     │   ├── UnprovenError          no theorem covers the request
     │   │   └── UnsupportedEventError   an event that cannot be priced
-    │   └── BudgetError            the request would spend more than is left
+    │   ├── BudgetError            the request would spend more than is left
+    │   └── VerificationError      a signed certificate that does not hold up
     ├── ToleranceError             a reproduced figure is out of tolerance
     └── BrokenPromiseError         an audit saw less privacy than is promised
 """
@@ -68,6 +69,7 @@ if TYPE_CHECKING:
         ToleranceError,
         UnprovenError,
         UnsupportedEventError,
+        VerificationError,
     )
     from graphveil.data import from_networkx, load
     from graphveil.grads import make_private
@@ -128,6 +130,7 @@ __all__ = [
     "ToleranceError",
     "UnprovenError",
     "UnsupportedEventError",
+    "VerificationError",
     "__version__",
     "calibrate",
     "choose",
@@ -146,7 +149,8 @@ __all__ = [
 
 _NAMES_OF = {
     "graphveil._errors": "BrokenPromiseError BudgetError GraphveilError InvalidInputError "
-    "NotFittedError RefusedError ToleranceError UnprovenError UnsupportedEventError",
+    "NotFittedError RefusedError ToleranceError UnprovenError UnsupportedEventError "
+    "VerificationError",
     "graphveil.data": "from_networkx load",
     "graphveil.export": "export",  # the module itself
     "graphveil.grads": "make_private",

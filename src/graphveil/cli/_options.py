@@ -175,3 +175,20 @@ metric = click.option(
     help="What rows are set side by side by, such as accuracy, macro_f1, average_precision, r2. "
     "Default: what fits the task.",
 )
+
+# What only the owner of the data knows; graphveil.report.owner reads it.
+owner = together(
+    click.option(
+        "--facts",
+        type=click.Path(dir_okay=False),
+        help="A TOML file with what only the owner knows; options count more.",
+    ),
+    click.option("--name", help="What the model is called."),
+    click.option("--owner", multiple=True, help="Who answers for it, and publishes it; repeat."),
+    click.option("--purpose", help="What it is for."),
+    click.option("--region", help="Where its people live, or whose law applies."),
+    click.option("--published", metavar="DAY", help="When it is published: 2026-11-19."),
+    click.option("--releases", help="'One release' or 'Many releases'."),
+    click.option("--data-source", help="'Static', or 'Dynamic' where new data comes in."),
+    click.option("--authors", multiple=True, help="Who fills in the card; repeat."),
+)
