@@ -27,7 +27,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from graphveil import _observing, _validate, processes
+from graphveil import _observing, _validate, devices, processes
 from graphveil._errors import BudgetError, InvalidInputError, RefusedError, UnprovenError
 from graphveil.grads.checkpoint import StepCheckpoint
 from graphveil.grads.clipped import ClippedSum, Losses
@@ -103,7 +103,7 @@ class PrivateStep:
             if sampling.noise_multiplier > 0 and not isinstance(clipped.clipping, Off)
             else dpa.NonPrivateDpEvent()
         )
-        self.taken = 0
+        self.taken, self._move = 0, devices.Mover(devices.CPU)
         self._seen, self._loss = 0, 0.0  # of all processes, in the last step; both private
         self._aligned: processes.Ranks | None = None  # those that begin with the same weights
         self.earlier: dpa.DpEvent = dpa.NoOpDpEvent()  # charged before, for other steps than these
@@ -241,8 +241,19 @@ class PrivateStep:
 
     def _batches(self, drawn: Tensor) -> Iterable[Any]:
         """Made as they are asked for, so that what making them draws is drawn by secret coins."""
-        if len(drawn):
-            yield from self.examples.batches(drawn)
+        if not len(drawn):
+            return
+        batches, home = self.examples.batches(drawn), devices.home_of(self.module)
+        if home.type == devices.CPU:
+            yield from batches
+            return
+        if not type(self.examples).__module__.startswith("graphveil."):
+            # What others make may change in place where nobody sees it.
+            yield from (devices.move(batch, home) for batch in batches)
+            return
+        if self._move.to != home:
+            self._move = devices.Mover(home)
+        yield from map(self._move, batches)
 
     def sum_terms(self, drawn: Tensor) -> tuple[dict[str, Tensor], Tensor]:
         """The clipped sum of these terms, by parameter and as one vector in units of the noise.

@@ -21,7 +21,7 @@ import safetensors.torch
 from torch import Tensor, nn
 from torch.optim.swa_utils import AveragedModel, get_swa_avg_fn
 
-from graphveil import _observing, processes
+from graphveil import _observing, devices, processes
 from graphveil._errors import InvalidInputError, UnprovenError
 from graphveil._files import write_file
 from graphveil._progress import Progress
@@ -69,6 +69,7 @@ class Execution:
     ) -> None:
         self.ranks = processes.current()
         check_shared(plan, self.ranks)
+        self.ranks.agree("device", devices.kind().encode())
         if not self.ranks.first:
             checkpoint = progress = on_loss = on_step = None
         self.plan, self.checkpoint, self.target = plan, checkpoint, target
@@ -165,6 +166,12 @@ class Execution:
         ``max_grad_norm`` are thresholds that were read off the data, for a part without a bound.
         """
         self._start(part)
+        with devices.placed(network):
+            self._train(part, network, terms, losses, max_grad_norm)
+
+    def _train(
+        self, part: Steps, network: nn.Module, terms: Any, losses: Losses, max_grad_norm: Any
+    ) -> None:
         step = self._make_step(part, network, terms, losses, max_grad_norm)
         place = None if self.checkpoint is None else self._begin(self.checkpoint, part, step)
         step.align()
