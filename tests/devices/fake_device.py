@@ -23,7 +23,7 @@ _DEVICE = torch.Tensor.device.__get__
 def _storages(tensor):
     while is_functorch_wrapped_tensor(tensor):
         tensor = get_unwrapped(tensor)
-    if tensor.layout == torch.sparse_csr:
+    if tensor.layout in (torch.sparse_csr, torch.sparse_csc):
         return [tensor.values().untyped_storage()]
     if tensor.layout != torch.strided:
         return []

@@ -286,6 +286,12 @@ class Method(Estimator, ABC):
         planned = (facts.num_nodes, facts.num_features, facts.num_train, facts.directed)
         settings = {**self.training_settings(), "method": self.name}
         changed = _differing(settings, {**plan.settings, "method": plan.method})
+        if not set(devices.public()) <= set(plan.public):
+            raise InvalidInputError(
+                "A run must compute on the processor, or on the device that its plan names. Got "
+                f"{devices.kind()!r} for a plan that does not name it instead; go on with --device "
+                "cpu, or start anew."
+            )
         if changed or sizes != planned:
             what = (
                 f"another {', '.join(changed)}"

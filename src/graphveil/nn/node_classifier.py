@@ -66,6 +66,11 @@ class NodeClassifier(nn.Module):
         return [self.encoder, *self.after[:1], *self.convs, self.decoder]
 
     @at_home
+    def encode(self, rows: Tensor) -> Tensor:
+        """The first states of rows by themselves."""
+        return _follow(self.after[0], self.encoder(rows), None)
+
+    @at_home
     def on_graph(self, x: Tensor, messages: Messages, ids: Tensor | None = None) -> Tensor:
         """Logits of every node of a graph: (nodes, out), the same as from their neighbourhoods.
 
@@ -84,7 +89,7 @@ class NodeClassifier(nn.Module):
         """
         states = rows
         if len(self.encoder.linears):
-            states = map_rows(self._encode, rows)
+            states = map_rows(self.encode, rows)
         for place in range(len(self.convs)):
             made: Any = None
             for some, _ in messages.blocks(max(_FEWEST, _AT_ONCE // states.shape[1])):
@@ -94,11 +99,6 @@ class NodeClassifier(nn.Module):
                 made[some] = h
             states = made
         return states
-
-    @at_home
-    def _encode(self, rows: Tensor) -> Tensor:
-        """The first states of rows by themselves."""
-        return _follow(self.after[0], self.encoder(rows), None)
 
     @at_home
     def _convolve(self, place: int, states: Tensor, messages: Messages, count: int) -> Tensor:
