@@ -1,5 +1,6 @@
 """Every method trains and predicts on a device, and nothing that had to be moved stays behind."""
 
+import contextlib
 import sys
 from pathlib import Path
 
@@ -10,13 +11,16 @@ from torch import nn
 
 import graphveil
 from graphveil import devices
-from graphveil._errors import InvalidInputError
+from graphveil._errors import InvalidInputError, UnprovenError
+from graphveil.cli import cli
 from graphveil.data.store import write_store
 from graphveil.grads.step import make_private
+from graphveil.graph.neighbourhoods import RootedTerms
 from graphveil.mechanisms import Gaussian
 from graphveil.methods import METHODS
 from graphveil.nn.node_classifier import NodeClassifier
 from graphveil.rng import secret
+from graphveil.runs import Run
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "methods"))
 
@@ -338,3 +342,81 @@ def test_a_run_begun_on_the_processor_does_not_go_on_elsewhere(tmp_path, monkeyp
         pytest.raises(InvalidInputError, match="go on with --device cpu"),
     ):
         method.run(plan, data)
+
+
+# --- what is refused there ------------------------------------------------------------------------
+
+
+def mixes(module, batch):
+    """Losses that know the mean of the batch's outputs."""
+    x, y = batch
+    outputs = module(x)
+    return nn.functional.cross_entropy(
+        outputs - outputs.mean(0).detach(), y, reduction="none"
+    )
+
+
+def reads_others(module, batch):
+    """Losses that know rows of a table that no root of theirs reads."""
+    around, y = batch
+    losses = nn.functional.cross_entropy(module(around), y, reduction="none")
+    return losses * (1 + around.table.square().mean())
+
+
+def terms_of(data):
+    nodes = data.train_mask.nonzero().flatten()
+    return RootedTerms.capped(data.x, data.y, data.edge_index, nodes, 1, max_sent=2)
+
+
+@pytest.mark.parametrize("away", [False, True])
+@pytest.mark.parametrize("losses", [mixes, reads_others])
+def test_a_loss_that_knows_its_company_is_refused_there_too(losses, away, monkeypatch):
+    data = data_for("dp-gnn")
+    here = fake_device.away(monkeypatch) if away else contextlib.nullcontext()
+    with here:
+        module, examples = nn.Linear(5, 3), (data.x, data.y)
+        if losses is reads_others:
+            module, examples = NodeClassifier(5, 4, 3, num_layers=1), terms_of(data)
+        module = module.to("cuda" if away else "cpu")
+        step = make_private(
+            module,
+            torch.optim.SGD(module.parameters(), lr=0.1),
+            examples,
+            losses=losses,
+            sample_rate=0.9,
+            noise_multiplier=1.0,
+        )
+        with pytest.raises(UnprovenError, match="other examples are replaced"):
+            step()
+
+
+def test_the_command_line_names_a_device(tmp_path, monkeypatch, capsys):
+    out, config = tmp_path / "run", tmp_path / "run.toml"
+    words = ["train", "dp-mlp", "--data", "social", "--epsilon", "8", "--set", "steps=2"]
+    words += ["--set", "features='raw'"]
+    place = ["--out", str(out)]
+    if not torch.cuda.is_available():
+        with pytest.raises(InvalidInputError, match="use --device cpu"):
+            cli.main([*words, *place, "--device", "cuda"], standalone_mode=False)
+        assert not out.exists()
+    config.write_text('device = "cuda"\n')
+    with fake_device.away(monkeypatch) as looking:
+        cli.main([*words, *place, "--config", str(config)], standalone_mode=False)
+        trained = looking.counted.total()
+        record = Run(out).record()
+        assert record.environment()["device"] == "cuda:0 (a device that is not there)"
+        assert "computes on cuda" in str(record.certificate)
+        table = tmp_path / "classes.csv"
+        predict = ["predict", str(out), "--data", "social", "--out", str(table)]
+        cli.main([*predict, "--device", "cuda"], standalone_mode=False)
+        assert looking.counted.total() > trained
+    there = table.read_text()
+    cli.main([*predict, "--force"], standalone_mode=False)
+    assert table.read_text() == there
+    assert "computes on cuda" in (out / "certificate.txt").read_text()
+    rows = tmp_path / "rows.csv"
+    embed = ["embed", str(out), "--data", "social", "--out", str(rows), "--device", "cuda"]
+    with fake_device.away(monkeypatch):
+        cli.main(embed, standalone_mode=False)
+    capsys.readouterr()
+    assert rows.exists()
