@@ -4,13 +4,15 @@
         method.fit(data, directory="run")
 
 Every process, a *rank*, holds the data. Rank 0 draws every batch and all noise, keeps the files and
-speaks to the ledger. The others clip and add up their share of the drawn terms. So four things are
+speaks to the ledger. The others clip and add up their share of the drawn terms. So six things are
 asked here, and nowhere else:
 
 ========  ==========================================================================================
 share     which of the drawn terms this rank computes: those whose public id is its own
+rows      which of the rows of a sum this rank computes: as many as any other
 once      what only rank 0 draws, and all ranks use: a batch, the key of masks, a noisy vector
 add       the sum of all ranks' vectors, in float64, which only rank 0 holds
+collect   the rows of all ranks, one after the other, which only rank 0 holds
 agree     that something is the same on all ranks, or none goes on
 ========  ==========================================================================================
 
@@ -117,6 +119,14 @@ class Ranks:
         """On rank 0 the sum of all ranks' vectors (float64); elsewhere nothing that is of use."""
         return vector
 
+    def rows(self, some: slice) -> slice:
+        """Those of the rows ``some`` that this rank computes, before :meth:`collect`."""
+        return some
+
+    def collect(self, rows: Tensor, some: slice) -> Tensor:
+        """On rank 0 all rows ``some`` (float64), of which each rank computed its own."""
+        return rows
+
     def agree(self, what: str, content: bytes) -> None:
         """Refuse to go on where ``content`` is not the same on all ranks."""
 
@@ -215,6 +225,28 @@ class Group(Ranks):
                 options.rootRank = 0
                 self._group.reduce([total], options).wait()
         return total
+
+    def rows(self, some: slice) -> slice:
+        """As many as any other rank, one after the other; the last may have fewer."""
+        size = self._rows_each(some)
+        first = min(some.start + self.rank * size, some.stop)
+        return slice(first, min(first + size, some.stop))
+
+    def collect(self, rows: Tensor, some: slice) -> Tensor:
+        import torch
+
+        own = torch.zeros(self._rows_each(some), *rows.shape[1:], dtype=torch.float64)
+        own[: len(rows)] = rows.detach()
+        every = [torch.empty_like(own) for _ in range(self.world)] if self.first else []
+        if own.numel():
+            with self._watch():
+                options = self._dist.GatherOptions()
+                options.rootRank = 0
+                self._group.gather([every] if self.first else [], [own], options).wait()
+        return torch.cat(every)[: some.stop - some.start] if self.first else own
+
+    def _rows_each(self, some: slice) -> int:
+        return -(-(some.stop - some.start) // self.world)
 
     def agree(self, what: str, content: bytes) -> None:
         import torch

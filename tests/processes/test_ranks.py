@@ -1,5 +1,6 @@
 """Two processes train as one does: the same weights, one noise, coins of their own, one line."""
 
+import functools
 import json
 import os
 import signal
@@ -72,6 +73,37 @@ def test_noise_is_added_once(answers):
     assert low / 1.1 > noise.numel() / 2
     apart = noise.flatten(1)
     assert (torch.corrcoef(apart) - torch.eye(len(apart))).abs().max() < 0.07  # fresh in every step
+
+
+def test_rows_of_sums_are_shared_and_equal_to_the_last_bit(answers):
+    alone, first = cases.fixed_sums(), answers[0]["sums"]
+    assert torch.equal(first, alone)
+    # What another rank holds is not what is released: it draws no noise.
+    assert not torch.equal(answers[1]["sums"], alone)
+
+
+def test_every_row_of_a_sum_gets_its_noise_once(answers):
+    noise = answers[0]["noise of sums"] / (cases.NOISE * cases.BOUND)
+    assert noise.shape == (130, 40)
+    low, high = (stats.chi2(noise.numel()).ppf(p) for p in (1e-9, 1 - 1e-9))
+    assert low < float(noise.square().sum()) < high
+    assert 1.1 * high < 2 * noise.numel()
+    rows = noise.square().sum(1)
+    low, high = (stats.chi2(40).ppf(p) for p in (1e-11, 1 - 1e-11))
+    assert low < float(rows.min()) < float(rows.max()) < high
+    assert (torch.corrcoef(noise) - torch.eye(130)).abs().max() < 0.9  # no row has another's
+
+
+@pytest.mark.parametrize("world", [1, 2, 3, 7])
+@pytest.mark.parametrize("some", [slice(0, 10), slice(50, 51), slice(5, 19), slice(4, 4)])
+def test_every_row_is_one_ranks(world, some):
+    parts = []
+    for rank in range(world):
+        place = SimpleNamespace(world=world, rank=rank)
+        place._rows_each = functools.partial(processes.Group._rows_each, place)
+        parts.append(processes.Group.rows(place, some))
+    rows = [row for part in parts for row in range(part.start, part.stop)]
+    assert rows == list(range(some.start, some.stop))
 
 
 def test_an_adaptive_bound_counts_the_terms_of_all(answers):

@@ -127,16 +127,37 @@ class Execution:
     # --- one value -------------------------------------------------------------------------------
 
     def release(
-        self, part: Release, draw: Callable[[Any, SecretStream], Mapping[str, Tensor]]
+        self,
+        part: Release,
+        draw: Callable[[Any, SecretStream], Mapping[str, Tensor]],
+        *,
+        together: bool = False,
     ) -> dict[str, Tensor]:
-        """What ``draw`` makes with the part's mechanism and the secret stream, once and for all."""
+        """What ``draw`` makes with the part's mechanism and the secret stream, once and for all.
+
+        Rank 0 draws alone, or ``together`` with the others, whose answers are of no use.
+        """
         self._start(part)
         self.spent[part.name] = part.event
 
+        begun = False
+
         def draw_here() -> Mapping[str, Tensor]:
+            nonlocal begun
+            begun = True
+            if together:  # now that it is noted
+                self.ranks.tell(lambda: True)
             return draw(part.mechanism, self.rng)
 
-        return self.ranks.once_named(lambda: self._release(part, draw_here))
+        def make() -> Mapping[str, Tensor]:
+            released = self._release(part, draw_here)
+            if together and not begun:  # it was made before a crash
+                self.ranks.tell(lambda: False)
+            return released
+
+        if together and not self.ranks.first and self.ranks.tell(lambda: None):
+            draw(part.mechanism, self.rng)
+        return self.ranks.once_named(make)
 
     def _release(
         self, part: Release, draw_here: Callable[[], Mapping[str, Tensor]]
