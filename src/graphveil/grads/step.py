@@ -268,8 +268,9 @@ class PrivateStep:
         scales = self.clipped.scales
         parts = [value.flatten().double() / scales[name] for name, value in total.items()]
         if adaptive is not None:
-            parts.append(torch.tensor([adaptive.count()], dtype=torch.float64))
-        return total, torch.cat([part.cpu() for part in parts])
+            counted = torch.tensor([adaptive.count()], dtype=torch.float64)
+            parts.append(counted.to(devices.home_of(self.module)))
+        return total, torch.cat(parts)
 
     def _release(self, drawn: Tensor) -> dict[str, Tensor]:
         """The clipped sum with noise on every coordinate: one vector, one release.
@@ -285,7 +286,7 @@ class PrivateStep:
         private = self.noise_multiplier > 0 and not isinstance(clipping, Off)
         scales = self.clipped.scales if private else dict.fromkeys(total, 1.0)
         if not private:
-            vector = torch.cat([value.flatten().double().cpu() for value in total.values()])
+            vector = torch.cat([value.flatten().double() for value in total.values()])
         vector = self._gather(vector, ranks)
         vector = ranks.once(lambda: self._noise.release(vector, self.rng) if private else vector)
         if private and isinstance(clipping, Adaptive):
@@ -298,9 +299,10 @@ class PrivateStep:
         }
 
     def _gather(self, vector: Tensor, ranks: processes.Ranks) -> Tensor:
-        """All processes' vectors added up, and what they counted; of use on rank 0 alone."""
+        """All processes' vectors added up, and what they counted: on the processor of rank 0."""
         counted = torch.tensor([self.clipped.seen, self.clipped.loss], dtype=torch.float64)
-        vector, counted = ranks.add(torch.cat([vector, counted])).split([len(vector), 2])
+        whole = ranks.add(torch.cat([vector, counted.to(vector.device)])).cpu()
+        vector, counted = whole.split([len(vector), 2])
         self._seen, self._loss = int(counted[0]), float(counted[1])
         return vector
 
