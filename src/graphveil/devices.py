@@ -104,7 +104,7 @@ def _exact(name: str) -> Iterator[None]:
     import torch
 
     products, convolutions = torch.backends.cuda.matmul, torch.backends.cudnn
-    settings = (
+    settings: tuple[tuple[Any, str], ...] = (
         (products, "allow_tf32"),
         (products, "allow_bf16_reduced_precision_reduction"),
         (products, "allow_fp16_reduced_precision_reduction"),

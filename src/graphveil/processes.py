@@ -174,7 +174,8 @@ class Group(Ranks):
             )
             self._store = dist.PrefixStore(f"graphveil/{attempt}", store)
             self._group: Any = dist.ProcessGroupGloo(self._store, self.rank, self.world, wait)
-            self._dist, self._gpus = dist, None
+            self._dist: Any = dist
+            self._gpus: Any = None
         except (RuntimeError, ValueError) as error:  # torch's own are kinds of these
             raise LostRankError(
                 f"The {place.world} processes must reach each other at {place.host}:{place.port} "
@@ -249,8 +250,11 @@ class Group(Ranks):
     def _join_gpus(self) -> Any:
         """The ranks over nccl."""
         if self._gpus is None:
-            store, wait = self._dist.PrefixStore("nccl", self._store), timedelta(seconds=self.timeout)
-            self._gpus = self._dist.ProcessGroupNCCL(store, self.rank, self.world, wait)
+            nccl = self._dist.ProcessGroupNCCL
+            options = nccl.Options()
+            options._timeout = timedelta(seconds=self.timeout)
+            store = self._dist.PrefixStore("nccl", self._store)
+            self._gpus = nccl(store, self.rank, self.world, options)
         return self._gpus
 
     def rows(self, some: slice) -> slice:

@@ -77,7 +77,9 @@ class _Saying(TorchFunctionMode):
     def __torch_function__(self, func, types, args=(), kwargs=None):
         kwargs = dict(kwargs or {})
         name = getattr(func, "__name__", "")
-        if func is _DEVICE or (name == "__get__" and getattr(func, "__self__", None) is torch.Tensor.device):
+        if func is _DEVICE or (
+            name == "__get__" and getattr(func, "__self__", None) is torch.Tensor.device
+        ):
             return AWAY if is_away(args[0]) else HERE
         if name == "numpy" or name == "__array__":
             if is_away(args[0]):
@@ -107,7 +109,9 @@ def _to(func, tensor, *args, **kwargs):
         elif isinstance(value, torch.Tensor):
             where, kind = (AWAY if is_away(value) else HERE), value.dtype
     if kind is not None or kwargs.get("copy"):
-        tensor = func(tensor, tensor.dtype if kind is None else kind, copy=kwargs.get("copy", False))
+        tensor = func(
+            tensor, tensor.dtype if kind is None else kind, copy=kwargs.get("copy", False)
+        )
     return tensor if where is None else _put(tensor, torch.device(where))
 
 

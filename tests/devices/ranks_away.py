@@ -1,4 +1,4 @@
-"""Two ranks on accelerators that are not there, whose nccl is gloo and looks at what it is given."""
+"""Two ranks on accelerators that are not there; their nccl is gloo, and looks at its tensors."""
 
 import os
 import sys
@@ -10,11 +10,11 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "processes"))
 
-import ranks_cases as cases  # noqa: E402
+import ranks_cases as cases
 
-from graphveil import devices, processes  # noqa: E402
-from graphveil.methods import METHODS  # noqa: E402
-from graphveil.rng import secret  # noqa: E402
+from graphveil import devices, processes
+from graphveil.methods import METHODS
+from graphveil.rng import secret
 
 CASES = ("dp-gnn", "late-graph", "gap", "graph-dpsgd")
 reduced = []
@@ -23,8 +23,11 @@ reduced = []
 class Nccl:
     """Takes tensors of an accelerator alone."""
 
-    def __init__(self, store, rank, world, timeout):
-        self.gloo = torch.distributed.ProcessGroupGloo(store, rank, world, timeout)
+    class Options:
+        _timeout = None
+
+    def __init__(self, store, rank, world, options):
+        self.gloo = torch.distributed.ProcessGroupGloo(store, rank, world, options._timeout)
 
     def reduce(self, tensors, options):
         assert all(map(fake_device.is_away, tensors))

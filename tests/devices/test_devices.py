@@ -24,7 +24,7 @@ from graphveil.runs import Run
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "methods"))
 
-from methods_cases import changed, data_for, made  # noqa: E402
+from methods_cases import changed, data_for, made
 
 pytestmark = pytest.mark.filterwarnings("ignore:Sparse CSR tensor:UserWarning")
 
@@ -59,10 +59,9 @@ MORE = {
     ],
     "graph-gnn": [{"conv": "gin"}, {"conv": "sage"}],
 }
-CASES = [(name, settings) for name in METHODS for settings in [{}, *MORE.get(name, [])]]
+CASES = [(name, {}) for name in METHODS]
+VARIED = [(name, settings) for name, varied in MORE.items() for settings in varied]
 FORWARD = {"aten::addmm", "aten::mm", "aten::bmm", "aten::matmul", "aten::linear"}
-
-
 
 
 def answers(name, settings, data, disjoint=True):
@@ -101,6 +100,13 @@ def test_a_method_is_the_same_on_a_device(name, settings, monkeypatch):
     assert any(counted[key] for key in FORWARD)  # it was there
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "settings"), VARIED, ids=str)
+def test_other_settings_are_the_same_on_a_device(name, settings, monkeypatch):
+    check_same(name, settings, data_for(name), monkeypatch)
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("task", ["regression", "multilabel", "ordinal"])
 @pytest.mark.parametrize("name", ["late-graph", "dp-gnn", "graph-dpsgd", "mlp"])
 def test_tasks_are_the_same_on_a_device(name, task, monkeypatch):
@@ -113,6 +119,7 @@ def test_tasks_are_the_same_on_a_device(name, task, monkeypatch):
     check_same(name, {}, changed(data, task=task, **other), monkeypatch)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["late-graph", "dp-mlp", "dpar", "gap", "graph-split", "mlp"])
 def test_sparse_features_are_the_same_on_a_device(name, monkeypatch):
     data = data_for(name)
@@ -290,7 +297,7 @@ def test_a_device_of_another_name_is_refused(name):
 def test_a_device_that_is_not_there_is_refused(monkeypatch):
     if torch.cuda.is_available():
         pytest.skip("there is one")
-    with pytest.raises(InvalidInputError, match="not available here.*--device cpu"):
+    with pytest.raises(InvalidInputError, match=r"not available here.*--device cpu"):
         made("dp-mlp").fit(data_for("dp-mlp"), device="cuda")
     with fake_device.away(monkeypatch, count=2):
         with devices.use("cuda:1") as name:
@@ -311,9 +318,12 @@ def test_a_rank_takes_the_device_of_its_place(monkeypatch):
     ):
         pass
     monkeypatch.setenv("LOCAL_RANK", "first")
-    with fake_device.away(monkeypatch), pytest.raises(InvalidInputError, match="LOCAL_RANK"):
-        with devices.use("cuda"):
-            pass
+    with (
+        fake_device.away(monkeypatch),
+        pytest.raises(InvalidInputError, match="LOCAL_RANK"),
+        devices.use("cuda"),
+    ):
+        pass
 
 
 def test_products_are_exact_on_a_device_and_as_they_were_after_it(monkeypatch):
@@ -351,9 +361,7 @@ def mixes(module, batch):
     """Losses that know the mean of the batch's outputs."""
     x, y = batch
     outputs = module(x)
-    return nn.functional.cross_entropy(
-        outputs - outputs.mean(0).detach(), y, reduction="none"
-    )
+    return nn.functional.cross_entropy(outputs - outputs.mean(0).detach(), y, reduction="none")
 
 
 def reads_others(module, batch):

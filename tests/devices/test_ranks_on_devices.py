@@ -1,6 +1,5 @@
 """Ranks that each have a device: sums go over nccl, which takes what is there alone."""
 
-import sys
 from pathlib import Path
 
 import pytest

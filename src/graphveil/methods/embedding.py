@@ -121,7 +121,9 @@ def _watch(method: Any, data: Data, mode: str, layer: _Layer) -> Tensor:
             "instead; take of='output' (--of output)."
         )
     read: list[Tensor] = []
-    hook = layer.module.register_forward_pre_hook(lambda _, given: read.append(given[0].detach().cpu()))
+    hook = layer.module.register_forward_pre_hook(
+        lambda _, given: read.append(given[0].detach().cpu())
+    )
     try:
         # On a disjoint graph a student would follow the outputs; it has no part in hidden states.
         outputs = _outputs(method, data, "cached" if mode == "cached" else "visible")
