@@ -126,7 +126,8 @@ def _other(tensor):
     with torch._C._DisableTorchDispatch(), torch._C.DisableTorchFunction():
         if tensor.layout == torch.sparse_csr:
             parts = [part.clone() for part in (tensor.crow_indices(), tensor.col_indices())]
-            copy = torch.sparse_csr_tensor(*parts, tensor.values().clone(), tensor.shape)
+            values = tensor.values().clone()
+            copy = torch.sparse_csr_tensor(*parts, values, tensor.shape, check_invariants=False)
         else:
             copy = tensor.detach().clone()
     return copy if is_away(tensor) else mark(copy)
