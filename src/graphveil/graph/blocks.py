@@ -30,7 +30,6 @@ class Numbered(tuple[Any, ...]):
 
     def rows_of_blocks(self, rows: Tensor, most: int) -> list[int]:
         """How many rows each block has: ``most``, where an example has so many ``rows``."""
-        rows = rows.cpu()
         key = rows.numpy().tobytes()
         if key not in self._blocks:  # layers ask for the same ones
             sizes = block_sizes(self.numbers, rows, most)
