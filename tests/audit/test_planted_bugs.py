@@ -304,7 +304,7 @@ BUGS = [
     (
         dropout_from_a_shared_stream,
         "graph-split",
-        {"dropout": 0.5, "clip_by": "document", "splits": 3, "steps": 1},
+        {"dropout": 0.5, "clip_by": "document", "splits": 3, "steps": 2},
         "another public seed",
     ),
     (own_batch_size, "dp-gnn", {"sample_rate": 0.4}, "expected batch size"),
