@@ -182,14 +182,14 @@ def _rank_among_all(score: Scores, wanted: _Lists, known: _Lists, sources: Array
         others = scores.copy()
         others[rows, columns] = -np.inf
         others[known.block(some)] = -np.inf
-        # Two stretches of one list: sorted once, each link is looked up in its source's row.
-        others.sort(axis=1)
         counts = np.isfinite(others).sum(1)
+        others.sort(axis=1)
         above, below = np.empty(len(own)), np.empty(len(own))
-        for row in np.unique(rows):
-            inside = rows == row if len(some) == 1 else slice(*np.searchsorted(rows, [row, row + 1]))
-            above[inside] = len(others[row]) - np.searchsorted(others[row], own[inside], "right")
-            below[inside] = np.searchsorted(others[row], own[inside], "left")
+        ends = np.searchsorted(rows, np.arange(len(some) + 1))
+        for row, (first, last) in enumerate(zip(ends, ends[1:], strict=False)):
+            mine = own[first:last]
+            above[first:last] = wanted.targets - np.searchsorted(others[row], mine, "right")
+            below[first:last] = np.searchsorted(others[row], mine, "left")
         equal = wanted.targets - above - below
         pieces.append((some[rows], own, 1 + above + equal / 2, counts[rows]))
     return _Ranks(*(np.concatenate(column) for column in zip(*pieces, strict=True)))
