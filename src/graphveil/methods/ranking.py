@@ -260,7 +260,5 @@ def _figures(ranks: _Ranks, top: int) -> dict[str, float | None]:
         f"ndcg@{top}": float(np.mean(np.add.reduceat(gains, first) / ideal)),
         f"recall@{top}": float(np.mean(np.add.reduceat(inside.astype(float), first) / counts)),
         "roc_auc": float(np.mean(areas)) if len(areas) else None,
-        "average_precision": float(
-            np.mean(np.add.reduceat((better + 1) / place, first) / counts)
-        ),
+        "average_precision": float(np.mean(np.add.reduceat((better + 1) / place, first) / counts)),
     }
