@@ -20,7 +20,8 @@ def test_its_shape(small):
     assert small.target_x.shape == (500, len(small.target_columns))
     pairs = small.links[0] * 500 + small.links[1]
     assert len(pairs.unique()) == 60_000
-    assert float(small.link_time.min()) >= 0 and float(small.link_time.max()) <= DAYS
+    assert float(small.link_time.min()) >= 0
+    assert float(small.link_time.max()) <= DAYS
     assert torch.equal(small.test_links, small.link_time >= SPLIT_DAYS[1])
     masks = small.train_links.int() + small.val_links.int() + small.test_links.int()
     assert bool((masks == 1).all())

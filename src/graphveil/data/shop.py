@@ -122,7 +122,7 @@ def _stock(rng: np.random.Generator, count: int) -> tuple[_Shelves, NDArray[np.f
     words = _TOPICS * _WORDS_OF_TOPIC + _PLAIN_WORDS
     texts = np.zeros((count, words + _LEVELS), dtype=np.float32)
     rows = np.arange(count)
-    for place in range(12):  # words of a text: of its topics, or plain ones
+    for _ in range(12):  # words of a text: of its topics, or plain ones
         about = np.where(rng.random(count) < 0.7, topic, second)
         own = about * _WORDS_OF_TOPIC + rng.integers(_WORDS_OF_TOPIC, size=count)
         plain = _TOPICS * _WORDS_OF_TOPIC + rng.integers(_PLAIN_WORDS, size=count)

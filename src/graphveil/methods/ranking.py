@@ -23,6 +23,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -186,7 +187,7 @@ def _rank_among_all(score: Scores, wanted: _Lists, known: _Lists, sources: Array
         others.sort(axis=1)
         above, below = np.empty(len(own)), np.empty(len(own))
         ends = np.searchsorted(rows, np.arange(len(some) + 1))
-        for row, (first, last) in enumerate(zip(ends, ends[1:], strict=False)):
+        for row, (first, last) in enumerate(pairwise(ends)):
             mine = own[first:last]
             above[first:last] = wanted.targets - np.searchsorted(others[row], mine, "right")
             below[first:last] = np.searchsorted(others[row], mine, "left")
