@@ -10,7 +10,7 @@ from torch_geometric.data import Data
 
 from graphveil._errors import InvalidInputError
 from graphveil.methods import ranking
-from graphveil.methods.ranking import best_targets, measure_links
+from graphveil.methods.ranking import measure_links
 
 
 def random_links(seed=0, sources=12, targets=17, one_type=False, directed=True):
@@ -154,31 +154,3 @@ def test_bad_scores_and_parts_are_refused():
     data.test_links = torch.zeros_like(data.test_links)
     with pytest.raises(InvalidInputError, match="links to rank"):
         measure_links(look_up(scores), data)
-
-
-@pytest.mark.parametrize(
-    "kind", [{}, {"one_type": True}, {"one_type": True, "directed": False}], ids=str
-)
-def test_the_best_targets_are_those_of_a_plain_sort(kind, monkeypatch):
-    data, scores = random_links(seed=11, **kind)
-    targets, best = best_targets(look_up(scores), data, top=9)
-    known = lists_of(data, ~(data.val_links | data.test_links))
-    for source in range(len(scores)):
-        out = known.get(source, set()) | ({source} if "target_x" not in data else set())
-        left = [t for t in range(scores.shape[1]) if t not in out]
-        order = sorted(left, key=lambda t: (-scores[source, t], t))[:9]
-        assert targets[source].tolist() == order + [-1] * (9 - len(order))
-        assert best[source, : len(order)].tolist() == scores[source, order].tolist()
-    monkeypatch.setattr(ranking, "_AT_ONCE", 1)
-    again, _ = best_targets(look_up(scores), data, top=9, sources=[3, 1])
-    assert again.tolist() == targets[[3, 1]].tolist()
-
-
-def test_without_masks_every_link_is_known():
-    data, scores = random_links(seed=12)
-    for name in ("train_links", "val_links", "test_links"):
-        del data[name]
-    targets, _ = best_targets(look_up(scores), data, top=17)
-    linked = lists_of(data, torch.ones(data.links.shape[1], dtype=torch.bool))
-    for source, row in enumerate(targets.tolist()):
-        assert set(row) - {-1} == set(range(17)) - linked.get(source, set())

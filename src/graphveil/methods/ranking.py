@@ -104,55 +104,20 @@ class _Lists:
         return self.keys[np.minimum(place, len(self.keys) - 1)] == keys
 
 
-def _list_pairs(data: Data, mask: Array, *, own: bool = False) -> _Lists:
-    """The lists of the links of a mask; with ``own`` everybody of one type stands in their own."""
-    links = data.links.numpy()[:, mask]
+def _lists(data: Data, part: str) -> tuple[_Lists, _Lists, Array]:
+    """Withheld links, known links, and the sources of the withheld ones."""
+    links = data.links.numpy()
     one_type = "target_x" not in data
     targets = len(data.x) if one_type else len(data.target_x)
-    if own and one_type:  # nobody is recommended to themselves
-        links = np.concatenate([links, np.tile(np.arange(targets), (2, 1))], 1)
-    return _Lists.of(links, targets, both=one_type and not data.directed)
-
-
-def _withheld(data: Data, parts: tuple[str, ...]) -> Array:
-    """Which links are in one of these parts; data without masks withholds none."""
-    masks = [data[f"{part}_links"].numpy() for part in parts if f"{part}_links" in data]
-    return np.any([np.zeros(data.links.shape[1], dtype=bool), *masks], axis=0)
-
-
-# --- the best targets -----------------------------------------------------------------------------
-
-
-def best_targets(
-    score: Scores, data: Data, *, top: int = 10, sources: Array | None = None
-) -> tuple[Array, Array]:
-    """The ``top`` targets of each source, best first, and their scores: (sources, top) both.
-
-    ``sources`` are all of them unless named. Known links are left out, those of a part that is
-    withheld are not. Where fewer targets are left, the rest are -1, scored minus infinity. Equal
-    scores stand in the order of ids.
-
-    *Guarantee*: none; a row reads what ``score`` reads of its source, and the source's own list.
-    """
-    known = _list_pairs(data, ~_withheld(data, PARTS), own=True)
-    top = _validate.integer("top", top, "[1, 1e6]")
-    sources = np.arange(len(data.x)) if sources is None else np.asarray(sources, dtype=np.int64)
-    width = min(top, known.targets)
-    targets = np.full((len(sources), top), -1, dtype=np.int64)
-    best = np.full((len(sources), top), -np.inf)
-    first = 0
-    for some in _blocks(sources, known.targets):
-        scores = _check_scores(score(some, None), (len(some), known.targets)).astype(np.float64)
-        scores[known.block(some)] = -np.inf
-        # Whoever ties with the last place is looked at, so that ids decide and not the algorithm.
-        least = np.partition(scores, known.targets - width, axis=1)[:, known.targets - width]
-        for row, (values, bar) in enumerate(zip(scores, least, strict=True), first):
-            above = np.flatnonzero((values >= bar) & np.isfinite(values))
-            order = above[np.argsort(-values[above], kind="stable")][:width]
-            targets[row, : len(order)] = order
-            best[row, : len(order)] = values[order]
-        first += len(some)
-    return targets, best
+    both = one_type and not data.directed
+    withheld = data[f"{part}_links"].numpy()
+    later = data.test_links.numpy()
+    known = links[:, ~(withheld | later)]
+    if one_type:  # nobody is recommended to themselves
+        own = np.arange(targets)
+        known = np.concatenate([known, np.stack([own, own])], 1)
+    wanted = _Lists.of(links[:, withheld], targets, both=both)
+    return wanted, _Lists.of(known, targets, both=both), np.unique(wanted.keys // targets)
 
 
 # --- ranks ----------------------------------------------------------------------------------------
@@ -188,9 +153,7 @@ def measure_links(
     _validate.choice("part", part, PARTS)
     top = _validate.integer("top", top, "[1, 1e6]")
     negatives = _validate.integer("negatives", negatives, "[1, 1e6]")
-    wanted = _list_pairs(data, _withheld(data, (part,)))
-    known = _list_pairs(data, ~_withheld(data, (part, "test")), own=True)
-    sources = np.unique(wanted.keys // wanted.targets)
+    wanted, known, sources = _lists(data, part)
     if not len(sources):
         raise InvalidInputError(
             f"There must be links to rank in '{part}_links'. Got none instead; split the links "
