@@ -104,20 +104,14 @@ class _Lists:
         return self.keys[np.minimum(place, len(self.keys) - 1)] == keys
 
 
-def _lists(data: Data, part: str) -> tuple[_Lists, _Lists, Array]:
-    """Withheld links, known links, and the sources of the withheld ones."""
-    links = data.links.numpy()
+def _list_pairs(data: Data, mask: Array, *, own: bool = False) -> _Lists:
+    """The lists of the links of a mask; with ``own`` everybody of one type stands in their own."""
+    links = data.links.numpy()[:, mask]
     one_type = "target_x" not in data
     targets = len(data.x) if one_type else len(data.target_x)
-    both = one_type and not data.directed
-    withheld = data[f"{part}_links"].numpy()
-    later = data.test_links.numpy()
-    known = links[:, ~(withheld | later)]
-    if one_type:  # nobody is recommended to themselves
-        own = np.arange(targets)
-        known = np.concatenate([known, np.stack([own, own])], 1)
-    wanted = _Lists.of(links[:, withheld], targets, both=both)
-    return wanted, _Lists.of(known, targets, both=both), np.unique(wanted.keys // targets)
+    if own and one_type:  # nobody is recommended to themselves
+        links = np.concatenate([links, np.tile(np.arange(targets), (2, 1))], 1)
+    return _Lists.of(links, targets, both=one_type and not data.directed)
 
 
 # --- ranks ----------------------------------------------------------------------------------------
@@ -153,7 +147,10 @@ def measure_links(
     _validate.choice("part", part, PARTS)
     top = _validate.integer("top", top, "[1, 1e6]")
     negatives = _validate.integer("negatives", negatives, "[1, 1e6]")
-    wanted, known, sources = _lists(data, part)
+    withheld = data[f"{part}_links"].numpy()
+    wanted = _list_pairs(data, withheld)
+    known = _list_pairs(data, ~(withheld | data.test_links.numpy()), own=True)
+    sources = np.unique(wanted.keys // wanted.targets)
     if not len(sources):
         raise InvalidInputError(
             f"There must be links to rank in '{part}_links'. Got none instead; split the links "
