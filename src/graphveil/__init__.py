@@ -13,11 +13,13 @@ GAP                     noisy sums over the neighbours, made once; predictions r
 DPAR                    private PageRank rows, and private steps on them
 GraphDPSGD              whole graphs as records, each one loss term
 GraphSplit              random groups without an edge between them, each one loss term
+DPLink                  private link prediction: of people and public targets, of people, of edges
 DPMLP                   a private network that reads no edge at all
 MLPBaseline             an open network that reads no edge, for comparison
 GNNBaseline             an open graph network, for comparison
 GraphBaseline           an open network on whole graphs, for comparison
 OpenDPAR                DPAR without noise, in the open, for comparison
+OpenLink                link prediction in the open, for comparison
 OpenGAP                 GAP without noise, in the open, for comparison
 choose                  the method to take by public facts, its plan, and why
 METHODS                 every method, by its name on the command line
@@ -79,6 +81,7 @@ if TYPE_CHECKING:
         DPAR,
         DPGNN,
         DPMLP,
+        DPLink,
         GAP,
         METHODS,
         Facts,
@@ -90,6 +93,7 @@ if TYPE_CHECKING:
         MLPBaseline,
         OpenDPAR,
         OpenGAP,
+        OpenLink,
     )
     from graphveil.methods.choosing import choose
     from graphveil.privacy.accounting import calibrate, delta, delta_of, epsilon, epsilon_of
@@ -103,6 +107,7 @@ __version__ = "0.1.0"
 __all__ = [
     "DPAR",
     "DPGNN",
+    "DPLink",
     "DPMLP",
     "GAP",
     "METHODS",
@@ -126,6 +131,7 @@ __all__ = [
     "NotFittedError",
     "OpenDPAR",
     "OpenGAP",
+    "OpenLink",
     "RefusedError",
     "ToleranceError",
     "UnprovenError",
@@ -156,8 +162,8 @@ _NAMES_OF = {
     "graphveil.grads": "make_private",
     "graphveil.graph.splits": "split",
     "graphveil.mechanisms": "Gaussian GumbelTopK Laplace",
-    "graphveil.methods": "DPAR DPGNN DPMLP GAP METHODS Facts GNNBaseline GraphBaseline GraphDPSGD "
-    "GraphSplit LateGraph MLPBaseline OpenDPAR OpenGAP",
+    "graphveil.methods": "DPAR DPGNN DPLink DPMLP GAP METHODS Facts GNNBaseline GraphBaseline GraphDPSGD "
+    "GraphSplit LateGraph MLPBaseline OpenDPAR OpenGAP OpenLink",
     "graphveil.methods.choosing": "choose",
     "graphveil.privacy.accounting": "calibrate delta delta_of epsilon epsilon_of",
     "graphveil.privacy.guarantee": "Certificate Guarantee",

@@ -27,7 +27,7 @@ from graphveil.graph.public_lines import DECLARED_PUBLIC, NUMBER_READ_OFF, Class
 from graphveil.graph.shares import MASKS
 from graphveil.graph.sparse_rows import LAYOUTS, as_csr, is_sound, is_sparse, values_of
 from graphveil.graph.stored import is_stored
-from graphveil.graph.targets import OF_CLASSES, TASKS, is_labelled
+from graphveil.graph.targets import LINK, OF_CLASSES, RECORDS, TASKS, is_labelled
 
 # What is said of all records together, not of one: a part of the data keeps it.
 LINES = ("public", "unprotected", "void_because")
@@ -106,6 +106,8 @@ def directed_of(data: Data) -> bool | None:
 
 def task_of(data: Data) -> str:
     """What is learnt, as ``data.task`` states (see :mod:`graphveil.graph.targets`)."""
+    if record_of(data) == "link":
+        return LINK
     return _validate.choice("task", data["task"] if has(data, "task") else TASKS[0], TASKS)
 
 
@@ -235,11 +237,17 @@ def check(
         )
         raise refusal("data", "a torch_geometric.data.Data", type(data).__name__, way_out)
     kind = record_of(data)
-    if record is not None and kind != _validate.choice("record", record, ("node", "graph")):
-        raise _wrong_kind(kind)
+    if record is not None and kind != _validate.choice("record", record, tuple(RECORDS)):
+        raise _wrong_kind(kind, record)
     num_nodes = _features(data)
     columns_of(data)
     class_names_of(data)
+    if kind == "link":
+        from graphveil.graph.links import check_links
+
+        check_links(data, masks=masks)
+        ids_of(data)
+        return data
     _edges(data, num_nodes)
     if kind == "graph":
         _graphs(data, num_nodes)
@@ -254,14 +262,18 @@ def check(
 def record_of(data: Data) -> str:
     """What is labelled and split: ``"graph"`` if ``data`` holds many (``batch``), else ``"node"``.
 
+    It is ``"link"`` where there are ``links``, whose sources are counted.
+
     The word is also the unit of a guarantee for one record.
     """
+    if has(data, "links"):
+        return "link"
     return "graph" if has(data, "batch") else "node"
 
 
 def num_records(data: Data) -> int:
     """How many records there are: the length of ``y`` and of the masks."""
-    if record_of(data) == "node":
+    if record_of(data) != "graph":
         return len(data["x"])
     # A PyG Batch has it as a property, a plain Data as an entry.
     number = getattr(data, "num_graphs", None)
@@ -279,6 +291,8 @@ def num_classes_of(data: Data) -> int:
     ``regression`` one value.
     """
     task = task_of(data)
+    if task == LINK:  # as many as targets
+        return len(data["target_x"] if has(data, "target_x") else data["x"])
     if task == "regression":
         return 1
     if has(data, "num_classes"):
@@ -423,7 +437,9 @@ def _rows(data: Data, name: str, rows: int, of: str) -> None:
         raise refusal(name, "finite everywhere", got, "fill it in or leave it out")
 
 
-def _wrong_kind(kind: str) -> InvalidInputError:
+def _wrong_kind(kind: str, wanted: str) -> InvalidInputError:
+    if "link" in (kind, wanted):
+        return refusal("data", RECORDS[wanted], RECORDS[kind], "take a method for it, or other data")
     if kind == "graph":
         way_out = "take a method for whole graphs, or one of graphveil.graph.collate.uncollate"
         return refusal("data", "one graph, whose nodes are the records", "many graphs", way_out)

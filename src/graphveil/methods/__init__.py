@@ -7,6 +7,7 @@ first runs.
 from graphveil.methods.base import Method
 from graphveil.methods.baselines import GNNBaseline, MLPBaseline
 from graphveil.methods.dp_gnn import DPGNN
+from graphveil.methods.dp_link import DPLink
 from graphveil.methods.dpar import DPAR
 from graphveil.methods.gap import GAP
 from graphveil.methods.graph_baseline import GraphBaseline
@@ -15,6 +16,7 @@ from graphveil.methods.graph_split import GraphSplit
 from graphveil.methods.late_graph import DPMLP, LateGraph
 from graphveil.methods.open_dpar import OpenDPAR
 from graphveil.methods.open_gap import OpenGAP
+from graphveil.methods.open_link import OpenLink
 from graphveil.methods.plan import Facts, Plan
 
 METHODS: dict[str, type[Method]] = {
@@ -32,12 +34,15 @@ METHODS: dict[str, type[Method]] = {
         OpenGAP,
         GraphBaseline,
         OpenDPAR,
+        DPLink,
+        OpenLink,
     )
 }
 
 __all__ = [
     "DPAR",
     "DPGNN",
+    "DPLink",
     "DPMLP",
     "GAP",
     "METHODS",
@@ -51,5 +56,6 @@ __all__ = [
     "Method",
     "OpenDPAR",
     "OpenGAP",
+    "OpenLink",
     "Plan",
 ]

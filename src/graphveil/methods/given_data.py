@@ -58,6 +58,26 @@ def take_graphs(method: Method, data: Any) -> Data:
     return collate(data)
 
 
+def take_links(method: Method, data: Any) -> Data:
+    """Links as they are: a ``Data`` with ``links``, as graphveil.graph.links says."""
+    return data  # the checks say what is wrong with it
+
+
+def check_targets(method: Method, data: Data) -> None:
+    """Refuse other targets than a fitted method knows."""
+    facts = method.plan_.facts
+    columns = data.target_x.shape[1] if "target_x" in data else None
+    targets = len(data.x) if columns is None else len(data.target_x)
+    known = method.network_.popularity  # a number for each target, by its place
+    if columns != facts.target_features or (len(known) and targets != facts.num_classes):
+        raise InvalidInputError(
+            f"The targets must be those of training: {facts.num_classes:,} rows of "
+            f"{facts.target_features or facts.num_features} columns. Got {targets:,} rows of "
+            f"{columns or data.x.shape[1]} instead; give the same, or train with popularity=False, "
+            "which takes new rows."
+        )
+
+
 def check_edges_read(method: Method, data: Data) -> None:
     """Refuse what is said of edges and would be dropped; say what is dropped as documented.
 
