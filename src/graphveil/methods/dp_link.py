@@ -44,7 +44,7 @@ from graphveil.methods.settings import (
 )
 
 if TYPE_CHECKING:
-    from torch import nn
+    from torch import Tensor, nn
     from torch_geometric.data import Data
 
     from graphveil.graph.link_terms import LinkTerms
@@ -53,7 +53,8 @@ if TYPE_CHECKING:
 
 _DRAWN = 50_000  # loss terms that a step reads, about
 _NOISE = 0.8  # in one score, at the end
-_LONGEST = 2.0  # a learning rate beyond which steps overshoot, for rows of length 1
+_LONGEST = 2.0  # a learning rate beyond which steps may overshoot, for rows of length 1
+_LONGEST_PUBLIC = 50.0  # where public rows of targets say later when steps overshoot
 SHARES = {"popularity": 0.1, "links": 0.01}  # of a squared Gaussian mu; the steps get the rest
 PAID_FOR_POPULARITY = "noisy counts of how often each target is linked"
 PAID_FOR_NUMBER = "a noisy number of links"
@@ -70,7 +71,7 @@ PUBLIC_ENDS = "visible: a score reads rows, which are public under this unit, an
 
 
 @final
-@settings(steps=100, max_grad_norm=1.0, averaged=0.5)
+@settings(steps=100, max_grad_norm=0.5, averaged=0.5)
 class DPLink(Method, LinkSettings, StepSettings, Budget):
     """Private link prediction, for people and public targets, for people alone, or for edges.
 
@@ -155,13 +156,18 @@ class DPLink(Method, LinkSettings, StepSettings, Budget):
         facts, network = plan.facts, self.build(plan.facts)
         link_models.fit_content(self, facts, network, data)
         if self.popularity:
-            _release_popularity(execution, network, data)
+            part = plan.part("popularity")
+            least = max(1.0, part.mechanism.noise_multiplier * part.mechanism.sensitivity)
+            link_models.set_popularity(network, release_popularity(execution, data), least)
         divisor = _release_number(execution, data) if self.unit == "edge" else None
         steps = plan.part("weights")
         if divisor is not None:
             divisor = max(divisor, _least_divisor(self, facts, steps))
         terms = self.terms(data, network, divisor)
-        execution.train(steps, network, terms, link_losses)
+        shortened = 1.0
+        if not link_models.is_of_people(self, facts):
+            shortened = min(1.0, link_models.longest_step(network, terms.table) / steps.learning_rate)
+        execution.train(steps, network, terms, link_losses, shortened=shortened)
         return network
 
     def terms(self, data: Data, network: Any, divisor: float | None = None) -> LinkTerms:
@@ -256,8 +262,9 @@ def _choose_length(method: Any, facts: Facts, steps: Steps) -> float:
         return float(method.learning_rate)
     if steps.optimizer == "adam":
         return 0.02
-    length = _length(method, facts)
-    longest = _LONGEST / max(1.0, length**2)
+    length, longest = _length(method, facts), _LONGEST_PUBLIC
+    if link_models.is_of_people(method, facts):
+        longest = _LONGEST / max(1.0, length**2)
     if method.unit == "edge" or not isinstance(steps.max_grad_norm, int | float):
         return longest
     noise = output_noise(steps, steps.rate * steps.population, length)
@@ -289,8 +296,8 @@ def _read_by_scores(method: Any, facts: Facts) -> str:
 # --- releases -------------------------------------------------------------------------------------
 
 
-def _release_popularity(execution: Execution, network: Any, data: Data) -> None:
-    """How often training sources are linked to each target, through noise, as logarithms."""
+def release_popularity(execution: Execution, data: Data) -> Tensor:
+    """How often training sources are linked to each target, through noise."""
     from graphveil.graph.link_terms import count_targets
     from graphveil.graph.links import num_targets, own_lists
 
@@ -300,11 +307,9 @@ def _release_popularity(execution: Execution, network: Any, data: Data) -> None:
     if node and "target_x" not in data:  # without a direction both ends state it, each its own
         trained = data.train_links
     counts = count_targets(own_lists(data, trained), num_targets(data), balanced=node)
-    noisy = execution.release(
+    return execution.release(
         part, lambda mechanism, rng: {part.name: mechanism.release(counts, rng)}
     )[part.name]
-    least = max(1.0, part.mechanism.noise_multiplier * part.mechanism.sensitivity)
-    link_models.set_popularity(network, noisy, least)
 
 
 def _release_number(execution: Execution, data: Data) -> float:

@@ -160,11 +160,19 @@ class Execution:
     # --- steps -----------------------------------------------------------------------------------
 
     def train(
-        self, part: Steps, network: nn.Module, terms: Any, losses: Losses, max_grad_norm: Any = None
+        self,
+        part: Steps,
+        network: nn.Module,
+        terms: Any,
+        losses: Losses,
+        max_grad_norm: Any = None,
+        *,
+        shortened: float = 1.0,
     ) -> None:
         """Take all steps of a part with ``network``; those of an earlier attempt count.
 
         ``max_grad_norm`` are thresholds that were read off the data, for a part without a bound.
+        ``shortened`` is a public share of the learning rate.
         """
         self._start(part)
         step = self._make_step(part, network, terms, losses, max_grad_norm)
@@ -182,7 +190,7 @@ class Execution:
             self.on_step(network, step.taken)
         for taken in left if self.progress is None else self.progress(left):
             for group in step.optimizer.param_groups:
-                group["lr"] = part.learning_rate * part.decay ** (taken / steps)
+                group["lr"] = part.learning_rate * shortened * part.decay ** (taken / steps)
             step()
             if steps - taken <= averaged:
                 average.update_parameters(network)

@@ -21,8 +21,9 @@ if TYPE_CHECKING:
 
 _WIDE = 1024  # columns of public features that are reduced, at most twice as many
 CONTENT = 64  # columns of targets' features that are matched, at most
-_NEGATIVES = {"dot": 256, "mlp": 16}
-_KEPT, _KEPT_PEOPLE = 20, 2
+_STABLE = 3.0  # a step's length times curvature; with momentum 0.9 steps diverge from 3.8
+_NEGATIVES = {"dot": 128, "mlp": 16}
+_KEPT, _KEPT_PEOPLE = 8, 2
 
 Unit = Literal["node", "edge"]
 
@@ -42,7 +43,7 @@ class LinkSettings(FeatureSettings):
         "[0, inf)",
     )
     links_kept: int | None = setting(
-        "Of each source's list how many are trained on (K); by default 20, and 2 where both ends "
+        "Of each source's list how many are trained on (K); by default 8, and 2 where both ends "
         "are people.",
         None,
         "[1, 1000]",
@@ -54,7 +55,7 @@ class LinkSettings(FeatureSettings):
         "[1, 1e6]",
     )
     negatives: int | None = setting(
-        "Targets that each link is set against; by default 256 (of 'mlp' 16), and 1 where both "
+        "Targets that each link is set against; by default 128 (of 'mlp' 16), and 1 where both "
         "ends are people.",
         None,
         "[1, 1e5]",
@@ -176,6 +177,26 @@ def set_popularity(network: Any, counts: Tensor, least: float) -> None:
     """The logarithm of how often targets are linked, around its mean; no less than the noise."""
     logs = counts.clamp_min(least).log()
     network.popularity.copy_((logs - logs.mean()).float())
+
+
+def longest_step(network: Any, table: Tensor) -> float:
+    """The learning rate beyond which steps of a linear scorer may overshoot, by public rows.
+
+    A pair's loss curves by the covariance of the targets that it is set against, under the chances
+    that the scorer gives them: taken alike, or by popularity. Rows of sources have length 1 or so,
+    and a constant beside them.
+    """
+    import torch
+
+    even = torch.ones(len(table), dtype=torch.float64)
+    weights = [even, network.popularity.double().exp()] if len(network.popularity) else [even]
+    steepest = 0.0
+    for weight in weights:
+        share = (weight / weight.sum()).unsqueeze(1)
+        off = table.double() - (share * table.double()).sum(0)
+        curves = torch.linalg.eigvalsh(off.t() @ (share * off))
+        steepest = max(steepest, float(curves[-1]))
+    return _STABLE / max(2.0 * steepest, 1e-9)
 
 
 # --- answers --------------------------------------------------------------------------------------
