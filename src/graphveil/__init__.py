@@ -19,7 +19,10 @@ MLPBaseline             an open network that reads no edge, for comparison
 GNNBaseline             an open graph network, for comparison
 GraphBaseline           an open network on whole graphs, for comparison
 OpenDPAR                DPAR without noise, in the open, for comparison
+DPPopularity            the targets that are linked most often, counted through noise
 OpenLink                link prediction in the open, for comparison
+Popularity              the targets that are linked most often, for comparison
+ItemItem                targets in the same lists as one's own, in the open, for comparison
 OpenGAP                 GAP without noise, in the open, for comparison
 choose                  the method to take by public facts, its plan, and why
 METHODS                 every method, by its name on the command line
@@ -81,19 +84,22 @@ if TYPE_CHECKING:
         DPAR,
         DPGNN,
         DPMLP,
-        DPLink,
         GAP,
         METHODS,
+        DPLink,
+        DPPopularity,
         Facts,
         GNNBaseline,
         GraphBaseline,
         GraphDPSGD,
         GraphSplit,
+        ItemItem,
         LateGraph,
         MLPBaseline,
         OpenDPAR,
         OpenGAP,
         OpenLink,
+        Popularity,
     )
     from graphveil.methods.choosing import choose
     from graphveil.privacy.accounting import calibrate, delta, delta_of, epsilon, epsilon_of
@@ -107,13 +113,14 @@ __version__ = "0.1.0"
 __all__ = [
     "DPAR",
     "DPGNN",
-    "DPLink",
     "DPMLP",
     "GAP",
     "METHODS",
     "BrokenPromiseError",
     "BudgetError",
     "Certificate",
+    "DPLink",
+    "DPPopularity",
     "Facts",
     "GNNBaseline",
     "Gaussian",
@@ -124,6 +131,7 @@ __all__ = [
     "Guarantee",
     "GumbelTopK",
     "InvalidInputError",
+    "ItemItem",
     "Laplace",
     "LateGraph",
     "Ledger",
@@ -132,6 +140,7 @@ __all__ = [
     "OpenDPAR",
     "OpenGAP",
     "OpenLink",
+    "Popularity",
     "RefusedError",
     "ToleranceError",
     "UnprovenError",
@@ -162,8 +171,9 @@ _NAMES_OF = {
     "graphveil.grads": "make_private",
     "graphveil.graph.splits": "split",
     "graphveil.mechanisms": "Gaussian GumbelTopK Laplace",
-    "graphveil.methods": "DPAR DPGNN DPLink DPMLP GAP METHODS Facts GNNBaseline GraphBaseline GraphDPSGD "
-    "GraphSplit LateGraph MLPBaseline OpenDPAR OpenGAP OpenLink",
+    "graphveil.methods": "DPAR DPGNN DPLink DPMLP DPPopularity GAP METHODS Facts GNNBaseline "
+    "GraphBaseline GraphDPSGD GraphSplit ItemItem LateGraph MLPBaseline OpenDPAR OpenGAP OpenLink "
+    "Popularity",
     "graphveil.methods.choosing": "choose",
     "graphveil.privacy.accounting": "calibrate delta delta_of epsilon epsilon_of",
     "graphveil.privacy.guarantee": "Certificate Guarantee",

@@ -18,6 +18,7 @@ from graphveil.methods.open_dpar import OpenDPAR
 from graphveil.methods.open_gap import OpenGAP
 from graphveil.methods.open_link import OpenLink
 from graphveil.methods.plan import Facts, Plan
+from graphveil.methods.popularity import DPPopularity, ItemItem, Popularity
 
 METHODS: dict[str, type[Method]] = {
     kind.name: kind
@@ -35,22 +36,27 @@ METHODS: dict[str, type[Method]] = {
         GraphBaseline,
         OpenDPAR,
         DPLink,
+        DPPopularity,
         OpenLink,
+        Popularity,
+        ItemItem,
     )
 }
 
 __all__ = [
     "DPAR",
     "DPGNN",
-    "DPLink",
     "DPMLP",
     "GAP",
     "METHODS",
+    "DPLink",
+    "DPPopularity",
     "Facts",
     "GNNBaseline",
     "GraphBaseline",
     "GraphDPSGD",
     "GraphSplit",
+    "ItemItem",
     "LateGraph",
     "MLPBaseline",
     "Method",
@@ -58,4 +64,5 @@ __all__ = [
     "OpenGAP",
     "OpenLink",
     "Plan",
+    "Popularity",
 ]

@@ -166,7 +166,8 @@ class DPLink(Method, LinkSettings, StepSettings, Budget):
         terms = self.terms(data, network, divisor)
         shortened = 1.0
         if not link_models.is_of_people(self, facts):
-            shortened = min(1.0, link_models.longest_step(network, terms.table) / steps.learning_rate)
+            longest = link_models.longest_step(network, terms.table)
+            shortened = min(1.0, longest / steps.learning_rate)
         execution.train(steps, network, terms, link_losses, shortened=shortened)
         return network
 
