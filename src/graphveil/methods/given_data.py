@@ -68,8 +68,8 @@ def check_targets(method: Method, data: Data) -> None:
     facts = method.plan_.facts
     columns = data.target_x.shape[1] if "target_x" in data else None
     targets = len(data.x) if columns is None else len(data.target_x)
-    known = method.network_.popularity  # a number for each target, by its place
-    if columns != facts.target_features or (len(known) and targets != facts.num_classes):
+    by_place = method.network_.knows_targets  # has numbers for each of them
+    if columns != facts.target_features or (by_place and targets != facts.num_classes):
         raise InvalidInputError(
             f"The targets must be those of training: {facts.num_classes:,} rows of "
             f"{facts.target_features or facts.num_features} columns. Got {targets:,} rows of "

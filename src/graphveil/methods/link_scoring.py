@@ -135,7 +135,7 @@ def recommend(
     *Guarantee*: that of the weights. Leaving a source's own list out is a function of what that
     source sees anyway; ``seen_by`` of the answer says who may see it.
     """
-    targets = len(scores.table)
+    targets = scores.table.shape[0]
     top = _validate.integer("top", top, "[1, inf)")
     wanted = _check_sources(sources, lists.num_nodes)
     width = min(top, targets)

@@ -60,6 +60,11 @@ class LinkScorer(nn.Module):
         """Whether one linear layer is all that is learnt."""
         return self.head is None
 
+    @property
+    def knows_targets(self) -> bool:
+        """Whether it has a number for each target, by its place."""
+        return len(self.popularity) > 0
+
     def content(self, rows: Tensor) -> Tensor:
         """What is read of targets' features: rows of length 1, in float64."""
         columns = (rows.double() - self.centre.double()) @ self.components.double()

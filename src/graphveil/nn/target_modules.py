@@ -1,8 +1,8 @@
-"""Modules that hold a table of targets."""
+"""Modules that hold a table of targets, which they know by their places."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -13,6 +13,7 @@ from torch import Tensor, nn
 class PopularTargets(nn.Module):
     """How often each target is linked, perhaps through noise."""
 
+    knows_targets: ClassVar[bool] = True
     popularity: Tensor
 
     def __init__(self, num_targets: int) -> None:
@@ -23,6 +24,7 @@ class PopularTargets(nn.Module):
 class SimilarTargets(nn.Module):
     """Row i names the targets that are most like target i, and how much; zeros fill it up."""
 
+    knows_targets: ClassVar[bool] = True
     others: Tensor
     likeness: Tensor
 
