@@ -100,6 +100,10 @@ class LinkScorer(nn.Module):
         with ragged(batch.owner, batch.count):
             z = self.represent(batch.rows)
         negative = batch.negative
+        if self.head is None and negative.dim() == 1:
+            table = batch.table.to(z)
+            own = (z * table[batch.positive]).sum(1, keepdim=True)
+            return torch.cat([own, z @ table[negative].t()], 1)
         if negative.dim() == 1:
             negative = negative.unsqueeze(0).expand(len(z), -1)
         targets = batch.table[torch.cat([batch.positive.unsqueeze(1), negative], 1)].to(z)
