@@ -31,6 +31,9 @@ from graphveil.privacy.guarantee import Certificate
 PRIVATE = [name for name, kind in METHODS.items() if kind.private]
 OPEN = [name for name in METHODS if name not in PRIVATE]
 every_method = pytest.mark.parametrize("name", METHODS)
+every_classifier = pytest.mark.parametrize(  # links have tests of their own: test_dp_link.py
+    "name", [name for name, kind in METHODS.items() if kind.record != "link"]
+)
 every_method_for_nodes = pytest.mark.parametrize("name", OF_NODES)
 DATA = {name: data_for(name) for name in METHODS}
 FACTS = {name: Facts.of(data) for name, data in DATA.items()}
@@ -226,6 +229,12 @@ BAD = {
     "keep": ["x"],
     "hash_columns": [0, 2.5],
     "huber": [0, 1.5, "x"],
+    "scorer": ["cosine"],
+    "popularity": [1, "x"],
+    "prior": [-1, math.nan],
+    "links_kept": [0, 2.5],
+    "links_in": [0, 2.5, 3],  # 3: targets are public, and nobody counts who names them
+    "negatives": [0, 2.5],
 }
 # What is bad for others, and here stands for a choice.
 FINE = {
@@ -413,7 +422,7 @@ def test_a_fit_cut_short_leaves_nothing_of_an_earlier_one(name):
         method.predict(DATA[name])
 
 
-@every_method
+@every_classifier
 def test_data_that_is_refused_leaves_an_earlier_fit_alone(name):
     method = made(name).fit(DATA[name])
     before = weights(method)
@@ -438,7 +447,7 @@ def test_data_is_not_modified(name):
 # --- prediction -----------------------------------------------------------------------------------
 
 
-@every_method
+@every_classifier
 @pytest.mark.parametrize("mode", ["visible", "disjoint"])
 def test_predictions_are_probabilities_of_every_class_for_every_node(name, mode):
     method, other = fitted(name), data_for(name, 5, 31)
@@ -451,7 +460,7 @@ def test_predictions_are_probabilities_of_every_class_for_every_node(name, mode)
     assert torch.equal(method.predict_proba(other, mode=mode), found)
 
 
-@every_method
+@every_classifier
 def test_a_score_is_the_share_of_right_answers_on_a_mask(name):
     method = fitted(name)
     right = method.predict(DATA[name]) == DATA[name].y
@@ -462,7 +471,7 @@ def test_a_score_is_the_share_of_right_answers_on_a_mask(name):
     assert found == pytest.approx(right[DATA[name].val_mask].float().mean().item())
 
 
-@every_method
+@every_classifier
 def test_a_score_on_a_disjoint_test_graph_needs_nobody_to_train_on(name):
     _, testing = separate(split(DATA[name], seed=1))
     assert not testing.train_mask.any()
@@ -471,7 +480,7 @@ def test_a_score_on_a_disjoint_test_graph_needs_nobody_to_train_on(name):
     assert method.score(testing, mode="disjoint") == pytest.approx(right.float().mean().item())
 
 
-@every_method
+@every_classifier
 def test_a_score_leaves_out_unlabelled_nodes(name):
     y = torch.where(DATA[name].test_mask, -1, DATA[name].y)
     some = DATA[name].test_mask.nonzero()[0]
@@ -479,7 +488,7 @@ def test_a_score_leaves_out_unlabelled_nodes(name):
     assert fitted(name).score(changed(DATA[name], y=y)) == 1
 
 
-@every_method
+@every_classifier
 def test_a_score_that_cannot_be_is_refused(name):
     for data, mask in [
         (DATA[name], "no_mask"),
@@ -529,7 +538,7 @@ def test_every_mode_of_prediction_has_its_line_on_the_certificate(name):
         method.predict(DATA[name])
     lines = [method.modes[0], "disjoint"]
     assert method.certificate_.guarantee.epsilon == epsilon
-    if name not in ("dp-mlp", "graph-dpsgd"):
+    if name not in ("dp-mlp", "graph-dpsgd", "dp-link"):
         for _ in range(2):
             method.predict(DATA[name], mode="noisy", epsilon=1.0)
         lines.append("noisy")
@@ -562,7 +571,7 @@ REFUSED = {
 }
 
 
-@every_method
+@every_classifier
 @pytest.mark.parametrize("why", REFUSED)
 def test_data_unfit_to_train_on_is_refused_in_one_line(name, why):
     with pytest.raises(InvalidInputError) as refusal:
@@ -595,7 +604,7 @@ def odd_data(name):
     }
 
 
-@every_method
+@every_classifier
 def test_odd_data_is_trained_on_and_predicted(name):
     for why, data in odd_data(name).items():
         found = made(name).fit(data).predict_proba(data)
@@ -603,7 +612,7 @@ def test_odd_data_is_trained_on_and_predicted(name):
         assert torch.isfinite(found).all(), why
 
 
-@every_method
+@every_classifier
 def test_self_loops_and_repeated_edges_change_nothing(name):
     odd, method = odd_data(name), fitted(name)
     for why in ("self-loops", "repeated edges"):

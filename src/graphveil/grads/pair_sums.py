@@ -63,18 +63,25 @@ class PairSum:
         total = empty_sum(self.module)
         weight, bias = self.layer.weight.double(), self.layer.bias.double()
         self.seen, self.loss = 0, 0.0
-        for batch in batches:
-            with RowByRow(), one_thread():
-                gradients, losses = pair_gradients(batch, F.linear(batch.rows, weight, bias))
-                share = batch.share.unsqueeze(1)
-                call = Call((batch.rows,), gradients * share, Rows(batch.owner, batch.count))
-                rule = LinearRule(self.layer, [call], batch.count)
-                factor = self.clipping.factors({BLOCK: rule.squared_norms() * PAY_FOR_SUMS})[BLOCK]
-                for name, value in rule.weighted_sum(factor).items():
-                    total[f"{BLOCK}.{name}"] += value
-            self.seen += batch.count
-            self.loss += float((losses * share.squeeze(1)).sum())
+        with one_thread():
+            for batch in batches:
+                self._add(total, weight, bias, batch)
         return total
+
+    def _add(
+        self, total: dict[str, Tensor], weight: Tensor, bias: Tensor, batch: PairBatch
+    ) -> None:
+        """Add the clipped gradients of a few terms to ``total``."""
+        with RowByRow():
+            gradients, losses = pair_gradients(batch, F.linear(batch.rows, weight, bias))
+            share = batch.share.unsqueeze(1)
+            call = Call((batch.rows,), gradients * share, Rows(batch.owner, batch.count))
+            rule = LinearRule(self.layer, [call], batch.count)
+            factor = self.clipping.factors({BLOCK: rule.squared_norms() * PAY_FOR_SUMS})[BLOCK]
+            for name, value in rule.weighted_sum(factor).items():
+                total[f"{BLOCK}.{name}"] += value
+        self.seen += batch.count
+        self.loss += float((losses * share.squeeze(1)).sum())
 
 
 def pair_gradients(batch: PairBatch, z: Tensor) -> tuple[Tensor, Tensor]:

@@ -135,6 +135,34 @@ def _check_masks(data: Data, sources: int, *, required: bool) -> None:
         raise refusal("train_mask", "true somewhere", "nobody to train on", "mark some sources")
 
 
+def edges_as_links(data: Data) -> Data:
+    """A graph whose edges are links between its nodes; labels and masks of nodes are left out.
+
+    Self-loops are dropped, and without a direction a pair stands once. Whether edges have one must
+    be stated: measuring it would read private edges.
+    """
+    from graphveil.graph.checks import LINES, check, directed_of, record_of
+    from graphveil.graph.stored import is_stored
+
+    if record_of(data) == "link":
+        return data
+    check(data, labels=False, masks=False, record="node")
+    if is_stored(data):
+        way_out = "load the graph from files"
+        raise refusal("data", "a graph in memory, for its edges to be links", "a store", way_out)
+    directed = directed_of(data)
+    if directed is None:
+        way_out = "write --directed or --undirected, or set data.directed"
+        raise refusal("directed", "stated, for edges to be links", "nothing", way_out)
+    ends = data["edge_index"][:, data["edge_index"][0] != data["edge_index"][1]]
+    ends = ends if directed else ends.sort(dim=0).values
+    names = ("ids", "columns", "schema", "unit_name", *LINES)
+    kept = {name: data[name] for name in names if has(data, name)}
+    links = Data(x=data["x"], links=ends.unique(dim=1), directed=directed, **kept)
+    links.relation = "edges"
+    return links
+
+
 # --- lists ----------------------------------------------------------------------------------------
 
 

@@ -12,7 +12,7 @@ from graphveil.methods.base import Method
 from graphveil.methods.baselines import plan_openly
 from graphveil.methods.inference import NOTHING_PROMISED, Disjoint, Visible
 from graphveil.methods.link_models import LinkSettings
-from graphveil.methods.plan import Facts
+from graphveil.methods.plan import Facts, Plan
 from graphveil.methods.settings import Optimizer, setting, settings
 
 if TYPE_CHECKING:
@@ -68,7 +68,10 @@ class OpenLink(Method, LinkSettings):
         link_models.link_scores,
         link_models.recommend,
     )
-    _plan = plan_openly
+
+    def _plan(self, facts: Facts) -> Plan:
+        link_models.check_unit(self, facts)
+        return plan_openly(self, facts)
 
 
 def _descend(method: OpenLink, execution: Execution, network: Any, terms: LinkTerms) -> None:

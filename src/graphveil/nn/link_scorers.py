@@ -104,13 +104,14 @@ class LinkScorer(nn.Module):
         """The scores of pairs, and of their negatives: (pairs, 1 + n)."""
         with ragged(batch.owner, batch.count):
             z = self.represent(batch.rows)
-        negative, table = batch.negative, batch.table.to(z)
-        if self.head is None and negative.dim() == 1:  # one product for all pairs
+        negative = batch.negative
+        if self.head is None and negative.dim() == 1:
+            table = batch.table.to(z)
             own = (z * table[batch.positive]).sum(1, keepdim=True)
-            return torch.cat([own, F.linear(z, table[negative])], 1)
+            return torch.cat([own, z @ table[negative].t()], 1)
         if negative.dim() == 1:
             negative = negative.unsqueeze(0).expand(len(z), -1)
-        targets = table[torch.cat([batch.positive.unsqueeze(1), negative], 1)]
+        targets = batch.table[torch.cat([batch.positive.unsqueeze(1), negative], 1)].to(z)
         if self.head is None:
             return (z.unsqueeze(1) * targets).sum(2)
         pairs, places, width = targets.shape
