@@ -5,7 +5,7 @@ import gzip
 import pytest
 
 from graphveil._errors import InvalidInputError
-from graphveil.data.recommendation_sets import amazon, lastfm, movielens
+from graphveil.data.recommendation_sets import amazon, lastfm, movielens_1m, movielens_100k
 
 
 def write(root, folder, **files):
@@ -38,7 +38,7 @@ def films(tmp_path):
 
 
 def test_movielens_100k(films):
-    data = movielens("movielens-100k", films, "", "100k")
+    data = movielens_100k("movielens-100k", films, "")
     assert data.links.tolist() == [[0, 0, 1], [0, 1, 1]]
     assert data.link_time.tolist() == [881250949, 878887116, 891717742]
     assert (data.ids, data.target_ids) == (["7", "9"], ["242", "302", "267"])
@@ -56,10 +56,10 @@ def test_movielens_100k(films):
 
 
 def test_a_variant_takes_high_ratings_alone(films):
-    data = movielens("movielens-100k:4", films, "4", "100k")
+    data = movielens_100k("movielens-100k:4", films, "4")
     assert data.links.tolist() == [[1], [1]]
     with pytest.raises(InvalidInputError, match="least rating"):
-        movielens("movielens-100k:6", films, "6", "100k")
+        movielens_100k("movielens-100k:6", films, "6")
 
 
 def test_movielens_1m(tmp_path):
@@ -71,7 +71,7 @@ def test_movielens_1m(tmp_path):
         "1193::Cuckoo's Nest (1975)::Drama\n",
         users_dot_dat="1::F::1::10::48067\n2::M::56::16::70072\n",
     )
-    data = movielens("movielens-1m", tmp_path, "", "1m")
+    data = movielens_1m("movielens-1m", tmp_path, "")
     assert data.links.tolist() == [[0, 0, 1], [0, 1, 0]]
     names = [
         {name for name, value in zip(data.target_columns, row, strict=True) if value}
@@ -144,10 +144,10 @@ def test_files_that_are_absent_or_cut_short_are_refused(films):
         lastfm("lastfm", films, "")
     (films / "ml-100k" / "u.data").write_text("7\t242\t3\n")
     with pytest.raises(InvalidInputError, match="line 1 must have 4 cells"):
-        movielens("movielens-100k", films, "", "100k")
+        movielens_100k("movielens-100k", films, "")
     (films / "ml-100k" / "u.data").write_text("7\t999\t3\t1\n")
     with pytest.raises(InvalidInputError, match="Got '999', which is not"):
-        movielens("movielens-100k", films, "", "100k")
+        movielens_100k("movielens-100k", films, "")
     (films / "ml-100k" / "u.data").write_text("7\t242\tx\t1\n")
     with pytest.raises(InvalidInputError, match="cannot be read"):
-        movielens("movielens-100k:2", films, "2", "100k")
+        movielens_100k("movielens-100k:2", films, "2")

@@ -5,7 +5,9 @@ import pytest
 import torch
 
 from graphveil._errors import InvalidInputError
-from graphveil.data.shop import DAYS, SPLIT_DAYS, shop_links, shop_variant
+from graphveil.data._link_sets import shop_variant
+from graphveil.data.catalog import load, sizes_of
+from graphveil.data.shop import DAYS, SPLIT_DAYS, shop_links
 from graphveil.methods.ranking import measure_links
 
 
@@ -44,6 +46,15 @@ def test_what_one_bought_says_more_than_what_sells(small):
     personal = measure_links(lambda some, _: bought[some] @ together, small).figures
     assert personal["mrr"] > 1.5 * popular["mrr"]
     assert popular["roc_auc"] > 0.6
+
+
+def test_the_catalog_knows_its_sizes():
+    sizes, data = sizes_of("shop:1000:3"), load("shop:1000:3")
+    assert data.x.shape == (sizes.num_records, sizes.num_features)
+    assert data.target_x.shape == (sizes.num_classes, sizes.target_features)
+    assert sizes.split == (int(data.train_mask.sum()), 0, 0)
+    with pytest.raises(InvalidInputError, match="write 'shop:5000'"):
+        load("shop:7")
 
 
 def test_variants():

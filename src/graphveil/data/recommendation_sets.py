@@ -53,8 +53,17 @@ _LEAST_RATING = "[1-5]"
 Rows = NDArray[np.float32]
 
 
-def movielens(name: str, root: Path, variant: str, size: str) -> Data:
-    """MovieLens; ``variant`` is the least rating that makes a link, by default any."""
+def movielens_100k(name: str, root: Path, variant: str) -> Data:
+    """MovieLens 100K; ``variant`` is the least rating that makes a link, by default any."""
+    return _movielens(name, root, variant, "100k")
+
+
+def movielens_1m(name: str, root: Path, variant: str) -> Data:
+    """MovieLens 1M, likewise."""
+    return _movielens(name, root, variant, "1m")
+
+
+def _movielens(name: str, root: Path, variant: str, size: str) -> Data:
     if variant and not re.fullmatch(_LEAST_RATING, variant):
         kind = f"movielens-{size}"
         refuse_variant(kind, "':1' to ':5', the least rating", name, f"; write '{kind}:4'")

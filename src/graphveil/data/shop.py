@@ -11,7 +11,6 @@ The last 90 days are tested on, the 60 days before them validate: the dates are 
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,12 +21,13 @@ from torch_geometric.data import Data
 
 from graphveil import _validate
 from graphveil.data._cache import refuse_variant
+from graphveil.data._link_sets import SHOP_PEOPLE, shop_variant
 from graphveil.graph.link_splits import split_links
 from graphveil.rng import seeded
 
 DAYS = 730
 SPLIT_DAYS = (580.0, 640.0)  # where validation begins, and where testing does
-PEOPLE, ITEMS, PURCHASES = 20_000, 2_000, 400_000
+PEOPLE, ITEMS, PURCHASES = SHOP_PEOPLE, 2_000, 400_000
 _TOPICS, _LEVELS, _TASTES = 24, 3, 3
 _WORDS_OF_TOPIC, _PLAIN_WORDS = 5, 40
 _AGES, _REGIONS = 6, 8
@@ -84,14 +84,6 @@ def shop(name: str, root: Path, variant: str) -> Data:
         refuse_variant("shop", rule, name, "; write 'shop:5000' or 'shop:20000:7'")
     people, seed = sizes
     return shop_links(people, ITEMS, PURCHASES * people // PEOPLE, seed=seed)
-
-
-def shop_variant(variant: str) -> tuple[int, int] | None:
-    """People and seed of ``shop:VARIANT``; None if that is neither."""
-    people, _, seed = (variant or str(PEOPLE)).partition(":")
-    if not re.fullmatch(r"[1-9][0-9]{3,6}", people) or not re.fullmatch(r"[0-9]{0,18}", seed):
-        return None
-    return (int(people), int(seed or 0)) if int(people) <= 1_000_000 else None
 
 
 # --- items ----------------------------------------------------------------------------------------

@@ -202,7 +202,7 @@ class Source:
             return None
         if self.directed is not None:
             known = replace(known, directed=self.directed)
-        if self.link is not None:
+        if self.link is not None or known.record == "link":
             return self._expected_links(known)
         parts = self._parts(known.num_nodes)
         if parts is None:
@@ -215,12 +215,14 @@ class Source:
         return replace(known, num_nodes=records - removed, num_train=max(1, kept))
 
     def _expected_links(self, known: Facts) -> Facts | None:
-        """Of a graph whose edges are links: its nodes are sources and targets."""
-        if self.split == "given" or known.record == "graph":
+        """Of links, or of a graph whose edges are: its nodes are sources and targets."""
+        if known.record == "graph" or (self.split == "given" and self.link is not None):
             return None
         trained = known.num_nodes
         if self.split == "inductive":
             trained = max(1, part_ends(known.num_nodes, self._shares)[0])
+        if known.record == "link":
+            return replace(known, num_train=trained)
         return Facts(
             num_nodes=known.num_nodes,
             num_features=known.num_features,
@@ -289,6 +291,7 @@ def cataloged_facts(data: str) -> Facts | None:
         record=sizes.record,
         task=sizes.task or "multiclass",
         value_range=sizes.value_range,
+        target_features=sizes.target_features,
     )
 
 
