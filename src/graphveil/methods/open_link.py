@@ -43,7 +43,7 @@ class OpenLink(Method, LinkSettings):
     batch_size: int = setting("Loss terms that a step reads.", 1024, "[1, 1e9]")
     optimizer: Optimizer = setting("What steps with the gradients.", "adam")
     momentum: float = setting("Of 'sgd': what is kept of the last step.", 0.9, "[0, 1)")
-    learning_rate: float = setting("The length of steps.", 0.02, "(0, inf)")
+    learning_rate: float = setting("The length of steps; it falls to 0.", 0.05, "(0, inf)")
     weight_decay: float = setting("Shrinks weights at every step.", 0.0, "[0, inf)")
 
     def network(self, facts: Facts) -> LinkNetwork:
@@ -97,6 +97,8 @@ def _descend(method: OpenLink, execution: Execution, network: Any, terms: LinkTe
         if not len(queue):
             queue = torch.randperm(len(terms), generator=rng)
         drawn, queue = queue[: method.batch_size], queue[method.batch_size :]
+        for group in optimizer.param_groups:  # falls to zero, so that the last steps settle
+            group["lr"] = method.learning_rate * (1 - step / method.steps)
         terms.begin(step)
         optimizer.zero_grad()
         total = 0.0
