@@ -153,9 +153,9 @@ class DPLink(Method, LinkSettings, StepSettings, Budget):
 
         plan = execution.plan
         facts, network = plan.facts, self.build(plan.facts)
-        link_models.fit_content(self, facts, network, data)
         if self.popularity:
             _release_popularity(execution, network, data)
+        link_models.fit_content(self, facts, network, data)
         divisor = _release_number(execution, data) if self.unit == "edge" else None
         steps = plan.part("weights")
         if divisor is not None:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from graphveil.methods.plan import Facts
 
 _WIDE = 1024  # columns of public features that are reduced, at most twice as many
+_EVENED = 0.25  # how far directions are made alike: 0 leaves lengths, 1/2 makes them the same
 CONTENT = 64  # columns of targets' features that are matched, at most
 _NEGATIVES = {"dot": 256, "mlp": 16}
 _KEPT, _KEPT_PEOPLE = 20, 2
@@ -124,8 +125,11 @@ def describe_network(method: Any, facts: Facts) -> LinkNetwork:
 def fit_content(method: Any, facts: Facts, network: Any, data: Data) -> None:
     """Have the network know which columns of targets' features say most, where those are public.
 
+    Targets count as often as they are linked, as far as that was released: so what lists have in
+    common is taken away, and steps may be long.
+
     *Guarantee conditions*: rows of people are read by themselves: they have no centre and no
-    components.
+    components. Popularity was released before.
     """
     import torch
 
@@ -134,12 +138,18 @@ def fit_content(method: Any, facts: Facts, network: Any, data: Data) -> None:
     if is_of_people(method, facts):
         return
     rows = rows_of_targets(method, data).double()
-    network.centre.copy_(rows.mean(0))
+    weights = torch.ones(len(rows), dtype=torch.float64)
+    if len(network.popularity):
+        weights = network.popularity.double().exp()
+    weights = (weights / weights.sum()).unsqueeze(1)
+    centre = (weights * rows).sum(0)
+    rows = rows - centre
+    values, vectors = torch.linalg.eigh(rows.t() @ (weights * rows))
     content = network.components.shape[1]
-    if rows.shape[1] > content:
-        rows = rows - rows.mean(0)
-        _, vectors = torch.linalg.eigh(rows.t() @ rows)
-        network.components.copy_(vectors[:, -content:].flip(1))
+    values, vectors = values[-content:].flip(0), vectors[:, -content:].flip(1)
+    largest = values[0].clamp_min(1e-12)
+    network.centre.copy_(centre)
+    network.components.copy_(vectors * (values / largest).clamp_min(1e-6) ** -_EVENED)
 
 
 def make_terms(
