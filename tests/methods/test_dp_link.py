@@ -171,9 +171,9 @@ def test_steps_on_edges_are_divided_by_a_noisy_number(monkeypatch):
     divisors = []
     plain = link_models.make_terms
 
-    def note(method, facts, network, data, divisor=None):
+    def note(*given, divisor, **named):
         divisors.append(divisor)
-        return plain(method, facts, network, data, divisor)
+        return plain(*given, divisor=divisor, **named)
 
     monkeypatch.setattr(link_models, "make_terms", note)
     (_, data), (method, _) = fitted("edges"), fitted("edges")

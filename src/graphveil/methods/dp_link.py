@@ -47,7 +47,6 @@ if TYPE_CHECKING:
     from torch import nn
     from torch_geometric.data import Data
 
-    from graphveil.graph.link_terms import LinkTerms
     from graphveil.methods.execution import Execution
     from graphveil.nn.link_descriptions import LinkNetwork
 
@@ -160,13 +159,11 @@ class DPLink(Method, LinkSettings, StepSettings, Budget):
         steps = plan.part("weights")
         if divisor is not None:
             divisor = max(divisor, _least_divisor(self, facts, steps))
-        terms = self.terms(data, network, divisor)
+        terms = link_models.make_terms(
+            self, facts, network, data, rate=steps.rate, divisor=divisor
+        )
         execution.train(steps, network, terms, link_losses)
         return network
-
-    def terms(self, data: Data, network: Any, divisor: float | None = None) -> LinkTerms:
-        """The loss terms, by a network that has its content and popularity."""
-        return link_models.make_terms(self, self.plan_.facts, network, data, divisor)
 
     outputs, link_scores, recommend = (
         link_models.outputs,

@@ -153,32 +153,43 @@ def fit_content(method: Any, facts: Facts, network: Any, data: Data) -> None:
 
 
 def make_terms(
-    method: Any, facts: Facts, network: Any, data: Data, divisor: float | None = None
+    method: Any,
+    facts: Facts,
+    network: Any,
+    data: Data,
+    *,
+    rate: float,
+    divisor: float | None = None,
 ) -> LinkTerms:
-    """The loss terms of the method's unit."""
+    """The loss terms of the method's unit, of which a step draws the share ``rate``."""
     from graphveil.graph import link_terms
+    from graphveil.graph.link_terms import OwnRow, OwnRowAndList
     from graphveil.graph.links import is_directed, is_one_type, own_lists
     from graphveil.methods.link_scoring import read_sources
 
+    reads: Any
     reads, table, _ = read_sources(method, data, network)
     table, lists = table.double(), own_lists(data)
+    block = max(1, round(link_terms.SHARING / rate))
     count, seed = negatives_of(method, facts), method.seed
+    of_all: dict[str, Any] = {"negatives": count, "seed": seed}
     if method.unit == "edge":
         both = is_one_type(data) and not is_directed(data)
         links = data.links[:, data.train_links & data.train_mask[data.links[0]]]
+        assert isinstance(reads, OwnRow)
         assert divisor is not None
         return link_terms.edge_terms(
-            reads.x, links, table, both=both, negatives=count, seed=seed, divisor=divisor  # type: ignore[attr-defined]
+            reads.x, links, table, both=both, divisor=divisor, block=block, **of_all
         )
     kept, train = kept_of(method, facts), data.train_mask
-    if is_one_type(data):
-        cap_in = kept_in_of(method, facts)
-        return link_terms.people_terms(
-            reads.x, lists, table, train, cap=kept, cap_in=cap_in, negatives=count, seed=seed  # type: ignore[attr-defined]
+    if isinstance(reads, OwnRowAndList):
+        content = network.components.shape[1]
+        return link_terms.person_terms(
+            reads.x, lists, table, content, train, keep=kept, block=block, **of_all
         )
-    content = network.components.shape[1]
-    return link_terms.person_terms(
-        reads.x, lists, table, content, train, keep=kept, negatives=count, seed=seed  # type: ignore[attr-defined]
+    cap_in = kept_in_of(method, facts)
+    return link_terms.people_terms(
+        reads.x, lists, table, train, cap=kept, cap_in=cap_in, **of_all
     )
 
 
