@@ -42,7 +42,7 @@ from graphveil.graph.links import Pairs, keep_people, keep_targets
 from graphveil.graph.lists import Lists
 from graphveil.rng import seeded
 
-BLOCK = 4096  # sources, by their public ids, that share a step's negatives
+SHARING = 64  # sources, on average, that share a step's negatives
 PAIRS_AT_ONCE = 4096
 _GRID = 2.0**28  # counts of up to 2^25 fit beside it
 
@@ -155,19 +155,25 @@ class Negatives(Protocol):
 class DrawnNegatives:
     """``count`` public targets, drawn with replacement by step and block of sources.
 
+    A ``block`` is so many sources, one after the other by their public ids. Where there are no more
+    than ``count`` targets, all of them are taken.
+
     *Guarantee conditions*: targets are public. Any draw will do that reads no link.
     """
 
     count: int
     targets: int
     seed: int
+    block: int = SHARING
 
     def block_of(self, sources: Ids) -> Ids:
         """A stretch of public ids."""
-        return sources // BLOCK
+        return sources // self.block
 
     def draw(self, step: int, block: int, sources: Ids, slots: Ids) -> Tensor:
         """The same for all sources of a block, whoever of them was drawn."""
+        if self.count >= self.targets:
+            return torch.arange(self.targets)
         stream = seeded(self.seed, f"negatives of step {step}, block {block}")
         return torch.from_numpy(stream.generator().integers(self.targets, size=self.count))
 
@@ -294,6 +300,7 @@ def person_terms(
     keep: int,
     negatives: int,
     seed: int,
+    block: int = SHARING,
 ) -> LinkTerms:
     """One term a training source, over at most ``keep`` targets of its list; targets are public.
 
@@ -313,7 +320,7 @@ def person_terms(
         places=places,
         reads=OwnRowAndList(x, lists, table[:, :content].contiguous()),
         table=table,
-        negatives=DrawnNegatives(count=negatives, targets=len(table), seed=seed),
+        negatives=DrawnNegatives(count=negatives, targets=len(table), seed=seed, block=block),
         touched=(1, 0),
     )
 
@@ -360,7 +367,15 @@ def people_terms(
 
 
 def edge_terms(
-    x: Tensor, links: Tensor, table: Tensor, *, both: bool, negatives: int, seed: int, divisor: float
+    x: Tensor,
+    links: Tensor,
+    table: Tensor,
+    *,
+    both: bool,
+    negatives: int,
+    seed: int,
+    divisor: float,
+    block: int = SHARING,
 ) -> LinkTerms:
     """One term a link; with ``both`` it holds the pair and its reverse. All rows are public.
 
@@ -378,7 +393,7 @@ def edge_terms(
         places=places,
         reads=OwnRow(x),
         table=table,
-        negatives=DrawnNegatives(count=negatives, targets=len(table), seed=seed),
+        negatives=DrawnNegatives(count=negatives, targets=len(table), seed=seed, block=block),
         touched=(1, 0),
         divisor=divisor,
     )

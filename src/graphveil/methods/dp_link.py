@@ -47,7 +47,6 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
     from torch_geometric.data import Data
 
-    from graphveil.graph.link_terms import LinkTerms
     from graphveil.methods.execution import Execution
     from graphveil.nn.link_descriptions import LinkNetwork
 
@@ -154,26 +153,24 @@ class DPLink(Method, LinkSettings, StepSettings, Budget):
 
         plan = execution.plan
         facts, network = plan.facts, self.build(plan.facts)
-        link_models.fit_content(self, facts, network, data)
         if self.popularity:
             part = plan.part("popularity")
             least = max(1.0, part.mechanism.noise_multiplier * part.mechanism.sensitivity)
             link_models.set_popularity(network, release_popularity(execution, data), least)
+        link_models.fit_content(self, facts, network, data)
         divisor = _release_number(execution, data) if self.unit == "edge" else None
         steps = plan.part("weights")
         if divisor is not None:
             divisor = max(divisor, _least_divisor(self, facts, steps))
-        terms = self.terms(data, network, divisor)
+        terms = link_models.make_terms(
+            self, facts, network, data, rate=steps.rate, divisor=divisor
+        )
         shortened = 1.0
         if not link_models.is_of_people(self, facts):
             longest = link_models.longest_step(network, terms.table)
             shortened = min(1.0, longest / steps.learning_rate)
         execution.train(steps, network, terms, link_losses, shortened=shortened)
         return network
-
-    def terms(self, data: Data, network: Any, divisor: float | None = None) -> LinkTerms:
-        """The loss terms, by a network that has its content and popularity."""
-        return link_models.make_terms(self, self.plan_.facts, network, data, divisor)
 
     outputs, link_scores, recommend = (
         link_models.outputs,

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from graphveil.methods.plan import Facts
 
 _WIDE = 1024  # columns of public features that are reduced, at most twice as many
+_EVENED = 0.25  # how far directions are made alike: 0 leaves lengths, 1/2 makes them the same
 CONTENT = 64  # columns of targets' features that are matched, at most
 _STABLE = 3.0  # a step's length times curvature; with momentum 0.9 steps diverge from 3.8
 _NEGATIVES = {"dot": 128, "mlp": 16}
@@ -125,8 +126,11 @@ def describe_network(method: Any, facts: Facts) -> LinkNetwork:
 def fit_content(method: Any, facts: Facts, network: Any, data: Data) -> None:
     """Have the network know which columns of targets' features say most, where those are public.
 
+    Targets count as often as they are linked, as far as that was released: so what lists have in
+    common is taken away, and steps may be long.
+
     *Guarantee conditions*: rows of people are read by themselves: they have no centre and no
-    components.
+    components. Popularity was released before.
     """
     import torch
 
@@ -135,41 +139,58 @@ def fit_content(method: Any, facts: Facts, network: Any, data: Data) -> None:
     if is_of_people(method, facts):
         return
     rows = rows_of_targets(method, data).double()
-    network.centre.copy_(rows.mean(0))
+    weights = torch.ones(len(rows), dtype=torch.float64)
+    if len(network.popularity):
+        weights = network.popularity.double().exp()
+    weights = (weights / weights.sum()).unsqueeze(1)
+    centre = (weights * rows).sum(0)
+    rows = rows - centre
+    values, vectors = torch.linalg.eigh(rows.t() @ (weights * rows))
     content = network.components.shape[1]
-    if rows.shape[1] > content:
-        rows = rows - rows.mean(0)
-        _, vectors = torch.linalg.eigh(rows.t() @ rows)
-        network.components.copy_(vectors[:, -content:].flip(1))
+    values, vectors = values[-content:].flip(0), vectors[:, -content:].flip(1)
+    largest = values[0].clamp_min(1e-12)
+    network.centre.copy_(centre)
+    network.components.copy_(vectors * (values / largest).clamp_min(1e-6) ** -_EVENED)
 
 
 def make_terms(
-    method: Any, facts: Facts, network: Any, data: Data, divisor: float | None = None
+    method: Any,
+    facts: Facts,
+    network: Any,
+    data: Data,
+    *,
+    rate: float,
+    divisor: float | None = None,
 ) -> LinkTerms:
-    """The loss terms of the method's unit."""
+    """The loss terms of the method's unit, of which a step draws the share ``rate``."""
     from graphveil.graph import link_terms
+    from graphveil.graph.link_terms import OwnRow, OwnRowAndList
     from graphveil.graph.links import is_directed, is_one_type, own_lists
     from graphveil.methods.link_scoring import read_sources
 
+    reads: Any
     reads, table, _ = read_sources(method, data, network)
     table, lists = table.double(), own_lists(data)
+    block = max(1, round(link_terms.SHARING / rate))
     count, seed = negatives_of(method, facts), method.seed
+    of_all: dict[str, Any] = {"negatives": count, "seed": seed}
     if method.unit == "edge":
         both = is_one_type(data) and not is_directed(data)
         links = data.links[:, data.train_links & data.train_mask[data.links[0]]]
+        assert isinstance(reads, OwnRow)
         assert divisor is not None
         return link_terms.edge_terms(
-            reads.x, links, table, both=both, negatives=count, seed=seed, divisor=divisor  # type: ignore[attr-defined]
+            reads.x, links, table, both=both, divisor=divisor, block=block, **of_all
         )
     kept, train = kept_of(method, facts), data.train_mask
-    if is_one_type(data):
-        cap_in = kept_in_of(method, facts)
-        return link_terms.people_terms(
-            reads.x, lists, table, train, cap=kept, cap_in=cap_in, negatives=count, seed=seed  # type: ignore[attr-defined]
+    if isinstance(reads, OwnRowAndList):
+        content = network.components.shape[1]
+        return link_terms.person_terms(
+            reads.x, lists, table, content, train, keep=kept, block=block, **of_all
         )
-    content = network.components.shape[1]
-    return link_terms.person_terms(
-        reads.x, lists, table, content, train, keep=kept, negatives=count, seed=seed  # type: ignore[attr-defined]
+    cap_in = kept_in_of(method, facts)
+    return link_terms.people_terms(
+        reads.x, lists, table, train, cap=kept, cap_in=cap_in, **of_all
     )
 
 

@@ -54,11 +54,12 @@ class OpenLink(Method, LinkSettings):
         from graphveil.graph.links import num_targets, own_lists
 
         facts, network = execution.plan.facts, self.build(execution.plan.facts)
-        link_models.fit_content(self, facts, network, data)
         if self.popularity:
             counts = count_targets(own_lists(data), num_targets(data), balanced=False)
             link_models.set_popularity(network, counts, least=0.5)
-        terms = link_models.make_terms(self, facts, network, data, divisor=1.0)
+        link_models.fit_content(self, facts, network, data)
+        rate = min(1.0, self.batch_size / facts.num_train)
+        terms = link_models.make_terms(self, facts, network, data, rate=rate, divisor=1.0)
         part = execution.plan.part("weights")
         execution.train_openly(part, lambda: _descend(self, execution, network, terms))
         return network
