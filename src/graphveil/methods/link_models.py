@@ -40,7 +40,7 @@ class LinkSettings(FeatureSettings):
     popularity: bool = setting("Whether how often targets are linked is part of scores.", True)
     prior: float = setting(
         "How strongly sources are matched with what is like their list before training.",
-        4.0,
+        10.0,
         "[0, inf)",
     )
     links_kept: int | None = setting(
