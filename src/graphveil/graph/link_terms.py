@@ -42,7 +42,7 @@ from graphveil.graph.links import Pairs, keep_people, keep_targets
 from graphveil.graph.lists import Lists
 from graphveil.rng import seeded
 
-SHARING = 64  # sources, on average, that share a step's negatives
+SHARING = 512  # sources, on average, that share a step's negatives
 PAIRS_AT_ONCE = 4096
 _GRID = 2.0**28  # counts of up to 2^25 fit beside it
 

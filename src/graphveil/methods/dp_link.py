@@ -70,7 +70,7 @@ PUBLIC_ENDS = "visible: a score reads rows, which are public under this unit, an
 
 
 @final
-@settings(steps=100, max_grad_norm=0.5, averaged=0.5)
+@settings(steps=60, max_grad_norm=0.5, averaged=0.5)
 class DPLink(Method, LinkSettings, StepSettings, Budget):
     """Private link prediction, for people and public targets, for people alone, or for edges.
 

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 _WIDE = 1024  # columns of public features that are reduced, at most twice as many
 _EVENED = 0.25  # how far directions are made alike: 0 leaves lengths, 1/2 makes them the same
 CONTENT = 64  # columns of targets' features that are matched, at most
-_STABLE = 3.0  # a step's length times curvature; with momentum 0.9 steps diverge from 3.8
-_NEGATIVES = {"dot": 128, "mlp": 16}
+_STABLE = 3.5  # of a length times curvature: with momentum 0.9 steps diverge from 3.8 on
+_NEGATIVES = {"dot": 64, "mlp": 16}
 _KEPT, _KEPT_PEOPLE = 8, 2
 
 Unit = Literal["node", "edge"]
@@ -56,7 +56,7 @@ class LinkSettings(FeatureSettings):
         "[1, 1e6]",
     )
     negatives: int | None = setting(
-        "Targets that each link is set against; by default 128 (of 'mlp' 16), and 1 where both "
+        "Targets that each link is set against; by default 64 (of 'mlp' 16), and 1 where both "
         "ends are people.",
         None,
         "[1, 1e5]",
