@@ -42,10 +42,10 @@ METHODS: dict[str, type[Method]] = {
 __all__ = [
     "DPAR",
     "DPGNN",
-    "DPLink",
     "DPMLP",
     "GAP",
     "METHODS",
+    "DPLink",
     "Facts",
     "GNNBaseline",
     "GraphBaseline",

@@ -159,9 +159,7 @@ class DPLink(Method, LinkSettings, StepSettings, Budget):
         steps = plan.part("weights")
         if divisor is not None:
             divisor = max(divisor, _least_divisor(self, facts, steps))
-        terms = link_models.make_terms(
-            self, facts, network, data, rate=steps.rate, divisor=divisor
-        )
+        terms = link_models.make_terms(self, facts, network, data, rate=steps.rate, divisor=divisor)
         execution.train(steps, network, terms, link_losses)
         return network
 

@@ -188,9 +188,7 @@ def make_terms(
             reads.x, lists, table, content, train, keep=kept, block=block, **of_all
         )
     cap_in = kept_in_of(method, facts)
-    return link_terms.people_terms(
-        reads.x, lists, table, train, cap=kept, cap_in=cap_in, **of_all
-    )
+    return link_terms.people_terms(reads.x, lists, table, train, cap=kept, cap_in=cap_in, **of_all)
 
 
 def set_popularity(network: Any, counts: Tensor, least: float) -> None:
