@@ -51,8 +51,8 @@ if TYPE_CHECKING:
     from graphveil.nn.link_descriptions import LinkNetwork
 
 _DRAWN = 50_000  # loss terms that a step reads, about
-_NOISE = 0.8  # in one score, at the end
-_LONGEST = 2.0  # a learning rate beyond which steps overshoot, for rows of length 1
+_NOISE = 0.25  # in one score, at the end
+_LONGEST = 10.0  # a learning rate beyond which steps overshoot, for rows of length 1
 SHARES = {"popularity": 0.1, "links": 0.01}  # of a squared Gaussian mu; the steps get the rest
 PAID_FOR_POPULARITY = "noisy counts of how often each target is linked"
 PAID_FOR_NUMBER = "a noisy number of links"

@@ -24,6 +24,7 @@ _EVENED = 0.25  # how far directions are made alike: 0 leaves lengths, 1/2 makes
 CONTENT = 64  # columns of targets' features that are matched, at most
 _NEGATIVES = {"dot": 256, "mlp": 16}
 _KEPT, _KEPT_PEOPLE = 20, 2
+_PRIOR, _PRIOR_OF_ONE_TYPE = 10.0, 2.0
 
 Unit = Literal["node", "edge"]
 
@@ -37,9 +38,10 @@ class LinkSettings(FeatureSettings):
         "How a source is matched with a target: a 'dot' product, or an 'mlp' beside it.", "dot"
     )
     popularity: bool = setting("Whether how often targets are linked is part of scores.", True)
-    prior: float = setting(
-        "How strongly sources are matched with what is like their list before training.",
-        10.0,
+    prior: float | None = setting(
+        "How strongly sources are matched before training with what is like their list, or where "
+        "there is none and both ends are one type, like themselves; by default 10 and 2.",
+        None,
         "[0, inf)",
     )
     links_kept: int | None = setting(
@@ -115,11 +117,18 @@ def describe_network(method: Any, facts: Facts) -> LinkNetwork:
         num_targets=facts.num_classes,
         reads_list=reads_list,
         popularity=method.popularity,
-        prior=method.prior if reads_list or one_type else 0.0,
+        prior=_prior_of(method, reads_list, one_type),
         scorer=method.scorer,
         hidden_channels=method.hidden_channels,
         activation=method.activation,
     )
+
+
+def _prior_of(method: Any, reads_list: bool, one_type: bool) -> float:
+    if not (reads_list or one_type):
+        return 0.0
+    usual = _PRIOR if reads_list else _PRIOR_OF_ONE_TYPE
+    return usual if method.prior is None else float(method.prior)
 
 
 def fit_content(method: Any, facts: Facts, network: Any, data: Data) -> None:

@@ -202,7 +202,7 @@ class Source:
             return None
         if self.directed is not None:
             known = replace(known, directed=self.directed)
-        if self.link is not None:
+        if self.link is not None or known.record == "link":
             return self._expected_links(known)
         parts = self._parts(known.num_nodes)
         if parts is None:
@@ -215,12 +215,15 @@ class Source:
         return replace(known, num_nodes=records - removed, num_train=max(1, kept))
 
     def _expected_links(self, known: Facts) -> Facts | None:
-        """Of a graph whose edges are links: its nodes are sources and targets."""
-        if self.split == "given" or known.record == "graph":
+        """Of links, or of a graph whose edges are: its nodes are sources and targets."""
+        of_links = known.record == "link"
+        if self.split == "given" or known.record == "graph" or (of_links and self.split is None):
             return None
         trained = known.num_nodes
         if self.split == "inductive":
             trained = max(1, part_ends(known.num_nodes, self._shares)[0])
+        if of_links:
+            return replace(known, num_train=trained)
         return Facts(
             num_nodes=known.num_nodes,
             num_features=known.num_features,
