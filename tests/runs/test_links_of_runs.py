@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from runs_cases import Crash, Given, die_at
+from runs_cases import Crash, Given, die_at, people
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "methods"))
 from methods_cases import links, links_of_people
@@ -16,7 +16,6 @@ from graphveil.grads.step import PrivateStep
 from graphveil.graph.links import edges_as_links
 from graphveil.methods.dp_link import DPLink
 from graphveil.methods.open_link import OpenLink
-from graphveil.privacy.ledger import Ledger
 from graphveil.runs import Run, Source
 
 DELTA = 1e-4
@@ -87,13 +86,13 @@ def test_a_run_does_not_go_on_with_other_links(tmp_path, monkeypatch):
         Run(tmp_path / "run").train(method(), Links(data="memory"), resume=True)
 
 
-def test_a_run_on_links_is_charged(tmp_path):
-    ledger = Ledger.create(tmp_path / "ledger.jsonl")
-    ledger.open_account("people", epsilon=10.0, delta=DELTA)
-    for number in range(2):
-        Run(tmp_path / str(number)).train(method(), Links(data="memory"), ledger=ledger.place)
-    spent = ledger.read().account("people").spent
-    assert 4.0 < spent < 10.0
+def test_a_run_on_links_is_charged(tmp_path, ledger):
+    made = method()
+    Run(tmp_path / "run").train(made, Links(data="memory"), ledger=ledger.place)
+    spent = people(ledger).spent()
+    assert spent == pytest.approx(made.certificate_.guarantee.epsilon, rel=1e-3)
+    Run(tmp_path / "other").train(method(), Links(data="memory"), ledger=ledger.place)
+    assert people(ledger).spent() > spent
 
 
 @pytest.mark.parametrize("split", ["transductive", "inductive"])
