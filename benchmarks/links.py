@@ -52,7 +52,7 @@ def pages(root: str, seed: int) -> Data:
 
 DATA: dict[str, Callable[[str, int], Data]] = {"shop": shop, "debian": debian, "pages": pages}
 BUDGETS = {  # of the units
-    "shop": [("node", 1.0), ("node", 4.0), ("node", 8.0), ("edge", 1.0), ("edge", 4.0)],
+    "shop": [("node", 4.0), ("node", 1.0), ("node", 8.0), ("edge", 1.0), ("edge", 4.0)],
     "debian": [("edge", 1.0), ("node", 8.0)],
     "pages": [("edge", 1.0), ("node", 8.0)],
 }

@@ -27,9 +27,7 @@ def of_people(seed, people=8, links=16, *, directed=True):
     rng = torch.Generator().manual_seed(seed)
     pairs = torch.randint(people, (2, links), generator=rng)
     others = torch.arange(people)
-    hubs = torch.cat(
-        [torch.stack([0 * others, others]), torch.stack([others, 0 * others + 1])], 1
-    )
+    hubs = torch.cat([torch.stack([0 * others, others]), torch.stack([others, 0 * others + 1])], 1)
     pairs = torch.cat([pairs, hubs], 1)
     pairs = pairs[:, pairs[0] != pairs[1]]
     pairs = pairs if directed else pairs.sort(dim=0).values

@@ -97,7 +97,9 @@ def test_what_a_pair_reads_does_not_know_its_target():
     lists = own_lists(data)
     for row, owner, target in zip(batch.rows, batch.owner, batch.positive, strict=True):
         source = terms.places[[len(list(t)) > 0 for t in _sizes(terms)]][owner]
-        others = [t for t in lists.others[slice(*lists.offsets[source : source + 2])] if t != target]
+        others = [
+            t for t in lists.others[slice(*lists.offsets[source : source + 2])] if t != target
+        ]
         mean = data.target_x[others].double().mean(0) if others else torch.zeros(2)
         torch.testing.assert_close(row[3:], mean.double())
 
@@ -237,9 +239,7 @@ def test_people_who_are_drawn_freely_as_negatives_are_noticed():
         terms.negatives = DrawnNegatives(count=1, targets=len(data.x), seed=0)
         return terms
 
-    assert any(
-        not within(data, everybody_withheld(data), make) for data in map(of_people, SEEDS)
-    )
+    assert any(not within(data, everybody_withheld(data), make) for data in map(of_people, SEEDS))
 
 
 def test_a_cap_on_those_who_name_one_that_is_left_out_is_noticed():

@@ -385,7 +385,10 @@ def edge_terms(
     source, target = links[:, links[0].argsort(stable=True)].numpy()
     places, per_link = source, 1
     if both:
-        source, target = np.stack([source, target], 1).ravel(), np.stack([target, source], 1).ravel()
+        source, target = (
+            np.stack([source, target], 1).ravel(),
+            np.stack([target, source], 1).ravel(),
+        )
         per_link = 2
     return LinkTerms(
         (source, target),

@@ -442,7 +442,8 @@ class Method(Estimator, ABC):
     ) -> float:
         """How right answers are on the labelled records of a mask, between 0 and 1.
 
-        Of classes that is the accuracy, of a regression R2, of links the MRR. Outside the guarantee: it reads labels.
+        Of classes that is the accuracy, of a regression R2, of links the MRR. Outside the
+        guarantee: it reads labels, or links.
         """
         from graphveil.graph.checks import check
 

@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from graphveil.nn.link_descriptions import LinkNetwork
 
 _DRAWN = 50_000  # loss terms that a step reads, about
-_NOISE = 0.8  # in one score, at the end
+_NOISE = 0.5  # in one score, at the end
 _LONGEST = 2.0  # a learning rate beyond which steps may overshoot, for rows of length 1
 _LONGEST_PUBLIC = 50.0  # where public rows of targets say later when steps overshoot
 SHARES = {"popularity": 0.1, "links": 0.01}  # of a squared Gaussian mu; the steps get the rest
@@ -162,9 +162,7 @@ class DPLink(Method, LinkSettings, StepSettings, Budget):
         steps = plan.part("weights")
         if divisor is not None:
             divisor = max(divisor, _least_divisor(self, facts, steps))
-        terms = link_models.make_terms(
-            self, facts, network, data, rate=steps.rate, divisor=divisor
-        )
+        terms = link_models.make_terms(self, facts, network, data, rate=steps.rate, divisor=divisor)
         shortened = 1.0
         if not link_models.is_of_people(self, facts):
             longest = link_models.longest_step(network, terms.table)

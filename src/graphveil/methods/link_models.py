@@ -25,6 +25,7 @@ CONTENT = 64  # columns of targets' features that are matched, at most
 _STABLE = 3.5  # of a length times curvature: with momentum 0.9 steps diverge from 3.8 on
 _NEGATIVES = {"dot": 64, "mlp": 16}
 _KEPT, _KEPT_PEOPLE = 8, 2
+_PRIOR, _PRIOR_OF_ONE_TYPE = 10.0, 2.0
 
 Unit = Literal["node", "edge"]
 
@@ -38,9 +39,10 @@ class LinkSettings(FeatureSettings):
         "How a source is matched with a target: a 'dot' product, or an 'mlp' beside it.", "dot"
     )
     popularity: bool = setting("Whether how often targets are linked is part of scores.", True)
-    prior: float = setting(
-        "How strongly sources are matched with what is like their list before training.",
-        10.0,
+    prior: float | None = setting(
+        "How strongly sources are matched before training with what is like their list, or where "
+        "there is none and both ends are one type, like themselves; by default 10 and 2.",
+        None,
         "[0, inf)",
     )
     links_kept: int | None = setting(
@@ -116,11 +118,18 @@ def describe_network(method: Any, facts: Facts) -> LinkNetwork:
         num_targets=facts.num_classes,
         reads_list=reads_list,
         popularity=method.popularity,
-        prior=method.prior if reads_list or one_type else 0.0,
+        prior=_prior_of(method, reads_list, one_type),
         scorer=method.scorer,
         hidden_channels=method.hidden_channels,
         activation=method.activation,
     )
+
+
+def _prior_of(method: Any, reads_list: bool, one_type: bool) -> float:
+    if not (reads_list or one_type):
+        return 0.0
+    usual = _PRIOR if reads_list else _PRIOR_OF_ONE_TYPE
+    return usual if method.prior is None else float(method.prior)
 
 
 def fit_content(method: Any, facts: Facts, network: Any, data: Data) -> None:
@@ -189,9 +198,7 @@ def make_terms(
             reads.x, lists, table, content, train, keep=kept, block=block, **of_all
         )
     cap_in = kept_in_of(method, facts)
-    return link_terms.people_terms(
-        reads.x, lists, table, train, cap=kept, cap_in=cap_in, **of_all
-    )
+    return link_terms.people_terms(reads.x, lists, table, train, cap=kept, cap_in=cap_in, **of_all)
 
 
 def set_popularity(network: Any, counts: Tensor, least: float) -> None:

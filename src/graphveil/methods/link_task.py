@@ -82,7 +82,9 @@ class LinkTask(Task):
             return counts[targets]
 
         ranking = measure_links(score, data, part=part)
-        baseline = measure_links(popular, data, part=part, protocol=ranking.protocol[:7].rstrip("("))
+        baseline = measure_links(
+            popular, data, part=part, protocol=ranking.protocol[:7].rstrip("(")
+        )
         figures = {**dict.fromkeys(METRICS), **ranking.figures}
         known = {name: value for name, value in baseline.figures.items() if value is not None}
         mine, theirs = figures[self.main], known.get(self.main)

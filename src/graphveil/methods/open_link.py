@@ -105,7 +105,7 @@ def _descend(method: OpenLink, execution: Execution, network: Any, terms: LinkTe
         total = 0.0
         for batch in terms.batches(drawn):
             loss = link_losses(network, batch).sum() / len(drawn)
-            loss.backward()  # type: ignore[no-untyped-call]
+            loss.backward()
             total += float(loss.detach())
         optimizer.step()
         if execution.on_loss is not None:

@@ -116,7 +116,12 @@ class Facts:
         return (checks.num_classes_of(data), columns, directed) == mine
 
 
-_NUMBERS = {"link": "[1, 1e9]", "binary": "[2, 2]", "multilabel": "[1, 1e9]", "regression": "[1, 1]"}
+_NUMBERS = {
+    "link": "[1, 1e9]",
+    "binary": "[2, 2]",
+    "multilabel": "[1, 1e9]",
+    "regression": "[1, 1]",
+}
 
 
 def _check_range(ends: Any) -> tuple[float, float]:

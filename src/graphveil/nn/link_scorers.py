@@ -9,6 +9,8 @@ the *content prior*: whoever has a list is matched with what is like it.
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -16,7 +18,6 @@ from torch.nn import functional as F
 from graphveil.grads.rows import ragged
 from graphveil.graph.link_terms import PairBatch
 from graphveil.nn.link_descriptions import LinkNetwork
-from graphveil.nn.mlp import MLP
 
 _POPULAR = 4.0  # a unit of log popularity, in the column that holds it: 1 / so much
 
@@ -42,7 +43,7 @@ class LinkScorer(nn.Module):
         )
         self.linear = nn.Linear(description.in_channels, description.width)
         head = description.head
-        self.head = None if head is None else head.build()
+        self.head: Any = None if head is None else head.build()
         with torch.no_grad():
             self.linear.weight.zero_()
             self.linear.bias.zero_()
@@ -51,9 +52,9 @@ class LinkScorer(nn.Module):
                 self.linear.weight[:content, like] = description.prior * torch.eye(content)
             if description.popularity:
                 self.linear.bias[content] = _POPULAR
-            if isinstance(self.head, MLP):
-                self.head.linears[-1].weight.zero_()
-                self.head.linears[-1].bias.zero_()
+            if self.head is not None:
+                nn.init.zeros_(self.head.linears[-1].weight)
+                nn.init.zeros_(self.head.linears[-1].bias)
 
     @property
     def is_linear(self) -> bool:
@@ -97,7 +98,7 @@ class LinkScorer(nn.Module):
         return scores if self.head is None else scores + self._add(both, targets.to(z))
 
     def _add(self, both: Tensor, targets: Tensor) -> Tensor:
-        added: Tensor = self.head(torch.cat([both, targets], 2)).squeeze(2)  # type: ignore[misc]
+        added: Tensor = self.head(torch.cat([both, targets], 2)).squeeze(2)
         return added
 
     def forward(self, batch: PairBatch) -> Tensor:
@@ -121,7 +122,7 @@ class LinkScorer(nn.Module):
         return both.sum(1).view(pairs, places) + added.view(pairs, places)
 
 
-def link_losses(network: LinkScorer, batch: PairBatch) -> Tensor:
+def link_losses(network: nn.Module, batch: PairBatch) -> Tensor:
     """One loss for each term: the mean over its pairs of -log softmax at the target."""
     losses = -network(batch).log_softmax(1)[:, 0]
     means = losses.new_zeros(batch.count)

@@ -10,7 +10,15 @@ if TYPE_CHECKING:
 
     from graphveil.graph.lists import Lists
 
-_CONTENT = ("x", "edge_index", "y", "batch", "target_x", "links", "link_time")  # what data is, however it may be split
+_CONTENT = (
+    "x",
+    "edge_index",
+    "y",
+    "batch",
+    "target_x",
+    "links",
+    "link_time",
+)  # what data is, however it may be split
 
 
 def fingerprint_of(data: Data, digest: Any) -> str:

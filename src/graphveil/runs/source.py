@@ -216,12 +216,15 @@ class Source:
 
     def _expected_links(self, known: Facts) -> Facts | None:
         """Of links, or of a graph whose edges are: its nodes are sources and targets."""
-        if known.record == "graph" or (self.split == "given" and self.link is not None):
+        of_links = known.record == "link"
+        if known.record == "graph" or (self.split == "given" and not of_links):
+            return None
+        if of_links and self.split in (None, "given") and sizes_of(self.data) is None:
             return None
         trained = known.num_nodes
         if self.split == "inductive":
             trained = max(1, part_ends(known.num_nodes, self._shares)[0])
-        if known.record == "link":
+        if of_links:
             return replace(known, num_train=trained)
         return Facts(
             num_nodes=known.num_nodes,

@@ -219,6 +219,7 @@ class Training:
         check_schema(before.schema, _plain_schema(data), f"The run in {self.directory}")
         # What decides who is trained on, and how classes and edges are read.
         names = ("seed", "train_share", "classes", "directed", "fractions", "min_class", "thinned")
+        names = (*names, "link")
         then = {name: getattr(before.source, name) for name in names} | vars(plan.facts)
         same = {name: getattr(self.source, name) for name in names} | vars(now)
         self._check_same(_record.as_plain(then), _record.as_plain(same))
