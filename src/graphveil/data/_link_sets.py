@@ -49,8 +49,8 @@ LINK_SETS: tuple[dict[str, Any], ...] = (
         "citation": "none",
         "url": "",
         "note": "Synthetic: nobody in it is real. 20 purchases a person, split by time: the last "
-        "90 days are tested on. Write shop:PEOPLE for 1,000 to 1,000,000 people, and shop:PEOPLE:SEED "
-        "for other shops.",
+        "90 days are tested on. Write shop:PEOPLE for 1,000 to 1,000,000 people, and "
+        "shop:PEOPLE:SEED for other shops.",
     },
     {
         **_OF_LINKS,

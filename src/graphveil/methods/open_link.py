@@ -24,8 +24,9 @@ if TYPE_CHECKING:
     from graphveil.nn.link_descriptions import LinkNetwork
 
 
+# A batch is small, and sources of a batch share their negatives.
 @final
-@settings()
+@settings(negatives=256)
 class OpenLink(Method, LinkSettings):
     """Link prediction without privacy, for comparison with ``dp-link``.
 
