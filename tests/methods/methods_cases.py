@@ -103,7 +103,9 @@ def made(name, **settings):
 
 
 def weights(method):
-    return torch.cat([p.detach().flatten() for p in method.network_.parameters()])
+    """What was learnt: parameters, or the table of a network that has none."""
+    learnt = list(method.network_.parameters()) or list(method.network_.buffers())
+    return torch.cat([values.detach().flatten().double() for values in learnt])
 
 
 def recorded(monkeypatch):

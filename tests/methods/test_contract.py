@@ -34,6 +34,10 @@ every_method = pytest.mark.parametrize("name", METHODS)
 every_classifier = pytest.mark.parametrize(  # links have tests of their own: test_dp_link.py
     "name", [name for name, kind in METHODS.items() if kind.record != "link"]
 )
+COUNTING = ("popularity", "dp-popularity", "item-item")  # which take no steps
+every_method_with_steps = pytest.mark.parametrize(
+    "name", [name for name in METHODS if name not in COUNTING]
+)
 every_method_for_nodes = pytest.mark.parametrize("name", OF_NODES)
 DATA = {name: data_for(name) for name in METHODS}
 FACTS = {name: Facts.of(data) for name, data in DATA.items()}
@@ -108,8 +112,9 @@ def steps_of(name):
 def test_wrong_values_are_refused_by_the_constructor(name):
     with pytest.raises(InvalidInputError, match="seed"):
         made(name, seed=-1)
-    with pytest.raises(InvalidInputError, match="steps"):
-        made(name, **{steps_of(name): "many"})
+    if name not in COUNTING:
+        with pytest.raises(InvalidInputError, match="steps"):
+            made(name, **{steps_of(name): "many"})
     if METHODS[name].private:
         with pytest.raises(InvalidInputError, match="epsilon"):
             made(name, epsilon=0)
@@ -175,6 +180,8 @@ BAD = {
     "combine": ["x"],
     "capping": ["x"],
     "public_edges": [0, 1.5],
+    "similar": [0, 1.5],
+    "damping": [-1, math.inf],
     "encoder_share": [0, 2, 0.5],  # there is no encoder to pay for by default
     "attention_share": [0, 2, 0.5],
     "aggregation_share": [0, 2, 1.0],
@@ -327,7 +334,7 @@ def test_fit_returns_the_method_and_what_it_learned_ends_in_an_underscore(name):
     assert method.get_params() == made(name).get_params()
 
 
-@every_method
+@every_method_with_steps
 def test_fitting_takes_progress(name):
     seen = []
 
@@ -388,7 +395,7 @@ def test_the_search_for_private_data_finds_what_is_hidden():
     assert any(value is kept for _, value in reachable(method, "method"))
 
 
-@every_method
+@every_method_with_steps
 def test_another_seed_gives_other_weights(name):
     method = made(name, seed=1).fit(DATA[name])
     first = weights(method)
@@ -408,7 +415,7 @@ def test_an_open_baseline_can_be_repeated(name):
     assert torch.equal(weights(made(name).fit(DATA[name])), first)
 
 
-@every_method
+@every_method_with_steps
 def test_a_fit_cut_short_leaves_nothing_of_an_earlier_one(name):
     method = made(name).fit(DATA[name])
 
@@ -538,7 +545,7 @@ def test_every_mode_of_prediction_has_its_line_on_the_certificate(name):
         method.predict(DATA[name])
     lines = [method.modes[0], "disjoint"]
     assert method.certificate_.guarantee.epsilon == epsilon
-    if name not in ("dp-mlp", "graph-dpsgd", "dp-link"):
+    if name not in ("dp-mlp", "graph-dpsgd", "dp-link", "dp-popularity"):
         for _ in range(2):
             method.predict(DATA[name], mode="noisy", epsilon=1.0)
         lines.append("noisy")
