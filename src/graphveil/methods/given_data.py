@@ -63,6 +63,15 @@ def take_links(method: Method, data: Any) -> Data:
     return data  # the checks say what is wrong with it
 
 
+def refuse_links(record: str, what: str) -> None:
+    """Refuse links where ``what`` somebody asks for is about records with an answer each."""
+    if record == "link":
+        raise InvalidInputError(
+            f"{what} must be of nodes or graphs. Got a method that learns links instead, whose "
+            "answers are lists of targets; take 'graphveil recommend', or method.recommend(data)."
+        )
+
+
 def check_targets(method: Method, data: Data) -> None:
     """Refuse other targets than a fitted method knows."""
     facts = method.plan_.facts
