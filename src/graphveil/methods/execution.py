@@ -198,12 +198,10 @@ class Execution:
         """
         self._start(part)
         with devices.placed(network):
-            self._train(part, network, terms, losses, max_grad_norm)
+            step = self._make_step(part, network, terms, losses, max_grad_norm)
+            self._train(part, network, step, shortened)
 
-    def _train(
-        self, part: Steps, network: nn.Module, terms: Any, losses: Losses, max_grad_norm: Any
-    ) -> None:
-        step = self._make_step(part, network, terms, losses, max_grad_norm)
+    def _train(self, part: Steps, network: nn.Module, step: PrivateStep, shortened: float) -> None:
         place = None if self.checkpoint is None else self._begin(self.checkpoint, part, step)
         step.align()
         # Fewer than planned where an earlier attempt, under other settings, spent some already.
