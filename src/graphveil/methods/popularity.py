@@ -107,7 +107,7 @@ def _outputs(method: Any, data: Data, mode: str) -> Tensor:
 
 
 def _popular_scores(method: Any, data: Data) -> PopularScores:
-    return PopularScores(method.network_.popularity.numpy())
+    return PopularScores(method.network_.popularity.cpu().numpy())
 
 
 def _popular_network(method: Any, facts: Facts) -> PopularityTable:
