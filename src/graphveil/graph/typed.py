@@ -50,17 +50,15 @@ def links_of(graph: HeteroData, relation: str | Sequence[str]) -> Data:
         )
     directed = source != target or bool(getattr(store, "directed", False))
     data = Data(x=rows_of(graph, source))
-    pairs = ends if directed else ends.sort(dim=0).values
-    if source == target:  # nobody is linked to itself
-        pairs, ends = pairs[:, ends[0] != ends[1]], ends
+    others = ends[0] != ends[1] if source == target else torch.ones_like(ends[0], dtype=torch.bool)
+    pairs = (ends if directed else ends.sort(dim=0).values)[:, others]  # nobody links to itself
     numbers = rows_of(graph, target).shape[0]
     keys = pairs[0] * numbers + pairs[1]
     unique, place = keys.unique(return_inverse=True)
     data.links = torch.stack([unique // max(numbers, 1), unique % max(numbers, 1)])
     if getattr(store, "time", None) is not None:
-        times = store.time if source != target else store.time[ends[0] != ends[1]]
         first = torch.full((len(unique),), torch.inf, dtype=torch.float64)
-        data.link_time = first.scatter_reduce(0, place, times.double(), "amin")
+        data.link_time = first.scatter_reduce(0, place, store.time[others].double(), "amin")
     data.directed, data.relation = directed, write_relation(name)
     data.source_name, data.target_name = source, target
     _copy_names(graph[source], data, "")
@@ -72,7 +70,7 @@ def links_of(graph: HeteroData, relation: str | Sequence[str]) -> Data:
 
 def people_of(graph: HeteroData) -> tuple[str, ...]:
     """The types that are people, as ``graph.people`` names them."""
-    people = graph["people"] if "people" in graph.to_dict() else None
+    people = getattr(graph, "people", None)
     people = [people] if isinstance(people, str) else people
     if not isinstance(people, (list, tuple)) or not people:
         got = "nothing" if people is None else _validate.shown(people)
