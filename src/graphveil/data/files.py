@@ -73,7 +73,7 @@ from graphveil.graph.collate import collate
 from graphveil.graph.sparse_rows import is_sparse, values_of
 
 _OF_GRAPHS = ("batch", "num_graphs", "pos")
-_TEXTS = ("class_names", "columns", "ids", *LINES)
+_TEXTS = ("class_names", "columns", "ids", "own_lists", *LINES)
 _NAMES = ("x", "edge_index", "y", *MASKS, "edge_attr", *OF_ALL, "ids", *_OF_GRAPHS)
 PUBLIC = "public.txt"  # what tables rest on, beside them
 

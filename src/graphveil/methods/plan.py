@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import dp_accounting as dpa
 
 from graphveil import _validate
-from graphveil._errors import InvalidInputError
+from graphveil._errors import InvalidInputError, UnprovenError
 from graphveil.graph.targets import TASKS
 from graphveil.methods import parts as _parts
 from graphveil.methods.parts import Part
@@ -188,6 +188,12 @@ class Plan:
         """The same plan on data that takes more as public, or for which no guarantee holds."""
         from graphveil.graph import checks
 
+        if self.unit.startswith("edge") and (lists := getattr(data, "own_lists", None)):
+            raise UnprovenError(
+                "The unit 'edge' takes rows of people as public, and these hold what their lists "
+                f"became. Got lists of {checks.shorten(lists)} instead, which nothing would "
+                "protect; take the unit 'node', or leave the lists out (lists = [])."
+            )
         return replace(
             self,
             public=(*self.public, *checks.public_of(data)),
