@@ -140,6 +140,9 @@ def load(
     schema: Any = None,
     classes: Any = None,
     directed: bool | None = None,
+    people: Any = None,
+    target: str | None = None,
+    link: str | None = None,
 ) -> Data:
     """The graph or graphs called ``source``, at the path ``source``, or in two tables.
 
@@ -153,8 +156,13 @@ def load(
     pair, or a graph of NetworkX, too. ``schema``, ``classes`` and ``directed`` are for data of
     your own, see :func:`graphveil.data.files.read`.
 
+    Of tables of several types, and of PyG's ``HeteroData``, ``people`` names the types that are
+    people, ``target`` the one whose label is predicted, and ``link`` a relation to predict; see
+    :mod:`graphveil.data.typed`.
+
     *Guarantee*: none; loading is not releasing.
     """
+    typed = {"people": people, "target": target, "link": link}
     if nodes is not None or edges is not None:
         if source is not None or nodes is None or edges is None:
             raise InvalidInputError(
@@ -164,11 +172,15 @@ def load(
     if not isinstance(source, (str, Path)):
         from graphveil.data.in_memory import read_memory
 
-        return read_memory(source, schema=schema, classes=classes, directed=directed)
+        return read_memory(source, schema=schema, classes=classes, directed=directed, **typed)
     entry = entry_of(source) if isinstance(source, str) else None
     if entry is None:
-        return _load_path(source, schema, classes, directed)
-    for what, stated in (("schema", schema), ("classes", classes), ("directed", directed)):
+        check_exists(source)
+        from graphveil.data import files
+
+        return files.read(source, schema=schema, classes=classes, directed=directed, **typed)
+    of_files = {"schema": schema, "classes": classes, "directed": directed, **typed}
+    for what, stated in of_files.items():
         if stated is not None:
             raise InvalidInputError(
                 f"The '{what}' parameter is for files of your own. Got {stated!r} for "
@@ -236,13 +248,6 @@ def check_exists(source: str | Path) -> None:
             f"There is no file or directory {str(source)!r}, and no data set of that name; give a "
             f"path or one of {', '.join(CATALOG)}."
         )
-
-
-def _load_path(source: str | Path, schema: Any, classes: Any, directed: bool | None) -> Data:
-    check_exists(source)
-    from graphveil.data import files
-
-    return files.read(source, schema=schema, classes=classes, directed=directed)
 
 
 def _root(root: str | Path | None) -> Path:

@@ -25,6 +25,9 @@ reads it.
 **A .pt** written by ``torch.save(data, path)``, with the same names, taken as they are. The ``x``
 of one graph may be a sparse tensor, by rows or by coordinates.
 
+**Tables of several types**, a directory with ``nodes-TYPE.csv`` and
+``edges-SOURCE-RELATION-TARGET.csv``, see :mod:`graphveil.data.typed`.
+
 **A store**, a directory with a ``manifest.json``: arrays that stay on disk, see
 :mod:`graphveil.data.store`.
 
@@ -56,9 +59,11 @@ from graphveil.data import classes as _classes
 from graphveil.data._tables import Where
 from graphveil.data.class_list import Stated, parse_classes
 from graphveil.data.frames import frames_to_data, say_unread
+from graphveil.data.in_memory import refuse_stated
 from graphveil.data.schema import Schema, as_schema, schema_beside
 from graphveil.data.store import open_store
 from graphveil.data.store_format import is_store, is_unfinished
+from graphveil.data.typed_schema import is_typed
 from graphveil.graph.checks import (
     LINES,
     MASKS,
@@ -79,7 +84,12 @@ PUBLIC = "public.txt"  # what tables rest on, beside them
 
 
 def read(
-    path: str | Path, *, schema: Any = None, classes: Any = None, directed: bool | None = None
+    path: str | Path,
+    *,
+    schema: Any = None,
+    classes: Any = None,
+    directed: bool | None = None,
+    **typed: Any,
 ) -> Data:
     """Read the graph at ``path``.
 
@@ -90,7 +100,8 @@ def read(
 
     ``schema`` states what is public of every column of tables: a
     :class:`~graphveil.data.schema.Schema` or the path of one. None takes the ``schema.toml`` beside
-    them, if there is one; without any, features are numbers.
+    them, if there is one; without any, features are numbers. Of a folder with a table for each
+    type, ``typed`` are ``people``, ``target`` and ``link``: see :mod:`graphveil.data.typed`.
 
     Refused, in one line: absent, empty, truncated or garbled files, missing columns, duplicate ids,
     edges to absent nodes, features that are no numbers, labels that look like identifiers, and
@@ -103,6 +114,11 @@ def read(
     if not os.path.exists(path):  # unlike path.exists(), False for a name that is too long
         raise InvalidInputError(f"There is no file or directory {path}; check the path.")
     statement = parse_classes(classes)
+    if path.is_dir() and is_typed(path):
+        from graphveil.data.typed import read_typed
+
+        return read_typed(path, schema=schema, classes=statement, directed=directed, **typed)
+    refuse_stated("a graph without types", **typed)
     if path.is_dir() and (is_store(path) or is_unfinished(path)):
         _refuse_statements(path, schema, statement)
         data = open_store(path)

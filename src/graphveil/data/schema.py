@@ -337,9 +337,7 @@ class Schema:
         """The same for tables to predict on, in which nobody asks whose a row is."""
         schema = replace(self, fixed=True)
         if self.owner is not None:
-            schema = replace(
-                schema, owner=None, columns={**self.columns, self.owner: Ignored()}
-            )
+            schema = replace(schema, owner=None, columns={**self.columns, self.owner: Ignored()})
         return schema if self.typed is None else replace(schema, typed=self.typed.fixed(schema))
 
     def difference(self, other: Schema) -> str | None:

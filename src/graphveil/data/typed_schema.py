@@ -35,8 +35,10 @@ Neither pandas nor torch is loaded here.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any, ClassVar
 
 from graphveil import _schema, _validate
@@ -45,6 +47,7 @@ from graphveil.data.column_kinds import build, check_filled, plain_fields
 from graphveil.data.schema import Schema, write_key, write_lines
 from graphveil.graph.own_lists import check_aggregates
 
+_STEM = re.compile(r"(nodes|edges)-(.+)\.(csv|parquet)")
 KEYS: _schema.Schema = {
     "people": list, "target": str, "link": str, "empty": list, "types": dict, "relations": dict,
 }  # fmt: skip
@@ -132,7 +135,7 @@ class Types:
         if self.target is not None:
             return self.target
         if self.link is not None:
-            ends = [name for name in self.people if name in _ends_of(self.link, self.types)]
+            ends = [name for name in self.people if _is_end(name, self.link)]
             return ends[0] if ends else None
         labelled = [name for name in self.people if self._schema(name).label is not None]
         options = labelled if labelled else list(self.people)
@@ -142,7 +145,10 @@ class Types:
         return self.types.get(name, Schema())
 
     def stating(
-        self, people: Sequence[str] | None = None, target: str | None = None, link: str | None = None
+        self,
+        people: Sequence[str] | None = None,
+        target: str | None = None,
+        link: str | None = None,
     ) -> Types:
         """The same with what is asked for besides; what is stated twice must be so alike."""
         people = None if people is None else tuple(people)
@@ -237,6 +243,29 @@ class Types:
         return "\n".join(blocks)
 
 
+def is_typed(folder: Path) -> bool:
+    """Whether a folder holds a table for each type; parts of one table have numbers."""
+    return bool(type_names(folder))
+
+
+def type_names(folder: Path) -> list[str]:
+    """The types that have a table in a folder, in the order of their names."""
+    return _stems(folder, "nodes")
+
+
+def relation_names(folder: Path) -> list[str]:
+    """The relations that have a table in a folder, as their files are called."""
+    return _stems(folder, "edges")
+
+
+def _stems(folder: Path, kind: str) -> list[str]:
+    if any((folder / f"nodes.{end}").exists() for end in ("csv", "parquet")):
+        return []
+    fits = (_STEM.fullmatch(path.name) for path in folder.iterdir())
+    stems = {fit[2] for fit in fits if fit is not None and fit[1] == kind}
+    return sorted(stem for stem in stems if not stem.isdigit())
+
+
 def split_relation(stem: str, types: Sequence[str]) -> tuple[str, str, str]:
     """The three names in a file's words, such as patient-takes-drug; refused where not clear."""
     fit = [
@@ -257,10 +286,9 @@ def split_relation(stem: str, types: Sequence[str]) -> tuple[str, str, str]:
     return fit[0]
 
 
-def _ends_of(link: str, types: Mapping[str, Schema]) -> tuple[str, ...]:
-    """The types that a relation is named after, as far as they are known."""
-    ends = [n for n in types if link.startswith(f"{n}-") or link.endswith(f"-{n}")]
-    return tuple(ends)
+def _is_end(name: str, relation: str) -> bool:
+    """Whether a relation is named after a type."""
+    return relation.startswith(f"{name}-") or relation.endswith(f"-{name}")
 
 
 def _say(value: Any) -> str:

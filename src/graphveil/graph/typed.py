@@ -266,10 +266,13 @@ def links_of(graph: HeteroData, relation: str | Sequence[str]) -> Data:
         public = _public_rows(graph, target)
         data.target_x, data.target_columns = _as_rows(public.values), public.names
         data.target_ids = list(_ids_of(graph, target))
-    if graph[source].get("train_mask") is not None:
-        data.train_mask = graph[source]["train_mask"]
+    for mask in MASKS:
+        if graph[source].get(mask) is not None:
+            data[mask] = graph[source][mask]
     read = [other for other in _list_relations(graph, source) if other != name]
-    _put_lines(data, graph, [source], [other for other in read if _aggregates_of(graph, other, None)])
+    _put_lines(
+        data, graph, [source], [other for other in read if _aggregates_of(graph, other, None)]
+    )
     data.unit_name = graph[source].get("unit_name", source)
     if graph[source].get("schema") is not None:
         data.schema = graph[source]["schema"]
