@@ -26,7 +26,7 @@ from graphveil import _validate
 from graphveil._errors import InvalidInputError
 
 AGGREGATES = ("count", "mean", "sum", "bag")
-MOST_IN_BAG = 1024  # public rows, of which a bag is made where nobody says
+MOST_IN_BAG = 1024  # public rows, above which nobody gets a bag who does not ask for it
 _LEAST_ROWS = 8  # below which any two columns may be alike by chance
 _ALIKE = 0.9999  # a correlation
 
@@ -50,9 +50,15 @@ def check_aggregates(aggregates: Any) -> tuple[str, ...]:
     return tuple(name for name in AGGREGATES if name in aggregates)
 
 
-def usual_aggregates(things: int) -> tuple[str, ...]:
-    """What lists of so many public rows become where nobody says."""
-    return AGGREGATES if things <= MOST_IN_BAG else AGGREGATES[:3]
+def usual_aggregates(rows: Any) -> tuple[str, ...]:
+    """What lists of such public rows become where nobody says: few columns, hence little noise.
+
+    A bag, which has a column for each row, is made where rows say nothing of their own.
+    """
+    same = not sparse.issparse(rows) and bool((rows == rows[:1]).all())
+    if same and rows.shape[0] <= MOST_IN_BAG:
+        return ("count", "bag")
+    return ("count", "mean", "sum")
 
 
 def make_lists(

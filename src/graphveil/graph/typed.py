@@ -365,7 +365,7 @@ def _aggregates_of(graph: HeteroData, name: Relation, lists: Any) -> tuple[str, 
     if chosen is not None:
         return check_aggregates(chosen)
     thing = name[2] if name[0] in people_of(graph) else name[0]
-    return usual_aggregates(rows_of(graph, thing).shape[0])
+    return usual_aggregates(_numbers(rows_of(graph, thing)))
 
 
 def _lists_of(graph: HeteroData, name: Relation, kind: str) -> sparse.csr_array:
