@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -231,8 +232,7 @@ def _read_type(
     elif schema is None or (not is_person and schema == Schema()):
         data = read_numbers(table.rename(columns={own.id: "id"}), path)
     else:
-        data = encode_table(schema, table, path)
-        data.unit_name = schema.unit or name
+        data = encode_table(replace(schema, unit=schema.unit or name), table, path)
         del data.schema
     if not is_person:
         return Data(x=data.x, columns=data.columns, ids=list(ids))

@@ -17,17 +17,21 @@ patient-meets-patient    who shared a room
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
+from torch_geometric.data import Data, HeteroData
 
 from graphveil import _validate
 from graphveil.data.schema import Category, Flag, Label, Number, Schema
+from graphveil.data.typed import Frames, build, make_graph
 from graphveil.data.typed_schema import Relation, Types
 from graphveil.rng import seeded
 
+NAME = "hospital:typed"
 PATIENTS, DRUGS, DIAGNOSES = 5000, 120, 90
 CLASSES = (
     "analgesic", "antibiotic", "anticoagulant", "antidepressant", "antidiabetic", "diuretic",
@@ -36,6 +40,7 @@ CLASSES = (
 CHAPTERS = ("circulation", "digestion", "infection", "metabolism", "mind", "respiration")
 _READMITTED = 0.25
 _IN_ROOM = 4
+_UNUSED = 5
 
 
 class Tables(NamedTuple):
@@ -85,6 +90,35 @@ def tables(num_patients: int = PATIENTS, *, seed: int = 0) -> Tables:
         "patient-meets-patient": _meets(rng, frail, ids),
     }
     return Tables({"patient": patients, "drug": drugs, "diagnosis": diagnoses}, edges)
+
+
+def graph() -> HeteroData:
+    """The tables as PyG's ``HeteroData``, patients being people.
+
+    *Guarantee*: none needed, nobody in it is real.
+    """
+    content = tables()
+    types = schema_of().typed
+    assert types is not None
+    return make_graph(
+        _named("nodes", content.nodes), _named("edges", content.edges), types, where=NAME
+    )
+
+
+def load() -> Data:
+    """The data set ``hospital:typed`` of the catalog: patients, with their lists.
+
+    *Guarantee*: none needed, nobody in it is real.
+    """
+    content, types = tables(), schema_of().typed
+    assert types is not None
+    nodes, edges = _named("nodes", content.nodes), _named("edges", content.edges)
+    return build(nodes, edges, types, where=NAME)
+
+
+def _named(kind: str, content: dict[str, pd.DataFrame]) -> Frames:
+    """Tables with the names of the files that they would be."""
+    return {name: (Path(f"{kind}-{name}.csv"), table) for name, table in content.items()}
 
 
 def schema_of() -> Schema:
@@ -166,6 +200,7 @@ def _draw(
 ) -> NDArray[np.int64]:
     """(2, pairs): for each row so many different columns, rather those with large scores."""
     noisy = 0.9 * scores + rng.gumbel(size=scores.shape)
+    noisy[:, -_UNUSED:] -= 100  # a catalog has more than is in use
     best = np.argsort(-noisy, axis=1)
     kept = np.arange(scores.shape[1]) < sizes[:, None]
     rows = np.repeat(np.arange(len(scores)), np.minimum(sizes, scores.shape[1]))

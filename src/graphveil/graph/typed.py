@@ -339,8 +339,8 @@ def write_relation(name: Relation) -> str:
 
 
 def _relations(graph: HeteroData) -> Iterator[Relation]:
-    """All relations, but for those that reverse another."""
-    names = graph.edge_types
+    """All relations in the order of their names, but for those that reverse another."""
+    names = sorted(graph.edge_types)
     for source, word, target in names:
         forward = (target, word.removeprefix("rev_"), source)
         if not (word.startswith("rev_") and forward in names):
