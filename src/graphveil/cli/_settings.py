@@ -36,6 +36,8 @@ CONFIG: Schema = {
             "account",
             "thinned",
             "schema",
+            "target",
+            "link",
         ),
         str,
     ),
@@ -43,6 +45,7 @@ CONFIG: Schema = {
     **dict.fromkeys(("private_losses", "directed"), bool),
     **dict.fromkeys(("seed", "min_class"), int),
     "fractions": list,
+    "people": (str, list),
     "classes": (int, str, list),
     "settings": dict,
 }

@@ -63,6 +63,7 @@ def list_(as_json: bool) -> None:
 @option.classes
 @option.directed
 @option.schema
+@option.typed
 @option.as_json
 @notices()
 def show_(source: str, root: str | None, as_json: bool, **stated: Any) -> None:

@@ -63,7 +63,7 @@ from graphveil.data.in_memory import refuse_stated
 from graphveil.data.schema import Schema, as_schema, schema_beside
 from graphveil.data.store import open_store
 from graphveil.data.store_format import is_store, is_unfinished
-from graphveil.data.typed_schema import is_typed
+from graphveil.data.typed_schema import is_typed_place
 from graphveil.graph.checks import (
     LINES,
     MASKS,
@@ -114,7 +114,7 @@ def read(
     if not os.path.exists(path):  # unlike path.exists(), False for a name that is too long
         raise InvalidInputError(f"There is no file or directory {path}; check the path.")
     statement = parse_classes(classes)
-    if path.is_dir() and is_typed(path):
+    if is_typed_place(path):
         from graphveil.data.typed import read_typed
 
         return read_typed(path, schema=schema, classes=statement, directed=directed, **typed)
@@ -157,7 +157,13 @@ def read(
 def _schema_for(path: Path, schema: Any) -> Schema | None:
     """The schema that is named, or the one beside tables."""
     if path.is_dir():
-        return schema_beside(path) if schema is None else as_schema(schema)
+        stated = schema_beside(path) if schema is None else as_schema(schema)
+        if stated is not None and stated.typed is not None:
+            raise InvalidInputError(
+                f"The schema is about several types, so that {path} must hold a table for each, "
+                "such as nodes-patient.csv. Got one of all nodes instead; give a folder of types."
+            )
+        return stated
     if schema is not None:
         raise InvalidInputError(
             f"The 'schema' parameter is for a directory with tables. Got it for {path} instead, "

@@ -243,9 +243,9 @@ class Types:
         return "\n".join(blocks)
 
 
-def is_typed(folder: Path) -> bool:
-    """Whether a folder holds a table for each type; parts of one table have numbers."""
-    return bool(type_names(folder))
+def is_typed_place(path: Path) -> bool:
+    """Whether a path is a folder with a table for each type; parts of one table have numbers."""
+    return path.is_dir() and bool(type_names(path))
 
 
 def type_names(folder: Path) -> list[str]:

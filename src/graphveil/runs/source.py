@@ -42,7 +42,9 @@ class Source:
 
     Of files of one's own, ``classes`` and ``directed`` state what is public of classes and edges,
     and ``schema`` (a Schema, or its path) what is of every column of tables; without it, the
-    ``schema.toml`` beside them is taken: see :func:`graphveil.data.files.read`.
+    ``schema.toml`` beside them is taken: see :func:`graphveil.data.files.read`. Of tables of
+    several types, ``people`` names those that are people, ``target`` the one whose label is
+    predicted and ``link`` a relation to predict: see :mod:`graphveil.data.typed`.
     """
 
     data: str
@@ -56,6 +58,9 @@ class Source:
     min_class: int | None = None
     thinned: str = "keep"
     schema: Any = None
+    people: Any = None
+    target: str | None = None
+    link: str | None = None
 
     def __post_init__(self) -> None:
         if self.classes is not None:
@@ -64,6 +69,9 @@ class Source:
             object.__setattr__(self, "classes", parse_classes(self.classes))
         if self.schema is not None and not isinstance(self.schema, str):
             object.__setattr__(self, "schema", _plain_schema(self.schema))
+        if self.people is not None:
+            names = [self.people] if isinstance(self.people, str) else self.people
+            object.__setattr__(self, "people", [str(name) for name in names])
         if self.split is not None:
             _validate.choice("split", self.split, SPLITS)
         _validate.integer("seed", self.seed, "[0, 1e18]")
@@ -94,10 +102,20 @@ class Source:
                 "name the data, or train with graphveil.runs.Run on a file."
             )
         data = load(
-            self.data, self.root, classes=self.classes, directed=self.directed, schema=self.schema
+            self.data,
+            self.root,
+            classes=self.classes,
+            directed=self.directed,
+            schema=self.schema,
+            **self.typed,
         )
         _check_roles(self.data, data)
         return data
+
+    @property
+    def typed(self) -> dict[str, Any]:
+        """What is stated of tables of several types, as :func:`graphveil.data.load` takes it."""
+        return {"people": self.people, "target": self.target, "link": self.link}
 
     def arrange(self, data: Data) -> Arranged:
         """Split a loaded graph into what is trained on and what is tested on."""
