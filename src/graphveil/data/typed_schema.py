@@ -152,7 +152,7 @@ class Types:
     ) -> Types:
         """The same with what is asked for besides; what is stated twice must be so alike."""
         people = None if people is None else tuple(people)
-        asked = {"people": people, "target": target, "link": link}
+        asked: dict[str, Any] = {"people": people, "target": target, "link": link}
         for name, value in asked.items():
             own = getattr(self, name)
             if value is not None and own not in (None, (), value):
@@ -214,8 +214,13 @@ class Types:
                 raise InvalidInputError(f"{what} must be a table of its columns.")
             check_filled(content, what)
             relations[name] = build(Relation, dict(content), Relation.keys, what)
-        names = {name: table.get(name) for name in ("people", "target", "link")}
-        return cls(**{**names, "people": names["people"] or ()}, types=types, relations=relations)
+        return cls(
+            people=table.get("people", ()),
+            target=table.get("target"),
+            link=table.get("link"),
+            types=types,
+            relations=relations,
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """What is stated, as JSON has it; :meth:`from_dict` gives the same back."""

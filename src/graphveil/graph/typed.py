@@ -169,8 +169,7 @@ def _put_records(
                 f"The '{name}' of the type {target!r} must have an entry for each of its "
                 f"{counts[0]:,} rows. Got {len(value):,} instead; correct it."
             )
-        empty = False if value.dtype == torch.bool else -1
-        empty = torch.nan if value.is_floating_point() else empty
+        empty = torch.nan if value.is_floating_point() else -float(value.dtype != torch.bool)
         rest = torch.full((more, *value.shape[1:]), empty, dtype=value.dtype)
         if name == "owner":  # people of other types own themselves
             rest = torch.arange(more) + value.max() + 1
@@ -200,8 +199,8 @@ def _put_lines(data: Data, graph: HeteroData, types: list[str], read: list[Relat
         if of == "public":
             lines += describe_types(graph)
             if data.own_lists:
-                called = shorten(data.own_lists)
-                lines.append(f"lists that are part of the row of whoever has them: {called}")
+                one, called = " or ".join(types), shorten(data.own_lists)
+                lines.append(f"a node is one {one}, whose row holds the lists {called}")
         if lines:
             data[of] = list(dict.fromkeys(lines))
 
