@@ -198,8 +198,8 @@ class Types:
     @classmethod
     def from_dict(cls, table: Mapping[str, Any], place: str) -> Types:
         """The types that a table of TOML or JSON states; refusals name the ``place``."""
+        check_filled(table, f"{place}, its head")
         _schema.check_table(table, KEYS, place)
-        check_filled({**table, "types": {}, "relations": {}}, f"{place}, its head")
         empty = table.get("empty", [])
         types = {}
         for name, content in table.get("types", {}).items():
