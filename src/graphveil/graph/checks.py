@@ -33,7 +33,7 @@ from graphveil.graph.targets import OF_CLASSES, TASKS, is_labelled
 LINES = ("public", "unprotected", "void_because")
 OF_ALL = (
     "num_classes", "class_names", "columns", "directed", "task", "value_range", "unit_name",
-    "schema", "own_lists", *LINES,
+    "schema", "own_lists", "spent", *LINES,
 )  # fmt: skip
 
 _CLASSES = "[1, 1e6]"

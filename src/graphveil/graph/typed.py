@@ -99,7 +99,7 @@ def _rows_of_people(
 ) -> Block:
     """Rows of people of one type: their own columns, then what their lists become."""
     own = _numbers(rows_of(graph, kind))
-    blocks, names = [own], list(_columns_of(graph, kind))
+    blocks, names = [own], list(columns_of(graph, kind))
     for name in _list_relations(graph, kind):
         if name == without:
             continue
@@ -124,7 +124,7 @@ def _rows_of_people(
 def _public_rows(graph: HeteroData, kind: str) -> Block:
     """Rows of a public type: their columns, and means over the public rows beside them."""
     people = people_of(graph)
-    own, columns = _numbers(rows_of(graph, kind)), list(_columns_of(graph, kind))
+    own, columns = _numbers(rows_of(graph, kind)), list(columns_of(graph, kind))
     blocks, names = [own], list(columns)
     for name in _relations(graph):
         if kind not in (name[0], name[2]) or name[0] in people or name[2] in people:
@@ -132,7 +132,7 @@ def _public_rows(graph: HeteroData, kind: str) -> Block:
         other = _other_end(name, kind)
         rows = _numbers(rows_of(graph, other))
         of = aggregate(
-            _lists_of(graph, name, kind), rows, _columns_of(graph, other), (), ("count", "mean"),
+            _lists_of(graph, name, kind), rows, columns_of(graph, other), (), ("count", "mean"),
             write_relation(name),
         )  # fmt: skip
         names += [column for block in of for column in block.names]
@@ -175,7 +175,7 @@ def _put_records(
             rest = torch.arange(more) + value.max() + 1
         data[name] = torch.cat([value, rest])
     for name in OF_ALL:
-        if name not in (*LINES, "columns", "directed", "own_lists") and name in store:
+        if name not in (*LINES, "columns", "directed", "own_lists", "spent") and name in store:
             data[name] = store[name]
     if "unit_name" not in data:
         data.unit_name = " or ".join(types)[:60]
@@ -194,6 +194,8 @@ def _put_lines(data: Data, graph: HeteroData, types: list[str], read: list[Relat
     Lists that rows hold are named in ``own_lists``, too.
     """
     data.own_lists = list(dict.fromkeys(map(write_relation, read)))
+    if getattr(graph, "spent", None):
+        data.spent = list(graph.spent)
     for of in LINES:
         lines = [*getattr(graph, of, ()), *(n for k in types for n in graph[k].get(of, ()))]
         if of == "public":
@@ -377,7 +379,22 @@ def _lists_of(graph: HeteroData, name: Relation, kind: str) -> sparse.csr_array:
     return make_lists(ends[0], ends[1], shape)
 
 
-def _columns_of(graph: HeteroData, kind: str) -> Sequence[str]:
+def lists_to_public(
+    graph: HeteroData, relation: str | Sequence[str]
+) -> tuple[Relation, str, str, sparse.csr_array]:
+    """A relation of people with public rows: its name, both types, and everybody's list."""
+    name, people = relation_of(graph, relation), people_of(graph)
+    ends = [kind for kind in (name[0], name[2]) if kind in people]
+    if len(ends) != 1:
+        got = "two types that are people" if ends else "two public types"
+        raise InvalidInputError(
+            f"A relation of people with public rows is needed. Got {write_relation(name)!r} "
+            f"between {got} instead; name another."
+        )
+    return name, ends[0], _other_end(name, ends[0]), _lists_of(graph, name, ends[0])
+
+
+def columns_of(graph: HeteroData, kind: str) -> Sequence[str]:
     """The names of a type's columns; numbers where it has none."""
     names, width = graph[kind].get("columns"), rows_of(graph, kind).shape[1]
     if names is None:
@@ -419,7 +436,7 @@ def check_typed(graph: HeteroData) -> HeteroData:
     people = people_of(graph)
     for kind in graph.node_types:
         rows_of(graph, kind)
-        _columns_of(graph, kind)
+        columns_of(graph, kind)
         _ids_of(graph, kind)
     for name in _relations(graph):
         check_ends(graph, name)
@@ -435,6 +452,8 @@ def _check_public(graph: HeteroData, name: Relation, kind: str) -> None:
     rows, of_people = _numbers(rows_of(graph, thing)), _numbers(rows_of(graph, kind))
     if sparse.issparse(rows):
         return
+    released = set(graph[thing].get("released") or ())  # through noise, and charged
+    rows = np.where([name in released for name in columns_of(graph, thing)], 0.0, rows)
     values = [] if sparse.issparse(of_people) else [of_people[:, :_ROWS_OF_PEOPLE]]
     y = graph[kind].get("y")
     if isinstance(y, Tensor) and len(y) == of_people.shape[0]:
@@ -442,7 +461,7 @@ def _check_public(graph: HeteroData, name: Relation, kind: str) -> None:
     values = values or [np.empty((of_people.shape[0], 0))]
     place = find_copied_column(_lists_of(graph, name, kind), rows, np.concatenate(values, axis=1))
     if place is not None:
-        column = _columns_of(graph, thing)[place]
+        column = columns_of(graph, thing)[place]
         raise InvalidInputError(
             f"Rows of the public type {thing!r} must not depend on people. Got the column "
             f"{column!r} instead, which follows {write_relation(name)!r}: it was computed from "

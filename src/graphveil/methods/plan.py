@@ -19,8 +19,8 @@ from graphveil import _validate
 from graphveil._errors import InvalidInputError, UnprovenError
 from graphveil.graph.targets import TASKS
 from graphveil.methods import parts as _parts
-from graphveil.methods.parts import Part
-from graphveil.privacy.events import composed
+from graphveil.methods.parts import Earlier, Part
+from graphveil.privacy.events import composed, from_json
 from graphveil.privacy.guarantee import Certificate, Charge, Claimed, certify
 
 if TYPE_CHECKING:
@@ -147,8 +147,12 @@ class Plan:
         return self.charges_for({part.name: part.event for part in self.parts})
 
     def charges_for(self, spent: Mapping[str, dpa.DpEvent]) -> tuple[Charge, ...]:
-        """What was ``spent``, by the names of the parts; parts that pay for one thing are one."""
-        return charge(self.parts, spent, self.sampled_at)
+        """What was ``spent``, by the names of the parts; parts that pay for one thing are one.
+
+        What was released before counts in any case.
+        """
+        before = {part.name: part.event for part in self.parts if isinstance(part, Earlier)}
+        return charge(self.parts, {**before, **spent}, self.sampled_at)
 
     def certificate(
         self,
@@ -196,9 +200,27 @@ class Plan:
             )
         return replace(
             self,
+            parts=(*self.parts, *self._earlier(data)),
             public=(*self.public, *checks.public_of(data)),
             unprotected=(*self.unprotected, *checks.unprotected_of(data)),
             void_because=(*self.void_because, *checks.void_of(data)),
+        )
+
+    def _earlier(self, data: Data) -> tuple[Earlier, ...]:
+        """What was released before and stands in the data: ``data.spent``."""
+        spent = getattr(data, "spent", None) or ()
+        if spent and (self.unit != "node" or self.sampled_at < 1):
+            what = f"the unit {self.unit!r}" if self.unit != "node" else "a secret sample"
+            raise UnprovenError(
+                "Sums that were released before are charged for one person, all of whom took part: "
+                f"the unit 'node', without a sample. Got {what} instead; take another method, or "
+                "the data without sums."
+            )
+        known = {part.name for part in self.parts}
+        return tuple(
+            Earlier(**{**part, "event": from_json(part["event"])})
+            for part in spent
+            if part["name"] not in known
         )
 
     def resting_on(
