@@ -124,6 +124,10 @@ def test_lists_become_what_they_are_said_to():
         "user-buys-item mean taste": torch.tensor([2.0, 0.0, 0.0]),
         "user-buys-item sum price": price,
         "user-buys-item sum taste": price * torch.tensor([1.0, 0.0, 0.0]),
+        "user-buys-item max price": torch.tensor([4.0, 0.0, 2.0]),
+        "user-buys-item max taste": torch.tensor([8.0, 0.0, 0.0]),
+        "user-buys-item min price": torch.tensor([1.0, 0.0, 2.0]),
+        "user-buys-item min taste": torch.tensor([-1.0, 0.0, 0.0]),
         "user-buys-item has a": torch.tensor([1.0, 0.0, 0.0]),
         "user-buys-item has b": torch.tensor([0.0, 0.0, 1.0]),
         "user-buys-item has c": torch.tensor([1.0, 0.0, 0.0]),
@@ -135,7 +139,7 @@ def test_lists_become_what_they_are_said_to():
     assert flatten(graph, lists=[]).columns == ["x0"]
     assert flatten(graph, lists=[]).own_lists == []
     graph["user", "buys", "item"].lists = ["bag"]
-    assert flatten(graph, lists=["count"]).columns == ["x0", *list(rows)[5:]]
+    assert flatten(graph, lists=["count"]).columns == ["x0", *list(rows)[9:]]
     graph["item"].x = torch.ones(3, 1)
     del graph["user", "buys", "item"].lists, graph["item"].columns
     named = [f"user-buys-item has {name}" for name in "abc"]  # rows that say nothing have names

@@ -28,7 +28,7 @@ and so on::
     [relations.patient-takes-drug]
     source = "patient"              # the columns of the ends; "source" and "target" unless stated
     target = "drug"
-    lists = ["count", "mean"]       # what a list becomes: count, mean, sum, bag
+    lists = ["count", "mean"]       # what a list becomes: count, mean, sum, max, min, bag
 
 Neither pandas nor torch is loaded here.
 """

@@ -8,6 +8,7 @@ beyond its person's row. Neither torch nor pandas is loaded.
 count       how long the list is, squashed to log(1 + n)
 mean        the mean of every public column over the list
 sum         their sums, squashed to sign(x) log(1 + abs(x))
+max, min    the largest and the smallest value of every column on the list; 0 of an empty one
 bag         a 1 for each public row that is on the list: a network's first layer makes of it
             the sum of embeddings that it learns
 ==========  ================================================================================
@@ -25,9 +26,10 @@ from scipy import sparse
 from graphveil import _validate
 from graphveil._errors import InvalidInputError
 
-AGGREGATES = ("count", "mean", "sum", "bag")
+AGGREGATES = ("count", "mean", "sum", "max", "min", "bag")
 MOST_IN_BAG = 1024  # public rows, above which nobody gets a bag who does not ask for it
 _LEAST_ROWS = 8  # below which any two columns may be alike by chance
+_PEOPLE_AT_ONCE = 4096
 _ALIKE = 0.9999  # a correlation
 
 
@@ -101,10 +103,30 @@ def aggregate(
         elif name == "sum":
             squashed = _squash(sums)
             blocks.append(Block([f"{called} sum {column}" for column in columns], squashed))
+        elif name in ("max", "min"):
+            extremes = _reduce(lists, rows, np.maximum if name == "max" else np.minimum)
+            blocks.append(Block([f"{called} {name} {column}" for column in columns], extremes))
         else:
             bag = sparse.csr_array((np.ones(lists.nnz), lists.indices, lists.indptr), lists.shape)
             blocks.append(Block([f"{called} has {name}" for name in ids], bag))
     return blocks
+
+
+def _reduce(lists: sparse.csr_array, rows: Any, by: np.ufunc) -> NDArray[np.float64]:
+    """The largest or smallest row of every list, column by column; zeros of an empty one."""
+    if sparse.issparse(rows):
+        raise InvalidInputError(
+            f"The largest and smallest values are of dense rows. Got {rows.shape[1]:,} sparse "
+            "columns instead; leave 'max' and 'min' out of 'lists'."
+        )
+    extremes = np.zeros((lists.shape[0], rows.shape[1]))
+    filled = np.flatnonzero(np.diff(lists.indptr))
+    for some in np.array_split(filled, len(filled) // _PEOPLE_AT_ONCE + 1):
+        if len(some):
+            start, end = lists.indptr[some[0]], lists.indptr[some[-1] + 1]
+            starts = lists.indptr[some] - start
+            extremes[some] = by.reduceat(rows[lists.indices[start:end]], starts, axis=0)
+    return extremes
 
 
 def _scale(rows: Any, by: NDArray[np.float64]) -> Any:
