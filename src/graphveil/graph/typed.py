@@ -66,7 +66,7 @@ def flatten(graph: HeteroData, target: str | None = None, *, lists: Any = None) 
     check_typed(graph)
     target = target_of(graph, target)
     types = _reached(graph, target)
-    parts = [_rows_of_people(graph, kind, lists) for kind in types]
+    parts = [people_rows(graph, kind, lists) for kind in types]
     counts = [part.values.shape[0] for part in parts]
     if len(types) == 1:
         data = Data(x=_as_rows(parts[0].values))
@@ -94,7 +94,7 @@ def _reached(graph: HeteroData, target: str) -> list[str]:
     return types
 
 
-def _rows_of_people(
+def people_rows(
     graph: HeteroData, kind: str, lists: Any = None, without: Relation | None = None
 ) -> Block:
     """Rows of people of one type: their own columns, then what their lists become."""
@@ -103,7 +103,7 @@ def _rows_of_people(
     for name in _list_relations(graph, kind):
         if name == without:
             continue
-        thing, public = _other_end(name, kind), _public_rows(graph, _other_end(name, kind))
+        thing, public = _other_end(name, kind), public_rows(graph, _other_end(name, kind))
         own_lists = _lists_of(graph, name, kind)
         aggregates = _aggregates_of(graph, name, lists)
         of = aggregate(
@@ -121,7 +121,7 @@ def _rows_of_people(
     return Block(names, _side_by_side(blocks))
 
 
-def _public_rows(graph: HeteroData, kind: str) -> Block:
+def public_rows(graph: HeteroData, kind: str) -> Block:
     """Rows of a public type: their columns, and means over the public rows beside them."""
     people = people_of(graph)
     own, columns = _numbers(rows_of(graph, kind)), list(columns_of(graph, kind))
@@ -250,7 +250,7 @@ def links_of(graph: HeteroData, relation: str | Sequence[str]) -> Data:
             "bound is proven; name another relation."
         )
     directed = source != target or bool(store.get("directed"))
-    rows = _rows_of_people(graph, source, without=name)
+    rows = people_rows(graph, source, without=name)
     data = Data(x=_as_rows(rows.values))
     data.columns, data.ids = rows.names, list(_ids_of(graph, source))
     others = ends[0] != ends[1] if source == target else torch.ones_like(ends[0], dtype=torch.bool)
@@ -264,7 +264,7 @@ def links_of(graph: HeteroData, relation: str | Sequence[str]) -> Data:
     data.directed, data.relation = directed, write_relation(name)
     data.source_name, data.target_name = source, target
     if source != target:
-        public = _public_rows(graph, target)
+        public = public_rows(graph, target)
         data.target_x, data.target_columns = _as_rows(public.values), public.names
         data.target_ids = list(_ids_of(graph, target))
     for mask in MASKS:

@@ -123,8 +123,8 @@ def add_up(lists: sparse.csr_array, messages: Tensor, most: int) -> Tensor:
 
     lengths = np.diff(lists.indptr)
     weights = torch.from_numpy(np.minimum(1.0, np.sqrt(most / np.maximum(lengths, 1))))
-    rows = bounded_rows(messages).double() * weights[:, None]  # cut first, then weighed
-    rows = bounded_rows(rows).double().numpy()  # onto the grid: no size grows
+    weighed = bounded_rows(messages).double() * weights[:, None]  # cut first, then weighed
+    rows = bounded_rows(weighed).double().numpy()  # onto the grid: no size grows
     once = sparse.csr_array((np.ones(lists.nnz), lists.indices, lists.indptr), lists.shape)
     return torch.from_numpy(np.ascontiguousarray(once.T.tocsr() @ rows))
 
