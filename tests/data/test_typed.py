@@ -129,7 +129,7 @@ def test_rows_depend_on_no_order_of_lines(folder):
         (SCHEMA, {"nodes-drug": "id,strength\naspirin,strong\n007,2\n"}, "a finite number"),
         (SCHEMA, {"edges-patient-drug": "source,target\n"}, "edges-SOURCE-RELATION-TARGET"),
         (SCHEMA, {"edges-patient-sees-doctor": "source,target\n"}, "nodes-TYPE of its own"),
-        (SCHEMA.replace('["patient"]', '["patient", "nurse"]', 1), {}, "'people' names. Got 'nurse'"),
+        (SCHEMA.replace('"patient"]', '"patient", "nurse"]', 1), {}, "names. Got 'nurse'"),
         (SCHEMA.replace("takes", "buys"), {}, "relation that the schema names. Got"),
         (SCHEMA.replace('["mean"]', '["median"]'), {}, "median"),
         (SCHEMA.replace('target = "patient"', 'target = "drug"'), {}, "'target' parameter"),
@@ -271,6 +271,14 @@ def test_the_command_line_takes_types(hospital, tmp_path):
     answers = call("predict", out, "--data", place)
     assert answers.stdout.splitlines()[1].startswith("P-"), answers.stderr
     assert len(answers.stdout.splitlines()) == 5001
+    unlabelled = text.replace('target = "patient"\n', "", 1)
+    (place / "schema.toml").write_text(unlabelled)
+    links = json.loads(call("data", "show", place, "--link", "takes", "--json").stdout)
+    assert (links["num_sources"], links["num_targets"]) == (5000, 120)
+    assert links["relation"] == "patient-takes-drug"
+    store = call("data", "store", place, "--out", tmp_path / "store")
+    assert store.returncode == 2
+    assert "tables of several types" in store.stderr
     shown = json.loads(call("data", "show", place, "--people", "patient", "--json").stdout)
     assert (shown["num_nodes"], shown["num_features"]) == (5000, 88)
     assert any("declared public" in line for line in shown["public"])
