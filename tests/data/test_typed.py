@@ -2,8 +2,6 @@
 
 import json
 import shutil
-import subprocess
-import sys
 import warnings
 
 import pandas as pd
@@ -249,36 +247,3 @@ def test_a_run_reads_types_as_it_was_trained_on_them(hospital, tmp_path):
     table = pd.read_csv(other / "nodes-patient.csv", dtype=str).drop(columns="readmitted")
     table.to_csv(other / "nodes-patient.csv", index=False)
     assert run.load(str(other)).x.equal(load(hospital).x)  # without labels, by the run's schema
-
-
-def test_the_command_line_takes_types(hospital, tmp_path):
-    def call(*words):
-        command = [sys.executable, "-m", "graphveil", *map(str, words)]
-        return subprocess.run(command, capture_output=True, text=True, check=False)
-
-    place = tmp_path / "tables"
-    shutil.copytree(hospital, place)
-    text = (place / "schema.toml").read_text()
-    (place / "schema.toml").write_text(text.replace('people = ["patient"]\n', ""))
-    out = tmp_path / "run"
-    words = ("train", "dp-mlp", "--data", place, "--epsilon", 4, "--set", "steps=5", "--out", out)
-    refused = call(*words)
-    assert refused.returncode == 2
-    assert "Which of them are people" in refused.stderr
-    assert "Traceback" not in refused.stderr
-    done = call(*words, "--people", "patient")
-    assert done.returncode == 0, done.stderr
-    answers = call("predict", out, "--data", place)
-    assert answers.stdout.splitlines()[1].startswith("P-"), answers.stderr
-    assert len(answers.stdout.splitlines()) == 5001
-    unlabelled = text.replace('target = "patient"\n', "", 1)
-    (place / "schema.toml").write_text(unlabelled)
-    links = json.loads(call("data", "show", place, "--link", "takes", "--json").stdout)
-    assert (links["num_sources"], links["num_targets"]) == (5000, 120)
-    assert links["relation"] == "patient-takes-drug"
-    store = call("data", "store", place, "--out", tmp_path / "store")
-    assert store.returncode == 2
-    assert "tables of several types" in store.stderr
-    shown = json.loads(call("data", "show", place, "--people", "patient", "--json").stdout)
-    assert (shown["num_nodes"], shown["num_features"]) == (5000, 88)
-    assert any("declared public" in line for line in shown["public"])
