@@ -228,6 +228,27 @@ def test_a_public_column_that_was_computed_from_people_breaks_rows_and_is_refuse
     assert (here[1:] != there[1:]).any(1).sum() > 3
 
 
+@pytest.mark.parametrize("least", [10, 14])
+def test_a_relation_of_what_is_bought_together_breaks_rows_and_is_refused(least, monkeypatch):
+    def derive(of):
+        ends = of["patient", "takes", "item"].edge_index
+        lists = make_lists(*ends.numpy(), (len(of["patient"].x), len(of["item"].x))) > 0
+        both = (lists.T.astype(int) @ lists.astype(int)).toarray()
+        other = copy.deepcopy(of)
+        pairs = np.stack(np.nonzero(np.triu(both, 1) >= least))
+        other["item", "like", "item"].edge_index = torch.from_numpy(pairs)
+        return other
+
+    graph = make_graph(1, people=40, items=30)
+    with pytest.raises(InvalidInputError, match=r"must not depend on people.*item-like-item"):
+        flatten(derive(graph), "patient")
+    assert flatten(graph, "patient") is not None
+    monkeypatch.setattr("graphveil.graph.typed._check_relations", lambda *_: None)
+    here = flatten(derive(graph), "patient").x
+    there = flatten(derive(withhold(graph, "patient", 0)), "patient").x
+    assert (here[1:] != there[1:]).any(1).sum() > 3
+
+
 @pytest.mark.parametrize("own", ["none", "fewer"])
 def test_rows_that_edges_alone_bring_are_refused(own):
     graph = make_graph()

@@ -230,7 +230,7 @@ def check(
     """
     if not isinstance(data, Data):
         way_out = (
-            "reduce a heterogeneous graph to one type of node, join a list of graphs with "
+            "take a HeteroData by graphveil.load(graph, people=[...]), join a list of graphs with "
             "graphveil.graph.collate.collate, or load with graphveil.data.load"
         )
         raise refusal("data", "a torch_geometric.data.Data", type(data).__name__, way_out)

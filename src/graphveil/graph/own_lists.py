@@ -30,6 +30,7 @@ AGGREGATES = ("count", "mean", "sum", "max", "min", "bag")
 MOST_IN_BAG = 1024  # public rows, above which nobody gets a bag who does not ask for it
 _LEAST_ROWS = 8  # below which any two columns may be alike by chance
 _PEOPLE_AT_ONCE = 4096
+_MOST_PAIRS = 25_000_000  # of public rows, above which nobody counts who names both
 _ALIKE = 0.9999  # a correlation
 
 
@@ -107,8 +108,7 @@ def aggregate(
             extremes = _reduce(lists, rows, np.maximum if name == "max" else np.minimum)
             blocks.append(Block([f"{called} {name} {column}" for column in columns], extremes))
         else:
-            bag = sparse.csr_array((np.ones(lists.nnz), lists.indices, lists.indptr), lists.shape)
-            blocks.append(Block([f"{called} has {name}" for name in ids], bag))
+            blocks.append(Block([f"{called} has {name}" for name in ids], _once(lists)))
     return blocks
 
 
@@ -158,7 +158,7 @@ def find_copied_column(
     """
     if rows.shape[0] < _LEAST_ROWS or not rows.shape[1]:
         return None
-    once = sparse.csr_array((np.ones(lists.nnz), lists.indices, lists.indptr), lists.shape)
+    once = _once(lists)
     people, times = once.sum(axis=0), lists.sum(axis=0)
     counts = [people, times, np.log1p(people), np.log1p(times), np.sqrt(people)]
     sums = once.T @ of_people
@@ -166,6 +166,33 @@ def find_copied_column(
     candidates = _standardise(np.concatenate([np.stack(counts, 1), sums, means], axis=1))
     alike = np.abs(_standardise(rows).T @ candidates).max(axis=1, initial=0.0) > _ALIKE
     return int(np.argmax(alike)) if alike.any() else None
+
+
+def is_copied_relation(
+    one: sparse.csr_array, other: sparse.csr_array, pairs: NDArray[np.int64], *, same: bool
+) -> bool:
+    """Whether a relation between public rows was made of people's lists, if it can be told.
+
+    It can where it joins exactly the rows that so many people or more name together. ``same`` says
+    that both ends are of one type.
+
+    *Guarantee*: none. It reads private lists, and its answer is for whoever holds the data.
+    """
+    if one.shape[1] * other.shape[1] > _MOST_PAIRS:
+        return False
+    counts = (_once(one).T @ _once(other)).toarray()
+    joined = np.zeros(counts.shape, dtype=bool)
+    joined[pairs[0], pairs[1]] = True
+    considered = ~np.eye(len(counts), dtype=bool) if same else np.ones_like(joined)
+    joined |= joined.T if same else False
+    inside, outside = counts[joined & considered], counts[~joined & considered]
+    enough = min(len(inside), len(outside)) >= _LEAST_ROWS
+    return enough and bool(inside.min() > outside.max())
+
+
+def _once(lists: sparse.csr_array) -> sparse.csr_array:
+    """The same lists, in which nothing stands twice."""
+    return sparse.csr_array((np.ones(lists.nnz), lists.indices, lists.indptr), lists.shape)
 
 
 def _standardise(columns: NDArray[np.float64]) -> NDArray[np.float64]:

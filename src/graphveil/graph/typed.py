@@ -35,6 +35,7 @@ from graphveil.graph.own_lists import (
     aggregate,
     check_aggregates,
     find_copied_column,
+    is_copied_relation,
     make_lists,
     usual_aggregates,
 )
@@ -429,7 +430,7 @@ def check_typed(graph: HeteroData) -> HeteroData:
 
     A public type must have rows of its own: rows that only edges bring are read off private lists.
     A public column that was computed from people's lists or rows is refused where it is a count of
-    them, a sum or a mean.
+    them, a sum or a mean; so is a relation of what people name together.
 
     *Guarantee*: none. It reads private values, and its refusals are for the data's owner.
     """
@@ -443,7 +444,27 @@ def check_typed(graph: HeteroData) -> HeteroData:
     for kind in people:
         for name in _list_relations(graph, kind):
             _check_public(graph, name, kind)
+        _check_relations(graph, kind)
     return graph
+
+
+def _check_relations(graph: HeteroData, kind: str) -> None:
+    """Refuse a relation between public types that joins what people name together."""
+    lists = [(_other_end(n, kind), n) for n in _list_relations(graph, kind)]
+    for name in _relations(graph):
+        if {name[0], name[2]} & set(people_of(graph)):
+            continue
+        ends = check_ends(graph, name).numpy()
+        for of_source in (own for thing, own in lists if thing == name[0]):
+            for of_target in (own for thing, own in lists if thing == name[2]):
+                one, other = (_lists_of(graph, own, kind) for own in (of_source, of_target))
+                if is_copied_relation(one, other, ends, same=of_source == of_target):
+                    raise InvalidInputError(
+                        "Relations between public types must not depend on people. Got "
+                        f"{write_relation(name)!r} instead, which joins what many have together in "
+                        f"{write_relation(of_source)!r}: it was made of their lists, and nothing "
+                        "would protect them; leave it out."
+                    )
 
 
 def _check_public(graph: HeteroData, name: Relation, kind: str) -> None:
