@@ -181,3 +181,33 @@ def test_sums_find_what_items_have_in_common():
     shares = released["item"].x[:, 2:4]
     assert np.corrcoef((shares[:, 1] - shares[:, 0]).numpy(), taste)[0, 1] > 0.8
     assert secret().void_reason is None
+
+
+def test_audits_know_what_was_released_before():
+    from graphveil.audit.mechanism import audit_plan
+    from graphveil.audit.replay import replay
+    from graphveil.methods.plan import Facts
+
+    data = flatten(release_sums(make_graph(), "buys", epsilon=1.0, most=4))
+    method = DPMLP(epsilon=2.0, steps=3)
+    finding = replay(method, data, most=2)
+    assert finding.holds, finding.violations
+    plan = method.plan(Facts.of(data)).on(data)
+    findings = audit_plan(plan, draws=1000)
+    assert all(finding.holds for finding in findings)
+    assert any("sums of user-buys-item" in finding.name for finding in findings)
+    bare = flatten(make_graph())
+    assert method.plan(Facts.of(bare)).on(bare).epsilon < plan.epsilon
+
+
+def test_a_method_that_is_saved_keeps_what_was_released_before(tmp_path):
+    from graphveil import read
+
+    data = flatten(release_sums(make_graph(), "buys", epsilon=1.0, most=4))
+    fitted = DPMLP(epsilon=2.0, steps=3).fit(data)
+    fitted.save(tmp_path / "saved", data)
+    again = read(tmp_path / "saved")
+    assert again.certificate_.guarantee == fitted.certificate_.guarantee
+    assert again.plan_ == fitted.plan_
+    resumed = DPMLP(epsilon=2.0, steps=3).fit(data, directory=tmp_path / "noted")
+    assert resumed.certificate_.guarantee.epsilon == fitted.certificate_.guarantee.epsilon
