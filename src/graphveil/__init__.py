@@ -5,6 +5,7 @@ accounting never waits for torch:
 
 ======================  =================================================================
 load                    a graph by name, or from files or tables of one's own
+release_sums            noisy sums at the public rows of a typed graph, made once
 from_networkx           a graph of NetworkX, by the attributes of its nodes
 split                   a graph with random training, validation and test nodes
 DPGNN                   a private graph network on capped neighbourhoods
@@ -102,6 +103,7 @@ if TYPE_CHECKING:
         Popularity,
     )
     from graphveil.methods.choosing import choose
+    from graphveil.methods.public_sums import release_sums
     from graphveil.privacy.accounting import calibrate, delta_of, epsilon_of
     from graphveil.privacy.guarantee import Certificate, Guarantee
     from graphveil.privacy.ledger import Ledger
@@ -156,6 +158,7 @@ __all__ = [
     "load",
     "make_private",
     "read",
+    "release_sums",
     "runs",
     "secret",
     "seeded",
@@ -175,6 +178,7 @@ _NAMES_OF = {
     "GraphBaseline GraphDPSGD GraphSplit ItemItem LateGraph MLPBaseline OpenDPAR OpenGAP OpenLink "
     "Popularity",
     "graphveil.methods.choosing": "choose",
+    "graphveil.methods.public_sums": "release_sums",
     "graphveil.privacy.accounting": "calibrate delta_of epsilon_of",
     "graphveil.privacy.guarantee": "Certificate Guarantee",
     "graphveil.privacy.ledger": "Ledger",

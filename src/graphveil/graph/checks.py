@@ -33,7 +33,7 @@ from graphveil.graph.targets import LINK, OF_CLASSES, RECORDS, TASKS, is_labelle
 LINES = ("public", "unprotected", "void_because")
 OF_ALL = (
     "num_classes", "class_names", "columns", "directed", "task", "value_range", "unit_name",
-    "schema", *LINES,
+    "schema", "own_lists", "spent", *LINES,
 )  # fmt: skip
 
 _CLASSES = "[1, 1e6]"
@@ -232,7 +232,7 @@ def check(
     """
     if not isinstance(data, Data):
         way_out = (
-            "reduce a heterogeneous graph to one type of node, join a list of graphs with "
+            "take a HeteroData by graphveil.load(graph, people=[...]), join a list of graphs with "
             "graphveil.graph.collate.collate, or load with graphveil.data.load"
         )
         raise refusal("data", "a torch_geometric.data.Data", type(data).__name__, way_out)

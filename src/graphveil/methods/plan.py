@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING, Any
 import dp_accounting as dpa
 
 from graphveil import _validate, devices
-from graphveil._errors import InvalidInputError
+from graphveil._errors import InvalidInputError, UnprovenError
 from graphveil.graph.influence import count_units
 from graphveil.graph.link_influence import count_pairs
 from graphveil.graph.targets import LINK, RECORDS, TASKS
 from graphveil.methods import parts as _parts
-from graphveil.methods.parts import Part
-from graphveil.privacy.events import composed
+from graphveil.methods.parts import Earlier, Part
+from graphveil.privacy.events import composed, from_json
 from graphveil.privacy.guarantee import Certificate, Charge, Claimed, certify
 
 if TYPE_CHECKING:
@@ -182,8 +182,12 @@ class Plan:
         return self.charges_for({part.name: part.event for part in self.parts})
 
     def charges_for(self, spent: Mapping[str, dpa.DpEvent]) -> tuple[Charge, ...]:
-        """What was ``spent``, by the names of the parts; parts that pay for one thing are one."""
-        return charge(self.parts, spent, self.sampled_at)
+        """What was ``spent``, by the names of the parts; parts that pay for one thing are one.
+
+        What was released before counts in any case.
+        """
+        before = {part.name: part.event for part in self.parts if isinstance(part, Earlier)}
+        return charge(self.parts, {**before, **spent}, self.sampled_at)
 
     def certificate(
         self,
@@ -223,11 +227,35 @@ class Plan:
         """The same plan on data that takes more as public, or for which no guarantee holds."""
         from graphveil.graph import checks
 
+        if self.unit.startswith("edge") and (lists := getattr(data, "own_lists", None)):
+            raise UnprovenError(
+                "The unit 'edge' takes rows of people as public, and these hold what their lists "
+                f"became. Got lists of {checks.shorten(lists)} instead, which nothing would "
+                "protect; take the unit 'node', or leave the lists out (lists = [])."
+            )
         return replace(
             self,
+            parts=(*self.parts, *self._earlier(data)),
             public=(*self.public, *devices.public(), *checks.public_of(data)),
             unprotected=(*self.unprotected, *checks.unprotected_of(data)),
             void_because=(*self.void_because, *checks.void_of(data)),
+        )
+
+    def _earlier(self, data: Data) -> tuple[Earlier, ...]:
+        """What was released before and stands in the data: ``data.spent``."""
+        spent = getattr(data, "spent", None) or ()
+        if spent and (self.unit != "node" or self.sampled_at < 1):
+            what = f"the unit {self.unit!r}" if self.unit != "node" else "a secret sample"
+            raise UnprovenError(
+                "Sums that were released before are charged for one person, all of whom took part: "
+                f"the unit 'node', without a sample. Got {what} instead; take another method, or "
+                "the data without sums."
+            )
+        known = {part.name for part in self.parts}
+        return tuple(
+            Earlier(**{**part, "event": from_json(part["event"])})
+            for part in spent
+            if part["name"] not in known
         )
 
     def resting_on(
