@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 _WIDE = 1024  # columns of public features that are reduced, at most twice as many
 _EVENED = 0.25  # how far directions are made alike: 0 leaves lengths, 1/2 makes them the same
 CONTENT = 64  # columns of targets' features that are matched, at most
-_NEGATIVES = {"dot": 256, "mlp": 16}
+_NEGATIVES = {"dot": 128, "mlp": 16}
 _KEPT, _KEPT_PEOPLE = 20, 2
 _PRIOR, _PRIOR_OF_ONE_TYPE = 10.0, 2.0
 
@@ -57,7 +57,7 @@ class LinkSettings(FeatureSettings):
         "[1, 1e6]",
     )
     negatives: int | None = setting(
-        "Targets that each link is set against; by default 256 (of 'mlp' 16), and 1 where both "
+        "Targets that each link is set against; by default 128 (of 'mlp' 16), and 1 where both "
         "ends are people.",
         None,
         "[1, 1e5]",
