@@ -334,6 +334,13 @@ def test_one_table_of_very_many_scores_is_refused(monkeypatch):
         method.predict(data)
 
 
+@pytest.mark.parametrize("ask", ["predict_frame", "embed"])
+def test_what_links_have_no_table_of_is_refused(ask):
+    method, data = fitted("public targets")
+    with pytest.raises(InvalidInputError, match="recommend"):
+        getattr(method, ask)(data)
+
+
 # --- data -----------------------------------------------------------------------------------------
 
 REFUSED = {
