@@ -266,6 +266,7 @@ GUESSES = {
     "regression": "the mean of the training values",
     "multilabel": "how often each label occurs",
     "ordinal": "the middle class",
+    "link": "how often each target is linked",
 }
 
 

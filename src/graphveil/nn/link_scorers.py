@@ -54,8 +54,8 @@ class LinkScorer(nn.Module):
             if description.popularity:
                 self.linear.bias[content] = _POPULAR
             if self.head is not None:
-                nn.init.zeros_(self.head.linears[-1].weight)
-                nn.init.zeros_(self.head.linears[-1].bias)
+                for value in self.head.linears[-1].parameters():
+                    value.zero_()
 
     @property
     def is_linear(self) -> bool:

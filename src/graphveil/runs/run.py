@@ -271,16 +271,26 @@ class Run:
     def load(self, data: str, root: str | None = None) -> Data:
         """Data to predict on, with the classes that the run has; others are refused.
 
-        Tables are read by the run's schema, if it has one; another beside them is refused.
+        Tables are read by the run's schema, if it has one; another beside them is refused. Of a run
+        on links the edges of a graph are taken for links, as in training.
 
         *Guarantee*: none; loading is not releasing.
         """
+        asked = Asked.read(self.directory)
+        graph = self._load(asked, data, root)
+        if asked.source.link is None:
+            return graph
+        from graphveil.graph.links import edges_as_links
+
+        return edges_as_links(graph)
+
+    def _load(self, asked: Asked, data: str, root: str | None) -> Data:
         from graphveil.data.catalog import CATALOG, load
         from graphveil.data.classes import Notice
         from graphveil.data.store_format import is_store
         from graphveil.data.typed_schema import is_typed_place
 
-        asked, plan = Asked.read(self.directory), _record.read_plan(self.directory)
+        plan = _record.read_plan(self.directory)
         schema = self._schema_for(asked, data)
         schema = None if schema is None else schema.for_prediction()
         typed = asked.source.typed if is_typed_place(at_home(data)) else {}

@@ -35,6 +35,12 @@ if TYPE_CHECKING:
     from graphveil._progress import Progress
 
 NOTHING = "Nothing was released or charged."
+_ELSEWHERE = (
+    "data",
+    "root",
+    "split",
+    "schema",
+)  # of a source: may differ, or is compared by itself
 _PRIVATE = "training losses, read off records without noise; no certificate covers them"
 
 
@@ -218,8 +224,7 @@ class Training:
         before, now = Asked.read(self.directory), self.plans.facts_of(data)
         check_schema(before.schema, _plain_schema(data), f"The run in {self.directory}")
         # What decides who is trained on, and how classes and edges are read.
-        names = ("seed", "train_share", "classes", "directed", "fractions", "min_class", "thinned")
-        names = (*names, "link")
+        names = [name for name in vars(self.source) if name not in _ELSEWHERE]
         then = {name: getattr(before.source, name) for name in names} | vars(plan.facts)
         same = {name: getattr(self.source, name) for name in names} | vars(now)
         self._check_same(_record.as_plain(then), _record.as_plain(same))
