@@ -65,3 +65,11 @@ def test_the_example_of_an_embedding_is_complete(capsys, monkeypatch, tmp_path):
     assert "hidden (" in said
     assert "whoever may see that node's row" in said
     assert (tmp_path / "rows.csv").read_text().startswith("id,e0,e1,")
+
+
+def test_the_example_of_a_recommendation_is_complete(capsys):
+    (example,) = examples("links.md")
+    exec(compile(example, "links.md", "exec"), {"__name__": "example"})
+    said = capsys.readouterr().out
+    assert "differential privacy for one" in said
+    assert "each source's list to that source" in said
