@@ -7,6 +7,8 @@ accounting never waits for torch:
 load                    a graph by name, or from files or tables of one's own
 from_networkx           a graph of NetworkX, by the attributes of its nodes
 split                   a graph with random training, validation and test nodes
+set_owners              a graph that knows whose its records are: an owner is one unit
+cap_owners              a graph in which an owner has at most so many records
 DPGNN                   a private graph network on capped neighbourhoods
 LateGraph               a private network trained without edges, that predicts with them
 GAP                     noisy sums over the neighbours, made once; predictions reuse them
@@ -73,7 +75,8 @@ if TYPE_CHECKING:
     )
     from graphveil.data import from_networkx, load
     from graphveil.grads import make_private
-    from graphveil.graph.splits import split
+    from graphveil.graph.owners import set_owners
+    from graphveil.graph.splits import cap_owners, split
     from graphveil.mechanisms import Gaussian, GumbelTopK, Laplace
     from graphveil.methods import (
         DPAR,
@@ -132,6 +135,7 @@ __all__ = [
     "UnsupportedEventError",
     "__version__",
     "calibrate",
+    "cap_owners",
     "choose",
     "delta",
     "delta_of",
@@ -145,6 +149,7 @@ __all__ = [
     "runs",
     "secret",
     "seeded",
+    "set_owners",
     "split",
 ]
 
@@ -154,7 +159,8 @@ _NAMES_OF = {
     "graphveil.data": "from_networkx load",
     "graphveil.export": "export",  # the module itself
     "graphveil.grads": "make_private",
-    "graphveil.graph.splits": "split",
+    "graphveil.graph.owners": "set_owners",
+    "graphveil.graph.splits": "cap_owners split",
     "graphveil.mechanisms": "Gaussian GumbelTopK Laplace",
     "graphveil.methods": "DPAR DPGNN DPMLP GAP METHODS Facts GNNBaseline GraphBaseline GraphDPSGD "
     "GraphSplit LateGraph MLPBaseline OpenDPAR OpenGAP",

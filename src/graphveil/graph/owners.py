@@ -55,6 +55,11 @@ def owner_name_of(data: Data) -> str:
     return str(data["owner_name"]) if has(data, "owner_name") else OWNER
 
 
+def is_plain_word(name: str) -> bool:
+    """Whether certificates can print a name for owners."""
+    return 0 < len(name.strip()) <= 60 and name.isprintable() and not set(name) & set("<>|`")
+
+
 def owner_rows_of(data: Data) -> int | None:
     """How many records an owner has at most, by the public rule ``data.owner_rows``, if any."""
     rows = data["owner_rows"] if has(data, "owner_rows") else None
@@ -119,7 +124,7 @@ def check_owners(data: Data, *, parts: bool) -> None:
     """
     kind, count = record_of(data), num_records(data)
     name, rows = owner_name_of(data), owner_rows_of(data)
-    if len(name) > 60 or not name.strip() or not name.isprintable() or set(name) & set("<>|`"):
+    if not is_plain_word(name):
         got = _validate.shown(name)
         raise refusal("owner_name", "a plain word such as 'patient'", got, "correct it")
     if not has(data, "owner"):

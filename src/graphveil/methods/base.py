@@ -31,6 +31,7 @@ from graphveil.graph.targets import TASKS, is_labelled
 from graphveil.methods.class_weights import check_class_weights, weigh_classes
 from graphveil.methods.estimator import Estimator
 from graphveil.methods.inference import Inference, Noisy
+from graphveil.methods.owners import count_owners, leave_owners, protect_owners
 from graphveil.methods.parts import Release
 from graphveil.methods.plan import Facts, Plan
 from graphveil.methods.settings import setting, setting_fields, settings
@@ -56,7 +57,8 @@ class Method(Estimator, ABC):
     how it runs them, and how it predicts. Its traits say what it is: whether it is ``private``,
     which method is its ``baseline``, whether it is ``compared`` unless somebody asks for less,
     which ``units`` it protects, what a ``record`` is, what a private score of it reads
-    (``scored_by``), whether it can read a graph that does not fit in memory (``reads_stores``).
+    (``scored_by``), whether it can read a graph that does not fit in memory (``reads_stores``), and
+    how it charges for an owner of several records (``owners``; :mod:`graphveil.methods.owners`).
     """
 
     name: ClassVar[str]
@@ -70,6 +72,7 @@ class Method(Estimator, ABC):
     modes: ClassVar[tuple[str, ...]]
     scored_by: ClassVar[str] = ""  # nothing is proven of a private score
     reads_stores: ClassVar[bool] = False
+    owners: ClassVar[str | None] = None  # as 'one term', by 'rows', or in no proven way
 
     seed: int = setting(
         "Draws first weights and other public choices, never noise.", 0, "[0, 1e18]"
@@ -138,7 +141,9 @@ class Method(Estimator, ABC):
                 f"Got {facts.task!r} instead; take another method."
             )
         check_class_weights(self, facts)
-        return replace(self._plan(facts), settings=self.training_settings()).plain()
+        facts = count_owners(self, facts)
+        plan = replace(self._plan(facts), settings=self.training_settings())
+        return protect_owners(plan).plain()
 
     @final
     def task(self, facts: Facts) -> Task:
@@ -163,6 +168,8 @@ class Method(Estimator, ABC):
     @final
     def num_units(self, facts: Facts) -> int:
         """The public number of units; delta stays below one in so many."""
+        if facts.num_owners is not None:
+            return facts.num_owners
         unit = self.unit_for(facts)
         units, bound = count_units(unit, facts.num_nodes), getattr(self, "public_edges", None)
         return units if bound is None or unit == "node" else min(units, bound)
@@ -259,7 +266,7 @@ class Method(Estimator, ABC):
         earlier = self._forget()
         self.plan_ = plan
         try:
-            encoded = self._encode(data)
+            encoded = leave_owners(plan.facts, self._encode(data))
             execution.class_weights = weigh_classes(self, execution, encoded)
             network = self._train(execution, encoded).eval()
             self._check_plan(plan, data)  # what ran is what was planned, to the end
@@ -277,10 +284,15 @@ class Method(Estimator, ABC):
     def _check_plan(self, plan: Plan, data: Data) -> None:
         """Refuse a plan that was made for other settings, or for other data."""
         from graphveil.graph.checks import directed_of, num_records
+        from graphveil.graph.owners import count_owners
 
         facts = plan.facts
-        sizes = (num_records(data), data.x.shape[1], int(data.train_mask.sum()), directed_of(data))
-        planned = (facts.num_nodes, facts.num_features, facts.num_train, facts.directed)
+        sizes = [num_records(data), data.x.shape[1], int(data.train_mask.sum()), directed_of(data)]
+        rows = facts.num_train if facts.train_rows is None else facts.train_rows
+        planned = [facts.num_nodes, facts.num_features, rows, facts.directed]
+        if facts.num_owners is not None:
+            sizes += [count_owners(data)]
+            planned += [facts.num_owners]
         settings = {**self.training_settings(), "method": self.name}
         changed = _differing(settings, {**plan.settings, "method": plan.method})
         if changed or sizes != planned:
