@@ -45,8 +45,8 @@ from graphveil.data.column_kinds import (
     word_of,
 )
 from graphveil.data.schema import Label, Schema, missing_name
-from graphveil.graph.owners import OWNER, is_plain_word
 from graphveil.graph.checks import shorten
+from graphveil.graph.owners import OWNER, is_plain_word
 from graphveil.graph.sparse_rows import as_tensor
 
 MOST_DENSE = 4096  # columns of x; wider rows are sparse, whatever they hold

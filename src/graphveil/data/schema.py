@@ -221,8 +221,9 @@ class Schema:
     is about. ``id``, ``split`` and ``owner`` name columns; without ``split``, a column called split
     is taken if there is one. An ``owner`` is the person a row belongs to: all rows of one are one
     unit. ``owner_rows`` is a public rule, by which nobody has more rows; surplus ones are left out,
-    see :func:`graphveil.graph.splits.cap_owners`. ``empty`` are words that count as an empty cell. ``fixed`` says that a model was trained by it, so that no refusal
-    asks for another one; it is written nowhere.
+    see :func:`graphveil.graph.splits.cap_owners`. ``empty`` are words that count as an empty cell.
+    ``fixed`` says that a model was trained by it, so that no refusal asks for another one; it is
+    written nowhere.
 
     *Guarantee*: none is needed; certificates of what is trained by it list it as public.
     """
@@ -239,8 +240,8 @@ class Schema:
     fixed: bool = field(default=False, compare=False, repr=False)
 
     keys: ClassVar[_schema.Schema] = {
-        "unit": str, "id": str, "split": str, "owner": str, "owner_rows": int, "empty": list, "columns": dict,
-        "label": dict, "edges": dict,
+        "unit": str, "id": str, "split": str, "owner": str, "owner_rows": int, "empty": list,
+        "columns": dict, "label": dict, "edges": dict,
     }  # fmt: skip
 
     def __post_init__(self) -> None:
@@ -261,8 +262,9 @@ class Schema:
             _validate.integer("owner_rows", self.owner_rows, "[1, 1e9]")
             if self.owner is None:
                 raise InvalidInputError(
-                    "The 'owner_rows' parameter must go with an 'owner', the column that says whose "
-                    f"a row is. Got {self.owner_rows} without one instead; name it, or leave it out."
+                    "The 'owner_rows' parameter must go with an 'owner', the column that says "
+                    f"whose a row is. Got {self.owner_rows} without one instead; name it, or leave "
+                    "this out."
                 )
         self._check_roles()
         names = self.encoded_names()

@@ -93,8 +93,8 @@ class RowExamples:
     """Examples that are rows with a target each; negative ones have no loss.
 
     ``rows`` are a sparse matrix of scipy, a tensor of any layout, or rows on disk. A row with an
-    entry that is not finite counts for nothing. With ``sizes`` the examples are the means of so many
-    rows each, one after the other; where all are 1, that is the rows.
+    entry that is not finite counts for nothing. With ``sizes`` the examples are the means of so
+    many rows each, one after the other; where all are 1, that is the rows.
     """
 
     def __init__(

@@ -135,11 +135,11 @@ def check_owners(data: Data, *, parts: bool) -> None:
         raise refusal("owner", "a long tensor", str(owner.dtype), "convert it with owner.long()")
     if owner.shape != (count,):
         raise refusal("owner", f"of shape ({count},)", f"shape {tuple(owner.shape)}", way_out)
-    if rows is not None and count and (most := int(owner.unique(return_counts=True)[1].max())):
-        if most > rows:
-            rule = f"a rule that the data obeys: no {name} has more {kind}s"
-            way_out = f"state the rule as it is, or cap with cap_owners(data, {rows})"
-            raise refusal("owner_rows", rule, f"{rows} for one of {most}", way_out)
+    most = int(owner.unique(return_counts=True)[1].max()) if count else 0
+    if rows is not None and most > rows:
+        rule = f"a rule that the data obeys: no {name} has more {kind}s"
+        way_out = "state the rule as it is, or cap the data with graphveil.cap_owners"
+        raise refusal("owner_rows", rule, f"{rows} for one of {most}", way_out)
     if parts:
         _check_parts(data, owner, name)
 

@@ -54,9 +54,9 @@ def split(data: Data, fractions: Sequence[float] = SHARES, seed: int = 0) -> Dat
 
     ``fractions`` are the three parts' shares of the nodes; what they leave of 1 is in no part. The
     part of a node depends on its id, the number of nodes and ``seed``. Where records have owners
-    (``data.owner``), owners are drawn, each with all that is theirs, and shares are of owners. Afterwards each unlabelled
-    node (negative ``y``) is taken out of its part, which moves no other node. Many graphs are
-    split in the same way, graph by graph.
+    (``data.owner``), owners are drawn, each with all that is theirs, and shares are of owners.
+    Afterwards each unlabelled node (negative ``y``) is taken out of its part, which moves no other
+    node. Many graphs are split in the same way, graph by graph.
 
     *Guarantee*: no cost. The split is a function of public values; *who is unlabelled* counts as
     public too where there are such nodes.
@@ -82,7 +82,8 @@ def draw_masks(data: Data, fractions: Sequence[float] = SHARES, seed: int = 0) -
     if not result.train_mask.any():
         raise InvalidInputError(
             f"The 'fractions' parameter must leave somebody to train on. Got {tuple(fractions)} of "
-            f"{len(whose)} {record_of(data)}s instead; take a larger first share, or label more of them."
+            f"{len(whose)} {record_of(data)}s instead; take a larger first share, or label more of "
+            "them."
         )
     return result
 

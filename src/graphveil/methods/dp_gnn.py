@@ -254,8 +254,8 @@ class DPGNN(Method, FeatureSettings, StepSettings, Budget):
             if not fits:
                 raise UnprovenError(
                     f"The '{name}' must be left out for owners of several nodes: its proof is for "
-                    f"one. Got {value!r} instead; leave it out, or keep one node of each owner with "
-                    "graphveil.cap_owners(data, 1)."
+                    f"one. Got {value!r} instead; leave it out, or keep one node of each owner "
+                    "with graphveil.cap_owners(data, 1)."
                 )
 
     def _claim(self, plan: Plan) -> Plan:

@@ -237,8 +237,8 @@ class GraphDPSGD(Method, GraphSettings, StepSettings, PublishedSettings, Budget)
             return
         if facts.num_owners is not None:
             raise InvalidInputError(
-                "The paper claims its epsilon for one graph. Got owners of several with paper=True; "
-                "leave out 'paper', or the owners."
+                "The paper claims its epsilon for one graph. Got owners of several with "
+                "paper=True; leave out 'paper', or the owners."
             )
         for name in ("noise_multiplier", "batch_size"):
             if published[name] is None:
@@ -322,7 +322,7 @@ class GraphDPSGD(Method, GraphSettings, StepSettings, PublishedSettings, Budget)
         return network
 
     def terms(self, data: Data) -> Any:
-        """The loss terms of convolutions to draw from: the training graphs, or those of an owner."""
+        """The loss terms of convolutions to draw from: training graphs, or those of an owner."""
         from graphveil.graph.owners import group_training
 
         graphs = self.graphs(data)

@@ -44,17 +44,17 @@ def count_owners(method: Any, facts: Facts) -> Facts:
         return facts.by_record()
     if method.owners is None:
         raise UnprovenError(
-            f"The method '{method.name}' must be given one record of each owner: of several nothing "
-            f"is proven for it. Got {facts.num_nodes:,} records of {facts.num_owners:,} owners "
-            "instead; take late-graph, dp-mlp or graph-dpsgd, or keep one each with "
+            f"The method '{method.name}' must be given one record of each owner: of several "
+            f"nothing is proven for it. Got {facts.num_nodes:,} records of {facts.num_owners:,} "
+            "owners instead; take late-graph, dp-mlp or graph-dpsgd, or keep one each with "
             "graphveil.cap_owners(data, 1)."
         )
     if facts.owner_rows is None:
         raise UnprovenError(
             f"The method '{method.name}' charges for every record of an owner, so that a public "
             "rule must say how many one has at most. Got none instead; cap them with "
-            "graphveil.cap_owners(data, k) or 'owner_rows' in the schema, or take late-graph, which "
-            "charges for one term."
+            "graphveil.cap_owners(data, k) or 'owner_rows' in the schema, or take late-graph, "
+            "which charges for one term."
         )
     return facts.by_row()
 

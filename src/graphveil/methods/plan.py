@@ -238,7 +238,7 @@ class Plan:
         """The same plan on data that takes more as public, or for which no guarantee holds."""
         from graphveil.graph import checks, owners
 
-        names = {}
+        names: dict[str, Any] = {}
         if self.unit == "owner":
             row = getattr(data, "unit_name", None) or checks.record_of(data)
             names = {"owner_name": owners.owner_name_of(data), "record_name": row}
