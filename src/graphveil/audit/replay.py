@@ -189,9 +189,9 @@ def _own_terms(data: Data, record_gone: int | list[int] | None) -> Callable[[Any
         nothing = torch.empty(0, dtype=torch.long)
         if record_gone is None or isinstance(examples, RowExamples) or hasattr(examples, "groups"):
             return nothing  # a record without a label has no loss there
-        if getattr(examples, "sizes", None) is not None:
-            return nothing  # nor has an owner
         roots = getattr(examples, "roots", getattr(examples, "ids", None))
+        if roots is not None and len(roots) > len(examples):
+            return nothing  # nor has an owner of several
         if roots is None:
             roots = train if len(examples) == len(train) else nothing
         return torch.isin(roots, torch.tensor(record_gone)).nonzero().flatten()
