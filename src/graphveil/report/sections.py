@@ -191,7 +191,9 @@ def promise(anchor: str, run: Evidence) -> Promise:
     most = wording.after(0.5, epsilon)
     squared, certain = wording.at_most(wording.after(0.5, 2 * epsilon)), wording.at_most(1.0)
     return Promise(
-        took_part=wording.TOOK_PART[unit],
+        took_part=wording.TOOK_PART[unit].replace(
+            "owner", run.certificate.guarantee.owner or "owner"
+        ),
         no_part=wording.NO_PART[unit],
         content=wording.CONTENT.get(unit),
         content_most="as good as certain" if squared == certain else f"at most {squared}",
