@@ -187,13 +187,12 @@ class Promise:
 
 def promise(anchor: str, run: Evidence) -> Promise:
     """What the guarantee of a proven run means to somebody who guesses."""
-    unit, epsilon = run.certificate.guarantee.unit, run.certificate.guarantee.epsilon
+    guarantee = run.certificate.guarantee
+    unit, epsilon, owner = guarantee.unit, guarantee.epsilon, guarantee.owner or "owner"
     most = wording.after(0.5, epsilon)
     squared, certain = wording.at_most(wording.after(0.5, 2 * epsilon)), wording.at_most(1.0)
     return Promise(
-        took_part=wording.TOOK_PART[unit].replace(
-            "owner", run.certificate.guarantee.owner or "owner"
-        ),
+        took_part=wording.TOOK_PART[unit].replace("owner", owner),
         no_part=wording.NO_PART[unit],
         content=wording.CONTENT.get(unit),
         content_most="as good as certain" if squared == certain else f"at most {squared}",
