@@ -8,7 +8,7 @@ from torch_geometric.data import Data
 from graphveil import cap_owners, load, set_owners, split
 from graphveil._errors import InvalidInputError
 from graphveil.graph.checks import check
-from graphveil.graph.collate import collate
+from graphveil.graph.collate import collate, uncollate
 from graphveil.graph.owners import count_owners, group, rank_owners
 from graphveil.graph.splits import leave_out_small_classes, separate, thin
 from graphveil.graph.subsets import select_graphs
@@ -123,6 +123,18 @@ def refused(call, *args, **settings):
         call(*args, **settings)
     assert "\n" not in str(caught.value)
     return str(caught.value)
+
+
+def test_a_list_of_graphs_keeps_owners():
+    data = many()
+    listed = uncollate(data)
+    again = collate(listed)
+    assert torch.equal(again.owner, data.owner)
+    assert again.owner_name == "patient"
+    listed[3].owner = torch.tensor([1, 2])
+    assert "'owner'" in refused(collate, listed)
+    del listed[3].owner
+    assert "in all graphs or in none" in refused(collate, listed)
 
 
 def test_what_is_no_owner_is_refused_in_one_line():
