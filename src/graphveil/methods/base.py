@@ -283,19 +283,9 @@ class Method(Estimator, ABC):
     @final
     def _check_plan(self, plan: Plan, data: Data) -> None:
         """Refuse a plan that was made for other settings, or for other data."""
-        from graphveil.graph.checks import directed_of, num_records
-        from graphveil.graph.owners import count_owners
-
-        facts = plan.facts
-        sizes = [num_records(data), data.x.shape[1], int(data.train_mask.sum()), directed_of(data)]
-        rows = facts.num_train if facts.train_rows is None else facts.train_rows
-        planned = [facts.num_nodes, facts.num_features, rows, facts.directed]
-        if facts.num_owners is not None:
-            sizes += [count_owners(data)]
-            planned += [facts.num_owners]
         settings = {**self.training_settings(), "method": self.name}
         changed = _differing(settings, {**plan.settings, "method": plan.method})
-        if changed or sizes != planned:
+        if changed or not plan.facts.fit(data):
             what = (
                 f"another {', '.join(changed)}"
                 if changed

@@ -108,6 +108,17 @@ class Facts:
         rows = self.train_rows or self.num_train
         return replace(self, num_train=rows, num_owners=None, train_rows=None, owner_rows=None)
 
+    def fit(self, data: Data) -> bool:
+        """Whether data has these sizes, so many owners, and edges directed as is said here."""
+        from graphveil.graph import checks, owners
+
+        rows = self.num_train if self.train_rows is None else self.train_rows
+        known = self.num_nodes, self.num_features, rows, self.directed
+        trained = int(data.train_mask.sum())
+        sizes = checks.num_records(data), data.x.shape[1], trained, checks.directed_of(data)
+        owned = self.num_owners is None or self.num_owners == owners.count_owners(data)
+        return sizes == known and owned
+
     @classmethod
     def of(cls, data: Data) -> Facts:
         """The facts of a graph at hand, after checking it; none is measured on its edges."""
