@@ -48,8 +48,9 @@ def collate(
     Taken from each: ``x``, ``edge_index``, ``edge_attr``, ``pos``, ``y`` and ``owner``, the number
     of whose it is; the rest is left behind. ``x``, ``edge_attr``, ``pos`` and ``owner`` are in all
     graphs or in none. Where no graph has ``x``, each node gets a 1. ``y`` is one class, or what the
-    ``task`` of the first graph says; without it a graph is unlabelled. Edges are taken as they are unless ``undirected``, which adds the other
-    direction where it is missing. A ``Data`` that is many graphs already comes back as it is.
+    ``task`` of the first graph says; without it a graph is unlabelled. Edges are taken as they are
+    unless ``undirected``, which adds the other direction where it is missing. A ``Data`` that is
+    many graphs already comes back as it is.
 
     *Guarantee*: none needed; each graph's rows are its own.
     """
