@@ -383,6 +383,16 @@ def test_a_plan_for_other_owners_is_refused():
     assert "plan anew" in refused(method.run, plan, other)
 
 
+@pytest.mark.parametrize("shown_to", ["owner", "themselves", "anybody", "other-graph"])
+def test_a_method_that_is_chosen_can_be_planned_for_owners(shown_to):
+    sizes = {"num_nodes": 90_000, "num_features": 50, "num_classes": 5, "num_train": 30_000}
+    facts = Facts(**sizes, num_owners=40_000, train_rows=60_000)
+    chosen = graphveil.choose(facts, epsilon=4.0, shown_to=shown_to)
+    assert chosen.plan.unit == "owner"
+    record = Facts(**sizes)
+    assert graphveil.choose(record, epsilon=4.0, shown_to=shown_to).plan.unit == "node"
+
+
 def test_open_methods_and_edges_ask_for_no_owner():
     for name, settings in (("mlp", {}), ("gnn", {}), ("gap", {"unit": "edge"})):
         method = made(name, **settings)

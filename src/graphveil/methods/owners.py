@@ -40,7 +40,7 @@ def count_owners(method: Any, facts: Facts) -> Facts:
         return facts.by_record()
     if method.owners == "one term":
         return facts.by_owner()
-    if facts.num_owners == facts.num_nodes:  # one record each: the record is the unit
+    if not facts.has_shared_owners:  # one record each: the record is the unit
         return facts.by_record()
     if method.owners is None:
         raise UnprovenError(

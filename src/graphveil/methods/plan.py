@@ -95,6 +95,11 @@ class Facts:
         """Whether all records of an owner are one loss term."""
         return self.num_owners is not None and self.owner_rows is None
 
+    @property
+    def has_shared_owners(self) -> bool:
+        """Whether some records are the same owner's."""
+        return self.num_owners is not None and self.num_owners < self.num_nodes
+
     def by_owner(self) -> Facts:
         """The same where all records of an owner are one loss term."""
         return replace(self, owner_rows=None)

@@ -62,7 +62,7 @@ def sensitivity(method: Method, facts: Facts) -> int:
     settings and ``facts``. A method whose predictions have no bound here is refused.
     """
     unit = getattr(method, "unit", method.units[0])
-    if facts.num_owners not in (None, facts.num_nodes) and unit != "edge":
+    if facts.has_shared_owners and unit != "edge":
         raise UnprovenError(
             "How far one unit moves the score must be proven. Got owners of several records, who "
             "have several answers each; choose on public data (--public-data)."
