@@ -144,6 +144,17 @@ def check_owners(data: Data, *, parts: bool) -> None:
         _check_parts(data, owner, name)
 
 
+def check_one_each(data: Data) -> None:
+    """Refuse owners of several records."""
+    owner = owners_of(data)
+    if owner is not None and len(owner.unique()) < len(owner):
+        raise InvalidInputError(
+            f"A store must hold one {record_of(data)} of each {owner_name_of(data)}. Got "
+            f"{len(owner):,} of {len(owner.unique()):,} instead; keep the graph in memory, where "
+            "all of one owner's are one unit, or keep one each with graphveil.cap_owners(data, 1)."
+        )
+
+
 def _check_parts(data: Data, owner: Tensor, name: str) -> None:
     """Refuse masks that part an owner's records."""
     present = [mask for mask in MASKS if has(data, mask)]
