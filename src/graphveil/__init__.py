@@ -8,6 +8,8 @@ load                    a graph by name, or from files or tables of one's own
 release_sums            noisy sums at the public rows of a typed graph, made once
 from_networkx           a graph of NetworkX, by the attributes of its nodes
 split                   a graph with random training, validation and test nodes
+set_owners              a graph that knows whose its records are: an owner is one unit
+cap_owners              a graph in which an owner has at most so many records
 DPGNN                   a private graph network on capped neighbourhoods
 LateGraph               a private network trained without edges, that predicts with them
 GAP                     noisy sums over the neighbours, made once; predictions reuse them
@@ -79,7 +81,8 @@ if TYPE_CHECKING:
     )
     from graphveil.data import from_networkx, load
     from graphveil.grads import make_private
-    from graphveil.graph.splits import split
+    from graphveil.graph.owners import set_owners
+    from graphveil.graph.splits import cap_owners, split
     from graphveil.mechanisms import Gaussian, GumbelTopK, Laplace
     from graphveil.methods import (
         DPAR,
@@ -150,6 +153,7 @@ __all__ = [
     "VerificationError",
     "__version__",
     "calibrate",
+    "cap_owners",
     "choose",
     "delta_of",
     "epsilon_of",
@@ -162,6 +166,7 @@ __all__ = [
     "runs",
     "secret",
     "seeded",
+    "set_owners",
     "split",
 ]
 
@@ -172,7 +177,8 @@ _NAMES_OF = {
     "graphveil.data": "from_networkx load",
     "graphveil.export": "export",  # the module itself
     "graphveil.grads": "make_private",
-    "graphveil.graph.splits": "split",
+    "graphveil.graph.owners": "set_owners",
+    "graphveil.graph.splits": "cap_owners split",
     "graphveil.mechanisms": "Gaussian GumbelTopK Laplace",
     "graphveil.methods": "DPAR DPGNN DPLink DPMLP DPPopularity GAP METHODS Facts GNNBaseline "
     "GraphBaseline GraphDPSGD GraphSplit ItemItem LateGraph MLPBaseline OpenDPAR OpenGAP OpenLink "

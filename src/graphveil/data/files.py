@@ -79,10 +79,14 @@ from graphveil.graph.collate import collate
 from graphveil.graph.links import LINK_MASKS, OF_LINKS
 from graphveil.graph.sparse_rows import is_sparse, values_of
 
-_OF_GRAPHS = ("batch", "num_graphs", "pos")
+_OF_GRAPHS = ("batch", "num_graphs", "pos", "owner")
 _TEXTS = ("class_names", "columns", "ids", "own_lists", *LINES)
 _NAMES = ("x", "edge_index", "y", *MASKS, "edge_attr", *OF_ALL, "ids", *_OF_GRAPHS)
 _NAMES_OF_LINKS = ("target_ids", "target_columns", "source_name", "target_name", "relation")
+_PLAIN = (
+    "num_classes", "num_graphs", "directed", "task", "unit_name", "owner_name", "owner_rows",
+    "value_range",
+)  # fmt: skip
 PUBLIC = "public.txt"  # what tables rest on, beside them
 
 
@@ -261,7 +265,7 @@ def _read_npz(path: Path) -> Data:
             arrays = {name: file[name] for name in file.files}
     data = Data()
     for name, array in arrays.items():
-        if name in ("num_classes", "num_graphs", "directed", "task", "unit_name", "value_range"):
+        if name in _PLAIN:
             data[name] = array.item() if array.ndim == 0 else array.tolist()
         elif name in _TEXTS:
             if array.ndim > 1 or (array.size and array.dtype.kind != "U"):
@@ -280,7 +284,7 @@ def _as_pyg_has_it(path: Path, name: str, array: NDArray[Any]) -> NDArray[Any]:
     if name in ("x", "edge_attr", "pos"):
         with np.errstate(over="ignore"):  # what is infinite then, the checks refuse
             return array.astype(np.float32)
-    if name in ("edge_index", "y", "batch") and array.dtype.kind in "iu":
+    if name in ("edge_index", "y", "batch", "owner") and array.dtype.kind in "iu":
         if array.dtype.kind == "u" and array.size and array.max() > np.iinfo(np.int64).max:
             raise InvalidInputError(
                 f"{path}: {name!r} must be whole numbers below 2^63, got {array.max()}; correct it."

@@ -222,10 +222,12 @@ class Schema:
 
     ``columns`` say what becomes of features, in the order that ``x`` has. ``unit`` is what one row
     is about. ``id``, ``split`` and ``owner`` name columns; without ``split``, a column called split
-    is taken if there is one. An ``owner`` is the person a row belongs to. ``empty`` are words that
-    count as an empty cell. ``fixed`` says that a model was trained by it, so that no refusal
-    asks for another one; it is written nowhere. Where tables have types, this is the schema
-    of the records, and ``typed`` knows all of them: :mod:`graphveil.data.typed_schema`.
+    is taken if there is one. An ``owner`` is the person a row belongs to: all rows of one are one
+    unit. ``owner_rows`` is a public rule, by which nobody has more rows; surplus ones are left out,
+    see :func:`graphveil.graph.splits.cap_owners`. ``empty`` are words that count as an empty cell.
+    ``fixed`` says that a model was trained by it, so that no refusal asks for another one; it is
+    written nowhere. Where tables have types, this is the schema of the records, and ``typed`` knows
+    all of them: :mod:`graphveil.data.typed_schema`.
 
     *Guarantee*: none is needed; certificates of what is trained by it list it as public.
     """
@@ -236,14 +238,15 @@ class Schema:
     id: str = "id"
     split: str | None = None
     owner: str | None = None
+    owner_rows: int | None = None
     edges: Edges = field(default_factory=Edges)
     empty: Sequence[str] = ()
     fixed: bool = field(default=False, compare=False, repr=False)
     typed: Types | None = None
 
     keys: ClassVar[_schema.Schema] = {
-        "unit": str, "id": str, "split": str, "owner": str, "empty": list, "columns": dict,
-        "label": dict, "edges": dict,
+        "unit": str, "id": str, "split": str, "owner": str, "owner_rows": int, "empty": list,
+        "columns": dict, "label": dict, "edges": dict,
     }  # fmt: skip
 
     def __post_init__(self) -> None:
@@ -259,6 +262,14 @@ class Schema:
                 raise InvalidInputError(
                     "The 'columns' parameter must be columns by their names. Got "
                     f"{_validate.shown(column)} for {_validate.shown(name)} instead."
+                )
+        if self.owner_rows is not None:
+            _validate.integer("owner_rows", self.owner_rows, "[1, 1e9]")
+            if self.owner is None:
+                raise InvalidInputError(
+                    "The 'owner_rows' parameter must go with an 'owner', the column that says "
+                    f"whose a row is. Got {self.owner_rows} without one instead; name it, or leave "
+                    "this out."
                 )
         self._check_roles()
         names = self.encoded_names()
@@ -337,7 +348,8 @@ class Schema:
         """The same for tables to predict on, in which nobody asks whose a row is."""
         schema = replace(self, fixed=True)
         if self.owner is not None:
-            schema = replace(schema, owner=None, columns={**self.columns, self.owner: Ignored()})
+            columns = {**self.columns, self.owner: Ignored()}
+            schema = replace(schema, owner=None, owner_rows=None, columns=columns)
         return schema if self.typed is None else replace(schema, typed=self.typed.fixed(schema))
 
     def difference(self, other: Schema) -> str | None:

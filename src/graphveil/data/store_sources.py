@@ -42,6 +42,7 @@ from graphveil.data.store_tables import (
 from graphveil.data.store_texts import drop_first, keys_of, number_of, require_arrow
 from graphveil.data.typed_schema import is_typed_place
 from graphveil.graph.checks import check, directed_of, record_of
+from graphveil.graph.owners import check_one_each
 from graphveil.graph.sparse_rows import as_csr, is_sparse
 
 _EDGES = 1 << 20  # edges that are read together, at most
@@ -177,6 +178,7 @@ class GraphSource(Source):
             )
         self.data, self.name, self.where, self.edges_where = data, name, name, name
         self.directed, self._fingerprint = directed_of(data), fingerprint
+        check_one_each(data)
         self.facts = facts_of(data)
 
     def fingerprint(self) -> Any:

@@ -38,7 +38,7 @@ from graphveil.data.class_list import Notice, Stated
 from graphveil.data.column_kinds import parse_date
 from graphveil.data.encoding import encode_table
 from graphveil.data.files import naming, read_public
-from graphveil.data.frames import put_records, read_numbers, say_unread
+from graphveil.data.frames import cap_by_rule, put_records, read_numbers, say_unread
 from graphveil.data.schema import FILE, Schema, as_schema, schema_beside
 from graphveil.data.typed_schema import (
     Relation,
@@ -143,6 +143,8 @@ def build(
         graph.public = list(public)
     with naming(where):
         data = _of_task(graph, types.target or types.record, types.link)
+    if types.link is None:
+        data = cap_by_rule(data, types.types.get(types.target or types.record))
     if stated:
         data.schema = types.as_schema().to_dict()
     return data

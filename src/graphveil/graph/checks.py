@@ -13,6 +13,7 @@ entry for each graph.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from importlib import import_module
 from itertools import combinations
 from typing import Any
 
@@ -33,7 +34,7 @@ from graphveil.graph.targets import LINK, OF_CLASSES, RECORDS, TASKS, is_labelle
 LINES = ("public", "unprotected", "void_because")
 OF_ALL = (
     "num_classes", "class_names", "columns", "directed", "task", "value_range", "unit_name",
-    "schema", "own_lists", "spent", *LINES,
+    "owner_name", "owner_rows", "schema", "own_lists", "spent", *LINES,
 )  # fmt: skip
 
 _CLASSES = "[1, 1e6]"
@@ -258,6 +259,8 @@ def check(
         _masks(data, num_records(data), kind, required=masks)
     if labels or has(data, "y"):
         _labels(data, num_records(data), num_classes, kind, required=labels)
+    if any(has(data, name) for name in ("owner", "owner_name", "owner_rows")):
+        import_module("graphveil.graph.owners").check_owners(data, parts=masks)  # built on this
     return data
 
 
