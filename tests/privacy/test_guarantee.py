@@ -50,7 +50,7 @@ def full_certificate(**changes):
 def test_the_certificate_charges_exactly_the_sum_of_its_events():
     certificate = full_certificate()
     whole = dpa.ComposedDpEvent([TRAINING, dpa.GaussianDpEvent(3.0)])
-    priced = accounting.account(whole, 1e-5)
+    priced = accounting.price(whole, 1e-5)
     assert certificate.guarantee.epsilon == priced.epsilon == min(certificate.pld, certificate.rdp)
     assert (certificate.pld, certificate.rdp) == (priced.pld, priced.rdp)
     assert certificate.event == whole

@@ -144,7 +144,7 @@ def build(
     with naming(where):
         data = _of_task(graph, types.target or types.record, types.link)
     if types.link is None:
-        data = cap_by_rule(data, types.types.get(types.target or types.record))
+        data = cap_by_rule(data, types.types.get(types.target or types.record or ""))
     if stated:
         data.schema = types.as_schema().to_dict()
     return data
