@@ -53,7 +53,7 @@ def pages(root: str, seed: int) -> Data:
 
 DATA: dict[str, Callable[[str, int], Data]] = {"shop": shop, "debian": debian, "pages": pages}
 BUDGETS = {  # of the units
-    "shop": [("node", 4.0), ("node", 1.0), ("node", 8.0), ("edge", 1.0), ("edge", 4.0)],
+    "shop": [("node", 1.0), ("node", 4.0), ("node", 8.0), ("edge", 1.0), ("edge", 4.0)],
     "debian": [("edge", 1.0), ("node", 8.0)],
     "pages": [("edge", 1.0), ("node", 8.0)],
 }
@@ -134,7 +134,7 @@ def gains(rows: dict[str, Any]) -> str:
         return float(mean_of(rows, "shop", request, "mrr").partition(" ")[0])
 
     least = mrr("popularity", None, None)
-    lines = []
+    sentences = []
     for open_method, trained_on in (("open-link", "node"), ("item-item", None)):
         gain = mrr(open_method, trained_on, None) - least
         shares = [
@@ -142,8 +142,31 @@ def gains(rows: dict[str, Any]) -> str:
             f"({unit})"
             for unit, epsilon in BUDGETS["shop"]
         ]
-        lines.append(f"Of the MRR that {open_method} gains over popularity: {', '.join(shares)}.")
-    return "\n".join(lines)
+        sentences.append(
+            f"Of the MRR that {open_method} gains over popularity: {', '.join(shares)}."
+        )
+    return "\n".join(sentences)
+
+
+def scale(row: dict[str, Any]) -> str:
+    """How long private steps on many links took."""
+    return (
+        f"**{row['people']:,} people, {row['items']:,} items, {row['purchases']:,} purchases**: "
+        f"{row['steps']} steps at rate {row['sample_rate']:g}, which draw everybody once on "
+        f"average, took {row['steps_seconds']:.0f} seconds on {row['threads']} cores at a load of "
+        f"{row['load'][0]:.0f}; the whole fit took {row['fit_cpu_seconds']:.0f} seconds of "
+        f"processor time, and the process never held more than {row['peak_mib'] / 1024:.1f} GiB."
+    )
+
+
+def tables(content: dict[str, Any]) -> str:
+    """Everything that the file says, as Markdown."""
+    rows = content["figures"]
+    there = [name for name in DATA if any(json.loads(key)[0] == name for key in rows)]
+    parts = [table(rows, name) for name in there]
+    if all(mean_of(rows, "shop", request, "mrr") != "not run" for request in requests("shop")):
+        parts.append(gains(rows))
+    return "\n\n".join([*parts, *([scale(content["scale"])] if "scale" in content else [])])
 
 
 def main() -> None:
@@ -166,13 +189,7 @@ def main() -> None:
                 rows[key] = measure(name, asked.root, seed, request)
                 print(key, {figure: round(rows[key][figure], 4) for figure in SHOWN}, flush=True)
                 write_file(path, (json.dumps(content, indent=1) + "\n").encode())
-    for name in DATA:
-        if any(json.loads(key)[0] == name for key in rows):
-            print(f"\n{table(rows, name)}")
-    try:
-        print(f"\n{gains(rows)}")
-    except ValueError:
-        print("\nThe rows of shop are not all there.")
+    print(tables(content))
 
 
 if __name__ == "__main__":

@@ -53,10 +53,12 @@ def test_the_table_of_relations_is_what_the_file_says():
             assert of["own lists: count, mean, sum", epsilon][figure] > alone + 0.02
 
 
-def test_the_tables_of_other_targets_are_what_the_file_says():
-    spec = importlib.util.spec_from_file_location("targets", ROOT / "benchmarks/targets.py")
-    targets = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(targets)
-    text = (ROOT / "docs/targets.md").read_text()
+@pytest.mark.parametrize(("name", "shown_by"), [("targets", "table"), ("links", "tables")])
+def test_the_tables_of_a_benchmark_are_what_its_file_says(name, shown_by):
+    spec = importlib.util.spec_from_file_location(name, ROOT / f"benchmarks/{name}.py")
+    benchmark = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(benchmark)
+    text = (ROOT / f"docs/{name}.md").read_text()
     shown = text.split("<!-- tables -->")[1].split("<!-- end of tables -->")[0]
-    assert shown.strip() == targets.table(json.loads((ROOT / "results/targets.json").read_text()))
+    content = json.loads((ROOT / f"results/{name}.json").read_text())
+    assert shown.strip() == getattr(benchmark, shown_by)(content)

@@ -230,7 +230,7 @@ def test_links_are_learnt_with_little_noise():
 
 def test_without_noise_links_are_learnt_too():
     data = links(people=400)
-    assert OpenLink(negatives=12, batch_size=128).fit(data).score(data) > 0.4
+    assert OpenLink(negatives=12, batch_size=128, steps=200).fit(data).score(data) > 0.4
 
 
 @every_kind

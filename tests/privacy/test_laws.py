@@ -48,7 +48,7 @@ def step(rate, noise, removed=1, altered=0):
 
 
 def pld(event, steps=1, delta=DELTA, interval=None):
-    return accounting.account(repeated(event, steps), delta, interval=interval).pld
+    return accounting.price(repeated(event, steps), delta, interval=interval).pld
 
 
 # --- equal to other accountants -------------------------------------------------------------------
@@ -151,7 +151,7 @@ def test_loss_distributions_are_never_worse_than_renyi_divergences(
     """Renyi divergences forget something, so they can only cost more; epsilon is the smaller."""
     assume(removed + altered)
     event = repeated(step(rate, noise, removed, altered), steps)
-    priced = accounting.account(event, delta)
+    priced = accounting.price(event, delta)
     assert priced.pld <= 1.005 * priced.rdp
     assert priced.epsilon == min(priced.pld, priced.rdp)
 
@@ -172,8 +172,8 @@ def test_revealing_the_count_never_helps_privacy(rate, noise, removed, altered, 
     event = RevealedCountGaussianDpEvent(
         rate=rate, noise_multiplier=noise, removed=removed, altered=altered
     )
-    hidden = accounting.account(repeated(step(rate, noise, removed, altered), steps), DELTA)
-    revealed = accounting.account(repeated(event, steps), DELTA)
+    hidden = accounting.price(repeated(step(rate, noise, removed, altered), steps), DELTA)
+    revealed = accounting.price(repeated(event, steps), DELTA)
     assert hidden.rdp <= revealed.rdp * (1 + 1e-6)
     if revealed.pld is not None:
         assert hidden.pld <= revealed.pld * (1 + GRID)
@@ -365,17 +365,17 @@ KINDS = (
 
 @pytest.mark.parametrize("event", KINDS, ids=lambda event: type(event).__name__)
 def test_a_list_of_equal_events_is_their_self_composition(event):
-    listed = accounting.account(dpa.ComposedDpEvent([event] * 7), DELTA)
-    counted = accounting.account(dpa.SelfComposedDpEvent(event, 7), DELTA)
+    listed = accounting.price(dpa.ComposedDpEvent([event] * 7), DELTA)
+    counted = accounting.price(dpa.SelfComposedDpEvent(event, 7), DELTA)
     assert (listed.pld, listed.rdp) == pytest.approx((counted.pld, counted.rdp), rel=1e-12)
     nested = dpa.SelfComposedDpEvent(composed(event, dpa.SelfComposedDpEvent(event, 6)), 1)
-    assert accounting.account(nested, DELTA).pld == pytest.approx(counted.pld, rel=1e-12)
+    assert accounting.price(nested, DELTA).pld == pytest.approx(counted.pld, rel=1e-12)
 
 
 def test_order_does_not_matter():
     events = [repeated(KINDS[0], 20), repeated(KINDS[1], 50), KINDS[2]]
     prices = {
-        accounting.account(dpa.ComposedDpEvent(list(order)), DELTA, interval=2e-3).pld
+        accounting.price(dpa.ComposedDpEvent(list(order)), DELTA, interval=2e-3).pld
         for order in itertools.permutations(events)
     }
     assert max(prices) == pytest.approx(min(prices), rel=1e-9)
@@ -383,16 +383,16 @@ def test_order_does_not_matter():
 
 def test_nothing_costs_nothing():
     event = repeated(KINDS[0], 20)
-    alone = accounting.account(event, DELTA)
+    alone = accounting.price(event, DELTA)
     nothing = [
         dpa.NoOpDpEvent(),
         dpa.SelfComposedDpEvent(KINDS[1], 0),
         step(0.0, 1.0, 1, 3),
         step(0.5, 1.0, 0, 0),
     ]
-    with_nothing = accounting.account(dpa.ComposedDpEvent([*nothing, event]), DELTA)
+    with_nothing = accounting.price(dpa.ComposedDpEvent([*nothing, event]), DELTA)
     assert (with_nothing.pld, with_nothing.rdp) == (alone.pld, alone.rdp)
-    assert accounting.account(dpa.ComposedDpEvent(nothing), DELTA).epsilon == 0
+    assert accounting.price(dpa.ComposedDpEvent(nothing), DELTA).epsilon == 0
 
 
 @law(6)
@@ -415,6 +415,6 @@ def test_mixed_composition_agrees_with_dp_accounting(rate, noise, steps, laplace
     sampled = dpa.PoissonSampledDpEvent(rate, dpa.GaussianDpEvent(noise))
     reference.compose(dpa.ComposedDpEvent([dpa.SelfComposedDpEvent(sampled, steps), *plain]))
     ours = composed(repeated(step(rate, noise), steps), *plain)
-    assert accounting.account(ours, DELTA, interval=1e-3).pld == pytest.approx(
+    assert accounting.price(ours, DELTA, interval=1e-3).pld == pytest.approx(
         reference.get_epsilon(DELTA), rel=1e-6
     )

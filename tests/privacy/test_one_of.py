@@ -48,7 +48,7 @@ def test_it_has_no_loss_distribution_wherever_it_stands():
         dpa.ComposedDpEvent([FEW, OneOfDpEvent([FEW, MANY])]),
         dp_event.RepeatAndSelectDpEvent(OneOfDpEvent([FEW, dpa.ComposedDpEvent([FEW])]), 4.0, 0.0),
     ):
-        priced = accounting.account(event, 1e-5)
+        priced = accounting.price(event, 1e-5)
         assert priced.pld is None
         assert priced.notes[0].endswith("is bounded by its Renyi divergences only.")
         assert priced.epsilon == priced.rdp > 0
@@ -63,10 +63,10 @@ def test_what_makes_no_sense_is_refused():
     with pytest.raises(InvalidInputError, match="Got none"):
         OneOfDpEvent([])
     with pytest.raises(UnsupportedEventError):
-        accounting.account(OneOfDpEvent([FEW, dpa.UnsupportedDpEvent()]), 1e-5)
-    assert accounting.account(OneOfDpEvent([FEW, dpa.NonPrivateDpEvent()]), 1e-5).epsilon == (
+        accounting.price(OneOfDpEvent([FEW, dpa.UnsupportedDpEvent()]), 1e-5)
+    assert accounting.price(OneOfDpEvent([FEW, dpa.NonPrivateDpEvent()]), 1e-5).epsilon == (
         math.inf
     )
     for mean, shape in ((0.5, 1.0), (math.nan, 1.0), (2.0, -0.5)):
         with pytest.raises(InvalidInputError, match=r"mean|shape"):
-            accounting.account(dp_event.RepeatAndSelectDpEvent(FEW, mean, shape), 1e-5)
+            accounting.price(dp_event.RepeatAndSelectDpEvent(FEW, mean, shape), 1e-5)

@@ -66,8 +66,8 @@ def intervals(monkeypatch):
     ],
 )
 def test_a_ten_times_finer_grid_is_only_a_little_cheaper(intervals, event, steps, delta):
-    usual = accounting.account(repeated(event, steps), delta).pld
-    finer = accounting.account(repeated(event, steps), delta, interval=intervals[-1] / 10).pld
+    usual = accounting.price(repeated(event, steps), delta).pld
+    finer = accounting.price(repeated(event, steps), delta, interval=intervals[-1] / 10).pld
     assert finer * (1 - 1e-9) <= usual <= finer * 1.005
 
 
@@ -207,12 +207,12 @@ def test_epsilons_beyond_the_range_of_exp_are_exact_too(mu):
 def test_the_larger_direction_counts_whichever_it_is(monkeypatch):
     """For these steps it happens to be the first; nothing proves that it always is."""
     event = repeated(step(0.2, 2.0, 1, 3), 10)
-    as_is = accounting.account(event, 1e-5).pld, accounting.delta_of(event, 1.0)
+    as_is = accounting.price(event, 1e-5).pld, accounting.delta_of(event, 1.0)
     discretise = _pld.discretise
     sides = [_pld.Composition([(s, 10)]).epsilon(1e-5) for s in discretise(event.event, 1e-3)]
     assert sides[0] > 1.0005 * sides[1]
     monkeypatch.setattr(_pld, "discretise", lambda *args: discretise(*args)[::-1])
-    swapped = accounting.account(event, 1e-5).pld, accounting.delta_of(event, 1.0)
+    swapped = accounting.price(event, 1e-5).pld, accounting.delta_of(event, 1.0)
     assert swapped == as_is
 
 

@@ -40,7 +40,7 @@ class OpenLink(Method, LinkSettings):
     compared: ClassVar[bool] = True
     inferences = (Visible(NOTHING_PROMISED), Disjoint())
 
-    steps: int = setting("Steps.", 300, "[1, 1e9]")
+    steps: int = setting("Steps.", 600, "[1, 1e9]")
     batch_size: int = setting("Loss terms that a step reads.", 1024, "[1, 1e9]")
     optimizer: Optimizer = setting("What steps with the gradients.", "adam")
     momentum: float = setting("Of 'sgd': what is kept of the last step.", 0.9, "[0, 1)")
