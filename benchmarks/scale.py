@@ -288,6 +288,24 @@ def measure(methods, axes, base, out):
     return result
 
 
+def table(result):
+    """What was measured, for the page about training on stores."""
+    lines = ["| method | axis | from | to | time grows as | memory grows as |"]
+    lines += ["| --- | --- | --- | --- | --- | --- |"]
+    for name, slopes in result["exponents"].items():
+        for axis, slope in slopes.items():
+            if slope["seconds"] is not None:
+                ends = [run[axis] for run in result["runs"] if run["method"] == name]
+                grows = " | ".join(f"{axis}^{slope[figure]:.2f}" for figure in ("seconds", "gib"))
+                lines.append(f"| `{name}` | {axis} | {min(ends):,} | {max(ends):,} | {grows} |")
+    lines += ["", "| estimate of ogbn-papers100M | disk, GiB | memory, GiB | hours of one core |"]
+    lines += ["| --- | --- | --- | --- |"]
+    for name, larger in result["papers100M"].items():
+        sizes = f"{larger['disk_gib']:.0f} | {larger['memory_gib']:,.0f} | {larger['hours']:.1f}"
+        lines.append(f"| `{name}` | {sizes} |")
+    return "\n".join(lines)
+
+
 def report(figures):
     """One line of a run, at once."""
     sizes = " ".join(f"{axis}={figures[axis]:,}" for axis in BASE)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from graphveil.bench import page
+from graphveil.bench import page as pages
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs/results.md"
@@ -14,7 +14,7 @@ PAGE = ROOT / "docs/results.md"
 
 @pytest.fixture(scope="module")
 def results():
-    return page.read_results(ROOT / "results")
+    return pages.read_results(ROOT / "results")
 
 
 def test_every_outcome_belongs_to_a_row_of_todays_descriptions(results):
@@ -27,13 +27,13 @@ def test_the_page_is_what_the_files_say(results):
     pictures = {path.stem: f"{folder.name}/{path.name}" for path in folder.iterdir()}
     pictures["proven"] = pictures.pop("proven-and-claimed")
     pictures["accuracy"] = pictures.pop("ours-and-published")
-    assert PAGE.read_text() == page.make_page(results, pictures)
+    assert PAGE.read_text() == pages.make_page(results, pictures)
 
 
 def test_the_tables_of_the_page_that_helps_to_choose_are_what_the_files_say(results):
     text = (ROOT / "docs/choose-a-method.md").read_text()
     assert text.count("| --- |") > 3
-    assert page.refresh(text, results) == text
+    assert pages.refresh(text, results) == text
 
 
 def test_the_table_of_relations_is_what_the_file_says():
@@ -53,12 +53,19 @@ def test_the_table_of_relations_is_what_the_file_says():
             assert of["own lists: count, mean, sum", epsilon][figure] > alone + 0.02
 
 
-@pytest.mark.parametrize(("name", "shown_by"), [("targets", "table"), ("links", "tables")])
-def test_the_tables_of_a_benchmark_are_what_its_file_says(name, shown_by):
+@pytest.mark.parametrize(
+    ("name", "shown_by", "page"),
+    [
+        ("targets", "table", "targets.md"),
+        ("links", "tables", "links.md"),
+        ("scale", "table", "large-data-training.md"),
+    ],
+)
+def test_the_tables_of_a_benchmark_are_what_its_file_says(name, shown_by, page):
     spec = importlib.util.spec_from_file_location(name, ROOT / f"benchmarks/{name}.py")
     benchmark = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(benchmark)
-    text = (ROOT / f"docs/{name}.md").read_text()
+    text = (ROOT / "docs" / page).read_text()
     shown = text.split("<!-- tables -->")[1].split("<!-- end of tables -->")[0]
     content = json.loads((ROOT / f"results/{name}.json").read_text())
     assert shown.strip() == getattr(benchmark, shown_by)(content)
