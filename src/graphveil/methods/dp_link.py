@@ -313,8 +313,8 @@ def _release_popularity(execution: Execution, network: Any, data: Data) -> None:
     noisy = execution.release(
         part, lambda mechanism, rng: {part.name: mechanism.release(counts, rng)}
     )[part.name]
-    least = max(1.0, part.mechanism.noise_multiplier * part.mechanism.sensitivity)
-    link_models.set_popularity(network, noisy, least)
+    noise = part.mechanism.noise_multiplier * part.mechanism.sensitivity
+    link_models.set_popularity(network, noisy, noise)
 
 
 def _release_number(execution: Execution, data: Data) -> float:
