@@ -259,6 +259,18 @@ def test_parameters_are_as_many_as_the_plan_says():
         assert isinstance(method.network(method.plan_.facts), LinkNetwork)
 
 
+def test_popularity_that_is_noise_is_flat_and_popularity_that_is_not_stays():
+    network = DPLink(**QUICK).build(Facts.of(links(items=400)))
+    rng = torch.Generator().manual_seed(0)
+    noise = 30 * torch.randn(400, generator=rng, dtype=torch.float64)
+    link_models.set_popularity(network, 20 + noise, 30.0)
+    assert float(network.popularity.std()) < 0.3
+    counts = torch.arange(400, dtype=torch.float64) * 100 + 1000
+    link_models.set_popularity(network, counts + noise, 30.0)
+    logs = counts.log() - counts.log().mean()
+    torch.testing.assert_close(network.popularity, logs.float(), atol=0.1, rtol=0.0)
+
+
 # --- recommendations ------------------------------------------------------------------------------
 
 

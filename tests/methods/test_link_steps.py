@@ -17,7 +17,7 @@ def scorer(data, **settings):
     method, facts = METHODS["dp-link"](epsilon=4.0, prior=0.0, **settings), Facts.of(data)
     network = method.build(facts)
     counts = count_targets(own_lists(data), num_targets(data), balanced=False)
-    link_models.set_popularity(network, counts, least=1.0)
+    link_models.set_popularity(network, counts, noise=0.0)
     link_models.fit_content(method, facts, network, data)
     return network, link_models.make_terms(method, facts, network, data, rate=1.0)
 

@@ -160,8 +160,8 @@ class DPLink(Method, LinkSettings, StepSettings, Budget):
         facts, network = plan.facts, self.build(plan.facts)
         if self.popularity:
             part = plan.part("popularity")
-            least = max(1.0, part.mechanism.noise_multiplier * part.mechanism.sensitivity)
-            link_models.set_popularity(network, release_popularity(execution, data), least)
+            noise = part.mechanism.noise_multiplier * part.mechanism.sensitivity
+            link_models.set_popularity(network, release_popularity(execution, data), noise)
         link_models.fit_content(self, facts, network, data)
         divisor = _release_number(execution, data) if self.unit == "edge" else None
         steps = plan.part("weights")

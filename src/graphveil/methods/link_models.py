@@ -25,6 +25,7 @@ CONTENT = 64  # columns of targets' features that are matched, at most
 _STABLE = 3.5  # of a length times curvature: with momentum 0.9 steps diverge from 3.8 on
 _NEGATIVES = {"dot": 64, "mlp": 16}
 _KEPT, _KEPT_PEOPLE = 8, 2
+_LEAST_COUNT = 0.5  # of a target that nobody is linked to
 _PRIOR, _PRIOR_OF_ONE_TYPE = 10.0, 2.0
 
 Unit = Literal["node", "edge"]
@@ -201,9 +202,17 @@ def make_terms(
     return link_terms.people_terms(reads.x, lists, table, train, cap=kept, cap_in=cap_in, **of_all)
 
 
-def set_popularity(network: Any, counts: Tensor, least: float) -> None:
-    """The logarithm of how often targets are linked, around its mean; no less than the noise."""
-    logs = counts.clamp_min(least).log()
+def set_popularity(network: Any, counts: Tensor, noise: float) -> None:
+    """The logarithms of how often targets are linked, around their mean.
+
+    ``noise`` is the standard deviation in each count. Counts are moved to their mean as far as
+    noise explains how they differ, and are no less than what is left of it.
+    """
+    mean = counts.mean().clamp_min(1.0)
+    spread = (counts.var(correction=0) - noise**2).clamp_min(1e-9)
+    share = spread / (spread + noise**2)
+    least = max(_LEAST_COUNT, float(share) * noise)
+    logs = (mean + share * (counts - mean)).clamp_min(least).log()
     network.popularity.copy_((logs - logs.mean()).float())
 
 

@@ -57,7 +57,7 @@ class OpenLink(Method, LinkSettings):
         facts, network = execution.plan.facts, self.build(execution.plan.facts)
         if self.popularity:
             counts = count_targets(own_lists(data), num_targets(data), balanced=False)
-            link_models.set_popularity(network, counts, least=0.5)
+            link_models.set_popularity(network, counts, noise=0.0)
         link_models.fit_content(self, facts, network, data)
         rate = min(1.0, self.batch_size / facts.num_train)
         terms = link_models.make_terms(self, facts, network, data, rate=rate, divisor=1.0)
