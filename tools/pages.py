@@ -15,6 +15,7 @@ not run, but its command and all its options must exist. Behind two spaces a com
 from __future__ import annotations
 
 import re
+import textwrap
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -135,7 +136,7 @@ def _take_indented(lines: list[str], number: int) -> tuple[str, int]:
     while number < len(lines) and (lines[number].startswith("    ") or not lines[number].strip()):
         taken.append(lines[number][4:])
         number += 1
-    return "\n".join(taken).strip("\n"), number
+    return textwrap.dedent("\n".join(taken)).strip("\n"), number
 
 
 def _holds_commands(text: str) -> bool:
