@@ -1,4 +1,4 @@
-"""Check the built site: every link and anchor leads somewhere, and no page loads anything from elsewhere."""
+"""Check the built site: links and anchors lead somewhere, and nothing is loaded from elsewhere."""
 
 from __future__ import annotations
 

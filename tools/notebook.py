@@ -55,7 +55,9 @@ def _add(parts: list[tuple[str, list[str]]], kind: str, lines: list[str]) -> Non
     text = "\n".join(lines).strip("\n")
     text = re.sub(r"<!-- not run: .*? -->\n\n", "", text)
     # Links of the page lead from docs/, those of the notebook from examples/.
-    text = re.sub(r"\]\((?!http|#)([^)]+)\)", r"](../docs/\1)", text) if kind == "markdown" else text
+    text = (
+        re.sub(r"\]\((?!http|#)([^)]+)\)", r"](../docs/\1)", text) if kind == "markdown" else text
+    )
     if text:
         parts.append((kind, text.splitlines(keepends=True)))
 

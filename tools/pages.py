@@ -68,8 +68,6 @@ class Command:
     def is_form(self) -> bool:
         """Whether a reader has to fill something in."""
         line = re.sub(r'"[^"]*"', "", self.line)
-        if re.fullmatch(r"graphveil [a-z-]+", line):  # the name of a command, in a list of them
-            return True
         return bool(_CAPITALS.search(line) or re.search(r"\[|\.\.\.| \||\bN\b", line))
 
 
@@ -94,7 +92,7 @@ def _scan(page: str, lines: list[str]) -> Iterator[Block]:
             match = _DIRECTIVE.fullmatch(comment)
             if match and match[1].startswith("before"):
                 language = "python" if "Python" in match[1] else "shell"
-                yield Block(page, start, language, match[2], "before")
+                yield Block(page, start, language, match[2].strip("\n"), "before")
             elif match:
                 directive, reason = match[1], match[2]
             continue

@@ -4,8 +4,8 @@ Every page runs in a process and a directory of its own, from top to bottom, wit
 commands through the command line's own entry, Python in one namespace a page. What must hold:
 
 - a command ends with exit code 0, or with the code and the message that the page shows;
-- what ``account``, ``calibrate``, ``claims``, ``choose`` and ``plan`` print is what the page shows, where it shows
-  something (a line of three dots stands for any lines);
+- what ``account``, ``calibrate``, ``claims``, ``choose`` and ``plan`` print is what the page shows,
+  where it shows something (a line of three dots stands for any lines);
 - Python ends without an error, and prints what a block marked ``prints`` says.
 
 A page that has run is not run again until it or the package changes (``build/pages`` has stamps).

@@ -1,4 +1,4 @@
-"""Hooks of the documentation site: the pages that are made at build time, and checks of the rest."""
+"""Hooks of the documentation site: the page that is made at build time."""
 
 from __future__ import annotations
 
