@@ -1,4 +1,4 @@
-"""Every block of every page runs when the site is built, or says why not; the walk is a notebook."""
+"""Every block of every page runs with the site, or says why not; the walk is a notebook."""
 
 import json
 import shlex

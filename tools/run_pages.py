@@ -31,13 +31,7 @@ import pages
 
 STAMPS = pages.ROOT / "build" / "pages"
 LIMIT = 300  # seconds for one page
-SETTLED = (
-    "account",
-    "calibrate",
-    "claims",
-    "choose",
-    "plan",
-)  # commands that print the same each time
+SETTLED = ("account", "calibrate", "claims", "choose", "plan")  # they print the same each time
 
 
 class PageError(Exception):
@@ -50,13 +44,11 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("pages", nargs="*", help="below docs; default: all")
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--again", action="store_true", help="also what has run already")
-    parser.add_argument(
-        "--here", action="store_true", help=argparse.SUPPRESS
-    )  # one page, in this process
+    parser.add_argument("--here", action="store_true", help=argparse.SUPPRESS)  # this process
     options = parser.parse_args(arguments)
     if options.here:
         return run_here(options.pages[0])
-    names = options.pages or pages.page_names()
+    names = [name.removeprefix("docs/") for name in options.pages] or pages.page_names()
     with ThreadPoolExecutor(options.jobs) as pool:
         results = list(pool.map(lambda name: run_apart(name, again=options.again), names))
     failed = [name for name, holds in zip(names, results, strict=True) if not holds]
@@ -76,15 +68,20 @@ def run_apart(name: str, *, again: bool) -> bool:
         return True
     began = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="page-") as folder:
-        done = subprocess.run(
-            [sys.executable, __file__, "--here", name],
-            cwd=folder, env=environment(folder), timeout=LIMIT, capture_output=True, text=True,
+        words = [sys.executable, __file__, "--here", name]
+        process = subprocess.Popen(
+            words, cwd=folder, env=environment(folder), text=True,
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
         )  # fmt: skip
-    print(
-        f"{name}: {'runs' if done.returncode == 0 else 'FAILS'}, {time.monotonic() - began:.1f} s"
-    )
-    if done.returncode:
-        print(done.stdout[-4000:], done.stderr[-4000:], sep="\n", flush=True)
+        try:
+            output, _ = process.communicate(timeout=LIMIT)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            output = f"{process.communicate()[0]}\nnot done after {LIMIT} s"
+    word = "runs" if process.returncode == 0 else "FAILS"
+    print(f"{name}: {word}, {time.monotonic() - began:.1f} s", flush=True)
+    if process.returncode:
+        print(output[-6000:], flush=True)
         return False
     stamp.parent.mkdir(parents=True, exist_ok=True)
     stamp.write_text(key)

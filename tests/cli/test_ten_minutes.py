@@ -72,7 +72,8 @@ def test_the_page_has_the_whole_walk():
     kinds = [line.split()[:3] for line in commands() if line.startswith("graphveil")]
     for wanted in (
         ["data", "export"], ["data", "schema"], ["data", "show"],
-        ["plan", "late-graph"], ["train", "late-graph"], ["predict", "runs/ward"], ["report", "runs/ward"],
+        ["plan", "late-graph"], ["train", "late-graph"],
+        ["predict", "runs/ward"], ["report", "runs/ward"],
     ):  # fmt: skip
         assert any(words[1:] == wanted for words in kinds), wanted
 
