@@ -79,14 +79,14 @@ def epsilons() -> str:
     import dp_accounting
 
     from graphveil.privacy.accounting import calibrate
-    from graphveil.privacy.tradeoff import largest_tprs
+    from graphveil.privacy.tradeoff import largest_tprs, tpr_of
 
     def shown(share: float) -> str:
-        """A ceiling in percent with two digits, rounded up; nearly all of it has more."""
-        if share > 0.99:
-            return f"{100 * share:.7g} %"
+        """A ceiling in percent with two digits or three, rounded up."""
         digits = 1 - math.floor(math.log10(100 * share)) if share < 0.1 else 1
-        return f"{math.ceil(100 * share * 10**digits - 1e-9) / 10**digits:.{digits}f} %"
+        digits = 2 if share > 0.99 else digits
+        rounded = math.ceil(100 * share * 10**digits - 1e-9) / 10**digits
+        return f"{rounded:.{digits}f} %" if rounded < 100 or share == 1 else "below 100 %"
 
     rows = []
     for epsilon in (0.1, 0.5, 1, 2, 4, 8, 16):
@@ -97,11 +97,12 @@ def epsilons() -> str:
         factor = math.exp(epsilon)
         odds = f"{math.ceil(factor):,}" if factor > 100 else f"{math.ceil(100 * factor) / 100:.2f}"
         guess = 1 / (1 + math.exp(-epsilon))
+        rates += (tpr_of(epsilon, 1e-5, 0.01),)
         rows.append([f"{epsilon:g}", odds, shown(guess), *map(shown, rates)])
     return table(
         [
             "epsilon", "odds change by at most", "an even guess becomes at most",
-            "finds at most, falsely accusing 0.1 %", "finds at most, falsely accusing 1 %",
+            "a test finds at most, at 0.1 % false accusations", "at 1 %", "at 1 %, any release",
         ],
         rows,
     )  # fmt: skip

@@ -91,8 +91,8 @@ def run_apart(name: str, *, again: bool) -> bool:
 def fingerprint(name: str) -> str:
     """What decides how a page runs: its text, the package and these tools."""
     digest = hashlib.sha256((pages.DOCS / name).read_bytes())
-    folders = (pages.ROOT / "src", pages.ROOT / "tools")
-    for path in sorted(path for folder in folders for path in folder.rglob("*.py")):
+    package = sorted((pages.ROOT / "src").rglob("*.py"))
+    for path in (*package, Path(pages.__file__), Path(__file__)):
         digest.update(path.read_bytes())
     return digest.hexdigest()
 
