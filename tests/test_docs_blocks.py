@@ -1,6 +1,7 @@
 """Every block of every page runs with the site, or says why not; the walk is a notebook."""
 
 import json
+import re
 import shlex
 
 import click
@@ -62,6 +63,14 @@ def test_every_command_and_option_exists_also_of_what_does_not_run(page):
             for word in rest for part in word.split("|") if part.startswith("--")
         }  # fmt: skip
         assert options <= known, f"{block.place}: {sorted(options - known)}"
+
+
+def test_no_formula_passes_for_html(page):
+    """<x, y> outside code is a tag to a browser, which shows nothing."""
+    text = re.sub(r"```.*?```|<!--.*?-->", "", (pages.DOCS / page).read_text(), flags=re.DOTALL)
+    lines = [line for line in text.splitlines() if not line.startswith("    ")]
+    tags = re.findall(r"<[A-Za-z/][^>\n]*", re.sub(r"`[^`]*`", "", "\n".join(lines)))
+    assert set(tags) <= {'<div class="grid cards" markdown', "</div"}
 
 
 def test_no_block_is_left_out():

@@ -1,16 +1,17 @@
-"""Hooks of the documentation site: the page that is made at build time."""
+"""Hooks of the documentation site: the page that is made at build time, and links that read well."""
 
 from __future__ import annotations
 
-import logging
+import re
+from collections.abc import Iterator
+from typing import Any
 
 import click
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 
-logger = logging.getLogger("mkdocs.plugins.graphveil")
-
 COMMANDS_PAGE = "reference/commands.md"
+_FILE_AS_TEXT = re.compile(r"\[(?:[\w-]+/)*([\w-]+)\.md\]\(")
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
@@ -19,36 +20,35 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     return files
 
 
+def on_page_markdown(markdown: str, **_: Any) -> str:
+    """A link that is called by its file, as on a disk, is called by its page here."""
+    return _FILE_AS_TEXT.sub(lambda match: f"[{match[1].replace('-', ' ')}](", markdown)
+
+
 def commands_page() -> str:
     """Every command and sub-command with its help, in the order of ``graphveil --help``."""
     from graphveil import cli
 
-    parts = [
-        "# Commands, as `--help` prints them",
+    opening = (
+        "# Commands, as `--help` prints them\n\n"
         "This page is made from the program when the site is built. [The command line](../cli.md)"
-        " explains what the commands do and what their JSON holds.",
-        block(cli.cli, ["graphveil"]),
-    ]
-    context = click.Context(cli.cli, info_name="graphveil")
-    for name in cli.cli.list_commands(context):
-        command = cli.cli.get_command(context, name)
-        assert command is not None
-        parts += [f"## graphveil {name}", block(command, ["graphveil", name])]
-        if isinstance(command, click.Group):
-            inner = click.Context(command, info_name=name, parent=context)
-            for word in command.list_commands(inner):
-                below = command.get_command(inner, word)
-                assert below is not None
-                words = ["graphveil", name, word]
-                parts += [f"### {' '.join(words)}", block(below, words)]
-    return "\n\n".join(parts) + "\n"
+        " explains what the commands do and what their JSON holds."
+    )
+    return "\n\n".join([opening, *_sections(cli.cli, click.Context(cli.cli, None, "graphveil"))])
 
 
-def block(command: click.Command, words: list[str]) -> str:
-    """The help of one command as a block of text."""
-    context = None
-    for word in words[:-1]:
-        context = click.Context(click.Command(word), info_name=word, parent=context)
-    settings = {"terminal_width": 80, "max_content_width": 80}
-    own = command.make_context(words[-1], [], parent=context, resilient_parsing=True, **settings)
-    return f"```text\n{command.get_help(own)}\n```"
+def _sections(command: click.Command, context: click.Context) -> Iterator[str]:
+    """A command's help as a block, and those of the commands in it below headings."""
+    own = command.make_context(
+        context.info_name, [], parent=context.parent, resilient_parsing=True,
+        terminal_width=80, max_content_width=80,
+    )  # fmt: skip
+    yield f"```text\n{command.get_help(own)}\n```\n"
+    if isinstance(command, click.Group):
+        for name in command.list_commands(context):
+            below = command.get_command(context, name)
+            assert below is not None
+            inner = click.Context(below, context, name)
+            path = inner.command_path
+            yield f"{'#' * min(path.count(' ') + 1, 3)} {path}"
+            yield from _sections(below, inner)
