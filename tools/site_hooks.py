@@ -1,4 +1,4 @@
-"""Hooks of the documentation site: the page that is made at build time, and links that read well."""
+"""Hooks of the documentation site: a page made at build time, and links that read well."""
 
 from __future__ import annotations
 
