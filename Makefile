@@ -52,7 +52,7 @@ $(DOCS): $(STAMP)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[docs]"
 	@touch $@
 
-docs: $(DOCS)  ## Build the site (warnings are errors), check its links, run every block and command it shows
+docs: $(DOCS)  ## Build the site (warnings are errors), check its links, run all that it shows
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet
 	$(BIN)/python tools/check_site.py site
 	$(BIN)/python tools/run_pages.py --jobs $(WORKERS)

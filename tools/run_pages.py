@@ -8,7 +8,8 @@ commands through the command line's own entry, Python in one namespace a page. W
   where it shows something (a line of three dots stands for any lines);
 - Python ends without an error, and prints what a block marked ``prints`` says.
 
-A page that has run is not run again until it or the package changes (``build/pages`` has stamps).
+So do the examples (``examples/*.py``), unless a line ``# not run: why`` says otherwise. What has
+run is not run again until it or the package changes (``build/pages`` has stamps).
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from pathlib import Path
 import pages
 
 STAMPS = pages.ROOT / "build" / "pages"
-LIMIT = 300  # seconds for one page
+LIMIT = 900  # seconds for one page, which may share its cores with much else
 SETTLED = ("account", "calibrate", "claims", "choose", "plan")  # they print the same each time
 
 
@@ -48,18 +49,21 @@ def main(arguments: list[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     if options.here:
         return run_here(options.pages[0])
-    names = [name.removeprefix("docs/") for name in options.pages] or pages.page_names()
+    names = [name.removeprefix("docs/") for name in options.pages]
+    names = names or [*pages.page_names(), *examples()]
     with ThreadPoolExecutor(options.jobs) as pool:
         results = list(pool.map(lambda name: run_apart(name, again=options.again), names))
     failed = [name for name, holds in zip(names, results, strict=True) if not holds]
-    print(f"{len(names) - len(failed)} of {len(names)} pages run as they stand")
+    print(f"{len(names) - len(failed)} of {len(names)} pages and examples run as they stand")
     return 1 if failed else 0
 
 
 def run_apart(name: str, *, again: bool) -> bool:
     """Run a page in a process of its own, unless its stamp says that it has run as it is."""
-    blocks = pages.blocks(name)
-    if not any(block.is_shell or block.language == "python" for block in blocks):
+    words = [sys.executable, __file__, "--here", name]
+    if name.endswith(".py"):
+        words = [sys.executable, str(pages.ROOT / name)]
+    elif not any(block.is_shell or block.language == "python" for block in pages.blocks(name)):
         return True
     stamp = STAMPS / name.replace("/", "-")
     key = fingerprint(name)
@@ -68,7 +72,6 @@ def run_apart(name: str, *, again: bool) -> bool:
         return True
     began = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="page-") as folder:
-        words = [sys.executable, __file__, "--here", name]
         process = subprocess.Popen(
             words, cwd=folder, env=environment(folder), text=True,
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
@@ -88,9 +91,16 @@ def run_apart(name: str, *, again: bool) -> bool:
     return True
 
 
+def examples() -> list[str]:
+    """The examples that run offline, as paths from the root."""
+    paths = sorted((pages.ROOT / "examples").glob("*.py"))
+    return [f"examples/{path.name}" for path in paths if "\n# not run: " not in path.read_text()]
+
+
 def fingerprint(name: str) -> str:
     """What decides how a page runs: its text, the package and these tools."""
-    digest = hashlib.sha256((pages.DOCS / name).read_bytes())
+    folder = pages.ROOT if name.endswith(".py") else pages.DOCS
+    digest = hashlib.sha256((folder / name).read_bytes())
     package = sorted((pages.ROOT / "src").rglob("*.py"))
     for path in (*package, Path(pages.__file__), Path(__file__)):
         digest.update(path.read_bytes())
