@@ -160,12 +160,14 @@ def lost(method: str) -> str:
 def targets(method: str) -> str:
     """A method's first figure on other targets, beside the best of the other private ones."""
     known: dict[Key, list[float]] = {}
+    took: dict[tuple[str, str], list[float]] = {}
     metrics: dict[str, str] = {}
     for key, figures in json.loads((RESULTS / "targets.json").read_text()).items():
         data, _, name, epsilon, settings = json.loads(key)
         if not settings:
             metrics[data] = figures["metric"]
             known.setdefault((name, data, epsilon), []).append(figures[f"test_{figures['metric']}"])
+            took.setdefault((name, data), []).append(figures["seconds"])
     rows = []
     for data, metric in metrics.items():
         sign = -1 if metric in ("mae", "rmse") else 1  # of errors the least is best
@@ -181,15 +183,17 @@ def targets(method: str) -> str:
             wins = sign * own >= sign * others[best]
             cells += [f"**{own:.3f}**" if wins else f"{own:.3f}", f"{others[best]:.3f} ({best})"]
         cells.append(f"{mean(known.get(('gnn', data, None))) or 0:.3f}")
+        cells.append(f"{statistics.median(took[method, data]):.1f}")
         rows.append(cells)
     return table(
-        ["target", "epsilon 8", "best other", "epsilon 1", "best other", "open network"], rows
+        ["target", "epsilon 8", "best other", "epsilon 1", "best other", "open network", "seconds"],
+        rows,
     )
 
 
 def graphs() -> str:
     """Accuracy on whole graphs."""
-    known = scores("graphveil-graphs")
+    known, took = scores("graphveil-graphs"), scores("graphveil-graphs", "seconds")
     rows = []
     for data in sorted({data for _, data, _ in known}):
         rows.append(
@@ -198,9 +202,10 @@ def graphs() -> str:
                 percent(mean(known.get(("graph-dpsgd", data, 8.0)))),
                 percent(mean(known.get(("graph-dpsgd", data, 1.0)))),
                 percent(mean(known.get(("graph-gnn", data, None)))),
+                f"{statistics.median(took['graph-dpsgd', data, 8.0]):.1f}",
             ]
         )
-    return table(["data", "epsilon 8", "epsilon 1", "in the open"], rows)
+    return table(["data", "epsilon 8", "epsilon 1", "in the open", "seconds"], rows)
 
 
 KINDS = {
