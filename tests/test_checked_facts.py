@@ -48,19 +48,19 @@ def rows():
     for line in table.splitlines():
         cells = [cell.strip() for cell in line.strip("|").split(" | ")]
         if len(cells) == 4 and "`" in cells[3]:
-            fact, value, source, said = cells
-            yield fact, value, source.strip("`"), re.findall(r"([\w/-]+\.md): `([^`]+)`", said)
+            fact, value, source, places = cells
+            yield fact, value, source.strip("`"), re.findall(r"([\w/-]+\.md): `([^`]+)`", places)
 
 
 def test_there_are_facts():
     assert len(list(rows())) > 15
 
 
-@pytest.mark.parametrize("fact, value, source, said", list(rows()))
-def test_the_program_and_every_page_say_it(fact, value, source, said):
+@pytest.mark.parametrize("fact, value, source, places", list(rows()))
+def test_the_program_and_every_page_say_it(fact, value, source, places):
     assert eval(source, {"__builtins__": {}}, NAMES) == float(value), fact
-    assert said
-    for page, words in said:
+    assert places
+    for page, words in places:
         text = re.sub(r"\s+", " ", (pages.DOCS / page).read_text())
         assert words in text, f"{fact}: {page} does not say {words!r}"
 

@@ -7,8 +7,10 @@ import shlex
 import click
 import pytest
 
+import graphveil
 import notebook
 import pages
+import run_pages
 from graphveil import cli
 
 
@@ -100,6 +102,57 @@ def test_the_rules_of_blocks():
     assert (before.directive, before.text) == ("before", "graphveil recipes")
     (command,) = pages.commands(last)
     assert command.shown == ["a table", "b"]
+
+
+def run_all(text):
+    """Run the blocks of a page in this directory."""
+    page = run_pages.Page()
+    for block in pages.blocks("page.md", text):
+        page.run(block)
+
+
+WRONG = {
+    "prints another line": "```python\nprint(1)\n```\n\n<!-- prints -->\n\n    2\n",
+    "fails": "```python\nraise KeyError\n```\n",
+    "is refused": "    graphveil account --rate 1.5 --noise-multiplier 1 --delta 1e-5\n",
+    "shows another figure": "    $ graphveil account --rate 0.3 --noise-multiplier 4 --steps 150 "
+    "--delta 1e-5\n    What the run costs\n    epsilon  4.0  at delta 1e-05\n",
+    "shows another code": "    $ graphveil account --rate 1.5 --noise-multiplier 1 --delta 1e-5\n"
+    "    graphveil: The 'rate' parameter must be a number in [0, 1]. Got 1.5 instead.\n"
+    "    $ echo $?\n    3\n",
+    "reads a file that is not there": "    head missing.csv\n",
+}
+
+
+@pytest.mark.parametrize("text", WRONG.values(), ids=WRONG)
+def test_a_block_that_does_not_do_what_its_page_says_is_noticed(text, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "80")
+    with pytest.raises(run_pages.PageError):
+        run_all(text)
+
+
+def test_blocks_that_do_what_their_page_says_run(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "80")
+    text = (
+        "<!-- file: a/b.txt -->\n\n    one\n    two\n\n"
+        "```python\nx = open('a/b.txt').read()\n```\n\n"
+        "<!-- not run: it would fail -->\n\n```python\nraise KeyError\n```\n\n"
+        "```python\nprint(x)\n```\n\n<!-- prints -->\n\n    one\n    two\n\nand\n\n"
+        "    $ graphveil account --rate 0.3 --noise-multiplier 4 --steps 150 --delta 1e-5\n"
+        "    What the run costs\n    epsilon  4.132  at delta 1e-05\n    ...\n"
+    )
+    run_all(text)
+
+
+def test_every_public_name_has_a_place_in_the_reference():
+    text = "\n".join(path.read_text() for path in (pages.DOCS / "api").glob("*.md"))
+    places = set(re.findall(r"^::: ([\w.]+)$", text, re.MULTILINE))
+    for name in set(graphveil.__all__) - {"__version__", "METHODS", "export", "runs"}:
+        value = getattr(graphveil, name)
+        module = value.__module__
+        assert {module, f"{module}.{value.__name__}"} & places, name
 
 
 def test_the_notebook_is_the_page():

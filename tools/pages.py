@@ -144,14 +144,14 @@ def _holds_commands(text: str) -> bool:
 
 def commands(block: Block) -> list[Command]:
     """The commands of a block, each with the lines that are shown below it."""
-    found: list[Command] = []
+    shown: list[Command] = []
     dollars = any(line.startswith("$ ") for line in block.text.splitlines())
     text = block.text.replace("\\\n", " ")
     for line in text.splitlines():
         if line.startswith("$ ") if dollars else _COMMAND.match(line):
             bare = re.split(r" {2,}(?!-)(?=[#A-Za-z])", line.removeprefix("$ "), maxsplit=1)[0]
             bare = re.sub(r" +", " ", bare.partition(" # ")[0]).strip()
-            found.append(Command(block.place, bare))
-        elif found and not line.startswith("#"):
-            found[-1].shown.append(line)
-    return found
+            shown.append(Command(block.place, bare))
+        elif shown and not line.startswith("#"):
+            shown[-1].shown.append(line)
+    return shown
