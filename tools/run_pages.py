@@ -20,6 +20,7 @@ import hashlib
 import io
 import os
 import re
+import resource
 import shlex
 import subprocess
 import sys
@@ -55,6 +56,8 @@ def main(arguments: list[str] | None = None) -> int:
         results = list(pool.map(lambda name: run_apart(name, again=options.again), names))
     failed = [name for name, holds in zip(names, results, strict=True) if not holds]
     print(f"{len(names) - len(failed)} of {len(names)} pages and examples run as they stand")
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    print(f"{used.ru_utime + used.ru_stime:.0f} s of processor time")
     return 1 if failed else 0
 
 
