@@ -9,7 +9,7 @@ STAMP := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help install demo test lint format docs audit bench clean
+.PHONY: help install demo test lint format docs audit bench package clean
 
 help:  ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -68,6 +68,11 @@ bench: $(STAMP)  ## Measure the speed of the accounting, of a step, of capping a
 	$(BIN)/python benchmarks/step.py --quick
 	$(BIN)/python benchmarks/caps.py
 	$(BIN)/python benchmarks/arxiv_sized.py
+
+package: $(STAMP)  ## Build wheel and sdist, and try both in empty environments, away from the checkout
+	rm -rf dist && $(BIN)/python -m build --outdir dist . >/dev/null
+	sh tests/try_package.sh dist/*.whl constraints.txt
+	sh tests/try_package.sh dist/*.tar.gz constraints.txt
 
 clean:  ## Remove .venv, builds and caches
 	rm -rf $(VENV) build dist site .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache

@@ -11,7 +11,12 @@ from graphveil import cli
 from graphveil.privacy.guarantee import round_up
 
 ROOT = Path(__file__).parents[1]
-PAGES = ["README.md", "docs/cli.md", "docs/guarantees/claims.md", "docs/guarantees/step.md"]
+PAGES = [
+    "docs/accounting.md",
+    "docs/cli.md",
+    "docs/guarantees/claims.md",
+    "docs/guarantees/step.md",
+]
 
 
 def outputs(page):

@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from graphveil import cli
+from graphveil import METHODS, cli
 
 ACCOUNT = (
     "account --rate 0.109961 --removed 1 --altered 7 --noise-multiplier 16 --steps 1000 "
@@ -202,7 +202,7 @@ def test_no_finite_epsilon_is_said_in_words_json_can_hold(run, tmp_path):
 
 
 def test_an_unexpected_error_is_one_line_and_exit_1(run, monkeypatch):
-    monkeypatch.setattr("graphveil.privacy.accounting.account", lambda *_: math.sqrt("x"))
+    monkeypatch.setattr("graphveil.privacy.accounting.price", lambda *_: math.sqrt("x"))
     monkeypatch.delenv("GRAPHVEIL_DEBUG", raising=False)
     code, out, err = run(ACCOUNT)
     assert (code, out) == (1, "")
@@ -236,7 +236,7 @@ def test_account_does_not_load_torch():
 def test_interruption_is_exit_130():
     code = (
         "import os, signal\nimport graphveil.privacy.accounting as accounting\n"
-        "accounting.account = lambda *_: os.kill(os.getpid(), signal.SIGINT)\n"
+        "accounting.price = lambda *_: os.kill(os.getpid(), signal.SIGINT)\n"
         f"from graphveil.cli import main\nmain({ACCOUNT.split()!r})"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
@@ -262,3 +262,18 @@ def test_public_names_all_exist():
         assert getattr(graphveil, name) is not None
     with pytest.raises(AttributeError, match="no_such_name"):
         graphveil.no_such_name  # noqa: B018
+
+
+def test_a_shell_completes_commands_methods_and_data(capsys, monkeypatch):
+    def complete(line):
+        monkeypatch.setenv("_GRAPHVEIL_COMPLETE", "bash_complete")
+        monkeypatch.setenv("COMP_WORDS", line)
+        monkeypatch.setenv("COMP_CWORD", str(len(line.split(" ")) - 1))
+        with pytest.raises(SystemExit):
+            cli.main([])
+        return [answer.partition(",")[2] for answer in capsys.readouterr().out.splitlines()]
+
+    assert complete("graphveil calib") == ["calibrate"]
+    assert complete("graphveil train late") == ["late-graph"]
+    assert complete("graphveil sweep dp-") == [name for name in METHODS if name.startswith("dp-")]
+    assert complete("graphveil train gap --data soc") == ["social", "soc"]

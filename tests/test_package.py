@@ -11,7 +11,6 @@ import pytest
 
 import graphveil
 from graphveil import _errors
-from graphveil.privacy import accounting
 
 
 def names_for_type_checkers() -> set[str]:
@@ -70,13 +69,6 @@ def test_not_fitted_is_also_scikit_learns():
     assert (str(error), error.exit_code) == ("call 'fit'", 2)
     assert graphveil.NotFittedError is _errors.NotFittedError
     assert type(pickle.loads(pickle.dumps(error))) is graphveil.NotFittedError
-
-
-def test_older_names_are_the_same_functions():
-    assert graphveil.epsilon is graphveil.epsilon_of
-    assert graphveil.delta is graphveil.delta_of
-    assert accounting.account is accounting.price
-    assert accounting.Account is accounting.Price
 
 
 @pytest.mark.parametrize(

@@ -31,8 +31,6 @@ Ledger                  what was ever spent on which data, with a budget for lif
 epsilon_of              the epsilon of an event at a given delta
 delta_of                the delta of an event at a given epsilon
 calibrate               the least noise that keeps an event within epsilon and delta
-epsilon                 the older name of epsilon_of; goes with version 0.2
-delta                   the older name of delta_of; goes with version 0.2
 Gaussian                adds normal noise, and names the event to charge for it
 Laplace                 adds Laplace noise, and names the event to charge for it
 GumbelTopK              picks the k largest scores privately, and names the event
@@ -49,7 +47,8 @@ Errors, each a kind of those it stands below::
     ├── RefusedError               graphveil could run this but will not
     │   ├── UnprovenError          no theorem covers the request
     │   │   └── UnsupportedEventError   an event that cannot be priced
-    │   └── BudgetError            the request would spend more than is left
+    │   ├── BudgetError            the request would spend more than is left
+    │   └── VerificationError      a signed certificate that does not hold up
     ├── ToleranceError             a reproduced figure is out of tolerance
     └── BrokenPromiseError         an audit saw less privacy than is promised
 """
@@ -70,6 +69,7 @@ if TYPE_CHECKING:
         ToleranceError,
         UnprovenError,
         UnsupportedEventError,
+        VerificationError,
     )
     from graphveil.data import from_networkx, load
     from graphveil.grads import make_private
@@ -92,13 +92,13 @@ if TYPE_CHECKING:
         OpenGAP,
     )
     from graphveil.methods.choosing import choose
-    from graphveil.privacy.accounting import calibrate, delta, delta_of, epsilon, epsilon_of
+    from graphveil.privacy.accounting import calibrate, delta_of, epsilon_of
     from graphveil.privacy.guarantee import Certificate, Guarantee
     from graphveil.privacy.ledger import Ledger
     from graphveil.rng import secret, seeded
     from graphveil.runs.saving import read
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 __all__ = [
     "DPAR",
@@ -130,12 +130,11 @@ __all__ = [
     "ToleranceError",
     "UnprovenError",
     "UnsupportedEventError",
+    "VerificationError",
     "__version__",
     "calibrate",
     "choose",
-    "delta",
     "delta_of",
-    "epsilon",
     "epsilon_of",
     "export",
     "from_networkx",
@@ -150,7 +149,8 @@ __all__ = [
 
 _NAMES_OF = {
     "graphveil._errors": "BrokenPromiseError BudgetError GraphveilError InvalidInputError "
-    "NotFittedError RefusedError ToleranceError UnprovenError UnsupportedEventError",
+    "NotFittedError RefusedError ToleranceError UnprovenError UnsupportedEventError "
+    "VerificationError",
     "graphveil.data": "from_networkx load",
     "graphveil.export": "export",  # the module itself
     "graphveil.grads": "make_private",
@@ -159,7 +159,7 @@ _NAMES_OF = {
     "graphveil.methods": "DPAR DPGNN DPMLP GAP METHODS Facts GNNBaseline GraphBaseline GraphDPSGD "
     "GraphSplit LateGraph MLPBaseline OpenDPAR OpenGAP",
     "graphveil.methods.choosing": "choose",
-    "graphveil.privacy.accounting": "calibrate delta delta_of epsilon epsilon_of",
+    "graphveil.privacy.accounting": "calibrate delta_of epsilon_of",
     "graphveil.privacy.guarantee": "Certificate Guarantee",
     "graphveil.privacy.ledger": "Ledger",
     "graphveil.rng": "secret seeded",

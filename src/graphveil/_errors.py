@@ -9,7 +9,8 @@ code the command line ends with::
     ├── RefusedError               3   graphveil could run this but will not
     │   ├── UnprovenError              no theorem covers the request
     │   │   └── UnsupportedEventError  an event no accountant here can price
-    │   └── BudgetError                the request would spend more than is left
+    │   ├── BudgetError                the request would spend more than is left
+    │   └── VerificationError          a signed certificate that does not hold up
     ├── ToleranceError             4   a reproduced figure is out of tolerance
     └── BrokenPromiseError         5   an audit saw less privacy than is promised
 
@@ -49,6 +50,10 @@ class UnsupportedEventError(UnprovenError):
 
 class BudgetError(RefusedError):
     """The request would spend more than the budget has left."""
+
+
+class VerificationError(RefusedError):
+    """A signed certificate does not hold up: who signed it, what it says, or whose weights."""
 
 
 class ToleranceError(GraphveilError):

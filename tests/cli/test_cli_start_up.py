@@ -35,6 +35,15 @@ LIGHT = [
     "choose --data pubmed --epsilon 8 --shown-to themselves",
     "plan auto --data pubmed --epsilon 8",
     "report RUN --out PAGE",
+    "cite gap",
+    "cite",
+    "card RUN --draft",
+    "certificate show RUN",
+    "certificate key make KEY",
+    "certificate key show PUBLIC",
+    "certificate sign RUN --key SIGNER --signer Ann --out SIGNED",
+    "publish RUN --license mit --out FOLDER",
+    "certificate verify CERTIFIED --trusted PUBLIC --run RUN",
 ]
 
 HEAVY = ("torch", "torch_geometric")
@@ -83,11 +92,34 @@ def described(tmp_path_factory):
     return path
 
 
+HANDED_OVER = {"SIGNER": "ann.pem", "PUBLIC": "ann.pem.pub", "CERTIFIED": "signed.json"}
+
+
+@pytest.fixture(scope="module")
+def handed_over(trained, tmp_path_factory):
+    """A key pair, and a certificate that was signed with it."""
+    pytest.importorskip("cryptography")
+    from graphveil.privacy import signing
+    from graphveil.report import evidence, statement
+
+    folder = tmp_path_factory.mktemp("light")
+    signing.make_key(folder / "ann.pem")
+    content = statement.statement_of(evidence.read(str(trained)))
+    key = signing.read_private_key(folder / "ann.pem")
+    signed = signing.sign(content, key, signer="Ann", date="today")
+    (folder / "signed.json").write_text(json.dumps(signed))
+    return folder
+
+
 @pytest.mark.parametrize("line", LIGHT)
-def test_what_needs_no_torch_does_not_load_it(line, ledger, trained, described, tmp_path):
+def test_what_needs_no_torch_does_not_load_it(
+    line, ledger, trained, described, handed_over, tmp_path
+):
     places = {"LEDGER": str(ledger), "RUN": str(trained), "PAGE": str(tmp_path / "page.html")}
     places |= {"FILE": str(described), "RESULTS": str(described.parent)}
-    places |= {"OUT": str(tmp_path / "results.md")}
+    places |= {"OUT": str(tmp_path / "results.md"), "KEY": str(tmp_path / "new.pem")}
+    places |= {name: str(handed_over / place) for name, place in HANDED_OVER.items()}
+    places |= {"SIGNED": str(tmp_path / "signed.json"), "FOLDER": str(tmp_path / "f")}
     words = [places.get(word, word) for word in line.split()]
     code = (
         "import sys\nfrom graphveil.cli import main\n"

@@ -58,7 +58,7 @@ def test_other_settings_after_a_resume_are_charged_as_what_they_are(tmp_path):
     assert again.event == wanted
     third = private(noise_multiplier=4.0)
     third.resume(tmp_path)  # without a new checkpoint in between
-    assert accounting.epsilon(third.event, 1e-4) >= accounting.epsilon(wanted, 1e-4) - 1e-9
+    assert accounting.epsilon_of(third.event, 1e-4) >= accounting.epsilon_of(wanted, 1e-4) - 1e-9
 
 
 def test_a_target_holds_across_a_resume_with_other_settings(tmp_path):

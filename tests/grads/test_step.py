@@ -307,7 +307,7 @@ def test_without_clipping_and_noise_it_is_plain_training():
     torch.testing.assert_close(
         parameters(step), torch.cat([p.detach().flatten() for p in plain.parameters()])
     )
-    assert accounting.epsilon(step.event, 1e-5) == math.inf
+    assert accounting.epsilon_of(step.event, 1e-5) == math.inf
 
 
 def test_the_quantile_is_learnt_from_noisy_counts():
@@ -355,7 +355,7 @@ def test_the_events_of_a_run_add_up_to_its_certificate(monkeypatch):
     assert released == [dpa.GaussianDpEvent(1.5)] * 12
     one = SampledGaussianDpEvent(rate=0.3, noise_multiplier=1.5, removed=1, altered=3)
     assert step.event == certificate.event == repeated(one, 12)
-    priced = accounting.epsilon(dpa.ComposedDpEvent([one] * 12), 1e-4)
+    priced = accounting.epsilon_of(dpa.ComposedDpEvent([one] * 12), 1e-4)
     assert certificate.guarantee.epsilon == pytest.approx(priced, rel=1e-9)
 
 
@@ -482,7 +482,9 @@ def test_the_same_clipped_sums_and_epsilon_as_opacus():
     accountant = PRVAccountant()
     accountant.history = [(1.5, 0.1, 200)]
     event = repeated(SampledGaussianDpEvent(rate=0.1, noise_multiplier=1.5), 200)
-    assert accounting.epsilon(event, 1e-5) == pytest.approx(accountant.get_epsilon(1e-5), rel=0.01)
+    assert accounting.epsilon_of(event, 1e-5) == pytest.approx(
+        accountant.get_epsilon(1e-5), rel=0.01
+    )
 
 
 # --- wrong arguments ------------------------------------------------------------------------------

@@ -182,7 +182,7 @@ def test_the_charged_pair_dominates_the_exact_law_of_all_coins(rate, delivery, a
         sample_rate=rate, noise_multiplier=noise, altered=altered, delivery=delivery
     ).event(100)
     for epsilon in (0.0, 0.3, 1.0, 2.0):
-        charged = accounting.delta(event, epsilon)
+        charged = accounting.delta_of(event, epsilon)
         exact = max(
             hockey_stick(with_unit, without, noise, epsilon),
             hockey_stick(without, with_unit, noise, epsilon),
@@ -210,19 +210,19 @@ def test_the_pair_of_two_rates_against_its_definition(rate, altered_rate, remove
             hockey_stick(present, withheld, noise, epsilon),
             hockey_stick(withheld, present, noise, epsilon),
         )
-        assert accounting.delta(event, epsilon) == pytest.approx(exact, rel=2e-3, abs=1e-7)
+        assert accounting.delta_of(event, epsilon) == pytest.approx(exact, rel=2e-3, abs=1e-7)
 
 
 def test_a_lower_rate_costs_less_and_the_same_rate_the_same():
     def price(delivery, steps=50):
         sampling = Sampling(sample_rate=0.3, noise_multiplier=4.0, altered=2, delivery=delivery)
-        return accounting.account(repeated(sampling.event(100), steps), 1e-5)
+        return accounting.price(repeated(sampling.event(100), steps), 1e-5)
 
     prices = [price(delivery) for delivery in (0.01, 0.1, 0.5, 0.99, 1.0)]
     assert all(a.pld < b.pld and a.rdp < b.rdp for a, b in itertools.pairwise(prices))
     assert all(one.pld <= one.rdp for one in prices)
     alone = Sampling(sample_rate=0.3, noise_multiplier=4.0, altered=0).event(100)
-    alone = accounting.account(repeated(alone, 50), 1e-5)
+    alone = accounting.price(repeated(alone, 50), 1e-5)
     assert price(1e-7).pld == pytest.approx(alone.pld, rel=1e-3)
 
 

@@ -15,7 +15,7 @@ from graphveil.graph import private_rows
 from graphveil.graph.pagerank import pagerank
 from graphveil.graph.private_rows import CHOICES, PrivateRows, clipped_rows, kept_columns
 from graphveil.mechanisms import Gaussian, GumbelTopK, Laplace
-from graphveil.privacy.accounting import epsilon
+from graphveil.privacy.accounting import epsilon_of
 from graphveil.rng import secret
 
 UNLIKELY = 1e-5  # of a test that a right law passes
@@ -240,10 +240,10 @@ def test_events_are_those_composed_by_hand(rows, k, z):
         ),
     }
     for how, event in by_hand.items():
-        found = epsilon(made(how, rows, k, noise_multiplier=z).event(), 1e-5)
-        assert found == pytest.approx(epsilon(event, 1e-5), rel=1e-6)
-    names = epsilon(made("em0", rows, k, noise_multiplier=z).event(), 1e-5)
-    both = epsilon(made("em1", rows, k, noise_multiplier=z).event(), 1e-5)
+        found = epsilon_of(made(how, rows, k, noise_multiplier=z).event(), 1e-5)
+        assert found == pytest.approx(epsilon_of(event, 1e-5), rel=1e-6)
+    names = epsilon_of(made("em0", rows, k, noise_multiplier=z).event(), 1e-5)
+    both = epsilon_of(made("em1", rows, k, noise_multiplier=z).event(), 1e-5)
     assert both == pytest.approx(names, rel=1e-6)
 
 

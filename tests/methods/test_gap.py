@@ -526,9 +526,9 @@ def test_nobody_reads_an_edge_after_the_cache(settings, monkeypatch):
     method = made(unit="edge", **settings).fit(DATA, rng=secret(fixed_seed=1))
     classify = hop_training.classify
 
-    def swapped(self, network, inputs, data, execution):
+    def swapped(self, network, own, cache, data, execution):
         data.edge_index = other_edges(data).edge_index
-        return classify(self, network, inputs, data, execution)
+        return classify(self, network, own, cache, data, execution)
 
     monkeypatch.setattr(hop_training, "classify", swapped)
     again = made(unit="edge", **settings).fit(copy.copy(DATA), rng=secret(fixed_seed=1))

@@ -57,7 +57,7 @@ def test_list_sums_are_what_the_formula_says(cap):
             if sender == node:
                 heard += sums[receiver] - weight * sent.rows[node].double()
                 count += 1
-        assert torch.allclose(read[node], heard / max(count, 1) ** 0.5, atol=1e-9)
+        assert torch.allclose(read[node].double(), heard / max(count, 1) ** 0.5, atol=1e-5)
 
 
 def test_a_list_says_nothing_of_what_its_own_node_sent():
@@ -69,7 +69,7 @@ def test_a_list_says_nothing_of_what_its_own_node_sent():
         other = Sent(sent.messages, rows, sent.weight)
         before, after = (one.list_sums(one.sums())[node] for one in (sent, other))
         assert not torch.equal(sent.sums(), other.sums())
-        assert torch.allclose(before, after, atol=1e-9)
+        assert torch.allclose(before, after, atol=1e-6)
 
 
 def test_list_sums_read_the_own_list_and_released_sums_and_nothing_else():

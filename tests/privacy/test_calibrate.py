@@ -6,7 +6,7 @@ import dp_accounting as dpa
 import pytest
 
 from graphveil._errors import BudgetError, InvalidInputError, UnsupportedEventError
-from graphveil.privacy.accounting import calibrate, epsilon
+from graphveil.privacy.accounting import calibrate, epsilon_of
 from graphveil.privacy.events import (
     GumbelTopKDpEvent,
     RevealedCountGaussianDpEvent,
@@ -24,7 +24,7 @@ def run(rate=0.1, noise=4.0, steps=100, removed=1, altered=0):
 
 
 def just_fits(make_event, target, delta, found, riskier):
-    assert epsilon(make_event(found), delta) <= target < epsilon(make_event(riskier), delta)
+    assert epsilon_of(make_event(found), delta) <= target < epsilon_of(make_event(riskier), delta)
 
 
 NOISE = {
@@ -94,7 +94,7 @@ def test_whole_numbers_are_exact():
         return run(rate=1.0, noise=30.0, steps=steps)
 
     for steps in (*range(1, 40), 100, 101, 999):
-        budget = epsilon(make_event(steps), 1e-5)
+        budget = epsilon_of(make_event(steps), 1e-5)
         found = calibrate(
             make_event, epsilon=budget, delta=1e-5, safe=1, risky=10_000, integer=True
         )
@@ -121,7 +121,7 @@ def test_tighter_budgets_need_more_noise():
 def test_a_target_out_of_reach_is_refused_with_what_the_safe_end_costs(
     make_event, safe, risky, integer
 ):
-    cost = epsilon(make_event(safe), 1e-5)
+    cost = epsilon_of(make_event(safe), 1e-5)
     with pytest.raises(BudgetError, match=f"Even {safe:g} spends epsilon {cost:.4g}") as refusal:
         calibrate(make_event, epsilon=cost / 2, delta=1e-5, safe=safe, risky=risky, integer=integer)
     assert refusal.value.exit_code == 3
@@ -131,7 +131,7 @@ def test_a_target_out_of_reach_is_refused_with_what_the_safe_end_costs(
 @pytest.mark.parametrize("target", [100.0, "its own"])
 def test_the_risky_end_is_the_answer_when_everything_fits(target):
     if target == "its own":
-        target = epsilon(run(noise=2.0), 1e-5)
+        target = epsilon_of(run(noise=2.0), 1e-5)
     found = calibrate(lambda s: run(noise=s), epsilon=target, delta=1e-5, safe=50.0, risky=2.0)
     assert found == 2.0
     steps = calibrate(
@@ -141,10 +141,10 @@ def test_the_risky_end_is_the_answer_when_everything_fits(target):
 
 
 def test_the_safe_end_is_the_answer_when_only_it_fits():
-    target = epsilon(run(noise=5.0), 1e-5)
+    target = epsilon_of(run(noise=5.0), 1e-5)
     found = calibrate(lambda s: run(noise=s), epsilon=target, delta=1e-5, safe=5.0, risky=1.0)
     assert found == pytest.approx(5.0, rel=1e-4)
-    assert epsilon(run(noise=found), 1e-5) <= target
+    assert epsilon_of(run(noise=found), 1e-5) <= target
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from scipy import special, stats
 
 from graphveil._errors import InvalidInputError
 from graphveil.privacy import claims, formulas
-from graphveil.privacy.accounting import account
+from graphveil.privacy.accounting import price
 from graphveil.privacy.claims import CLAIMS, HOLDS, Claim
 from graphveil.privacy.events import GumbelTopKDpEvent, SampledGaussianDpEvent, repeated
 
@@ -119,7 +119,7 @@ def test_what_is_proven_is_what_accounting_says(run):
         assert run.method in ("dpar", "dpar-steps")
         assert run.proven_epsilon is None
     else:
-        assert run.proven_epsilon == account(run.proven, run.delta).epsilon
+        assert run.proven_epsilon == price(run.proven, run.delta).epsilon
         assert 0 < run.proven_epsilon < math.inf
     assert 0 < run.claimed_epsilon < math.inf
 
@@ -215,7 +215,7 @@ def test_igamberdiev_table_3(noise, printed):
     assert round(claim.claimed_epsilon, 2) == printed
     assert claim.proven_epsilon > claim.claimed_epsilon
     plain = dpa.SelfComposedDpEvent(dpa.GaussianDpEvent(noise / 2), 2000)
-    assert claim.proven_epsilon == pytest.approx(account(plain, 1e-5).epsilon, rel=1e-6)
+    assert claim.proven_epsilon == pytest.approx(price(plain, 1e-5).epsilon, rel=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -279,7 +279,7 @@ def test_gap_edge_is_the_closed_form(hops, noise):
     for claim, sensitivity in [(undirected, math.sqrt(2)), (directed, 1.0)]:
         assert claim.claimed_epsilon == pytest.approx(expected, rel=1e-9)
         plain = dpa.GaussianDpEvent(noise / (sensitivity * math.sqrt(hops)))
-        assert claim.proven_epsilon == pytest.approx(account(plain, 1e-5).epsilon, rel=1e-6)
+        assert claim.proven_epsilon == pytest.approx(price(plain, 1e-5).epsilon, rel=1e-6)
     assert directed.flaw == HOLDS
     assert undirected.flaw != HOLDS
     assert undirected.proven_epsilon > directed.proven_epsilon

@@ -7,7 +7,7 @@ from scipy import optimize, stats
 
 from graphveil._errors import UnsupportedEventError
 from graphveil.privacy import _pld, accounting, composing
-from graphveil.privacy.accounting import account
+from graphveil.privacy.accounting import price
 from graphveil.privacy.composing import together
 from graphveil.privacy.events import (
     GumbelTopKDpEvent,
@@ -25,10 +25,10 @@ SAMPLE = dpa.PoissonSampledDpEvent(0.1, composed(GAUSSIAN, STEPS))
 
 def test_what_one_accountant_prices_is_priced_the_same():
     """Also where its RDP bound is the only one, which a curve may only improve on."""
-    assert together([GAUSSIAN, STEPS], DELTA) == account(composed(GAUSSIAN, STEPS), DELTA)
-    assert together([SAMPLE], DELTA) == account(SAMPLE, DELTA)
+    assert together([GAUSSIAN, STEPS], DELTA) == price(composed(GAUSSIAN, STEPS), DELTA)
+    assert together([SAMPLE], DELTA) == price(SAMPLE, DELTA)
     assert together([], DELTA).epsilon == 0.0
-    alone = account(composed(NAMES, STEPS, GAUSSIAN), DELTA).epsilon
+    alone = price(composed(NAMES, STEPS, GAUSSIAN), DELTA).epsilon
     assert together([NAMES, STEPS, GAUSSIAN], DELTA).epsilon < 0.99 * alone
 
 
@@ -36,8 +36,8 @@ def test_what_one_accountant_prices_is_priced_the_same():
 @pytest.mark.parametrize("count", [1, 2, 10])
 def test_a_curve_stands_for_its_event_from_above_and_closely(event, count):
     curve = composing._curve_of(event, DELTA, 1e-3 * DELTA)
-    truth = account(repeated(event, count), DELTA).epsilon
-    assert truth * (1 - 1e-6) <= account(repeated(curve, count), DELTA).epsilon <= 1.02 * truth
+    truth = price(repeated(event, count), DELTA).epsilon
+    assert truth * (1 - 1e-6) <= price(repeated(curve, count), DELTA).epsilon <= 1.02 * truth
 
 
 @pytest.mark.parametrize("epsilon", [0.0, 0.3, 1.0, 1.9])
@@ -51,7 +51,7 @@ def test_the_pair_made_of_a_curve_has_that_curve_and_is_symmetric(epsilon):
     # The other law gives a loss exp(-loss) of the mass, and the rest, with infinite loss, to -inf.
     other = probs * np.exp(-values)
     backward = (other * np.clip(1 - np.exp(epsilon + values), 0, None)).sum() + (1 - other.sum())
-    truth = accounting.delta(GAUSSIAN, epsilon)
+    truth = accounting.delta_of(GAUSSIAN, epsilon)
     for found in (forward, backward):
         assert truth * (1 - 1e-6) - 1e-9 <= found <= 1.01 * truth + 1e-6
 
@@ -63,7 +63,7 @@ def test_points_that_contradict_each_other_still_bound_from_above():
     assert losses.probs.min() >= 0
     assert losses.probs.sum() + losses.infinite == pytest.approx(1.0)
     single = _pld.CurveDpEvent(epsilons=(1.0,), deltas=(1e-3,))
-    assert account(curve, 1e-2).epsilon <= account(single, 1e-2).epsilon
+    assert price(curve, 1e-2).epsilon <= price(single, 1e-2).epsilon
 
 
 def test_a_single_point_composes_as_the_optimal_theorem_says():
@@ -77,7 +77,7 @@ def test_a_single_point_composes_as_the_optimal_theorem_says():
         return mass @ np.clip(1 - np.exp(epsilon - (2 * heads - count) * each), 0, None)
 
     exact = optimize.brentq(lambda epsilon: delta(epsilon) - DELTA, 0, count * each)
-    found = account(repeated(curve, count), DELTA).epsilon
+    found = price(repeated(curve, count), DELTA).epsilon
     assert exact * (1 - 1e-6) <= found <= 1.005 * exact
 
 
@@ -88,18 +88,18 @@ def test_samples_compose_with_everything_else():
         0.2, composed(dpa.GaussianDpEvent(1.0), dpa.ZCDpEvent(rho=1e-12, xi=0.0))
     )
     with pytest.raises(UnsupportedEventError):
-        account(composed(hidden, GAUSSIAN), DELTA)
-    exact = account(composed(plain, plain, GAUSSIAN), DELTA).epsilon
+        price(composed(hidden, GAUSSIAN), DELTA)
+    exact = price(composed(plain, plain, GAUSSIAN), DELTA).epsilon
     found = together([hidden, hidden, GAUSSIAN], DELTA).epsilon
     assert exact <= found <= 1.25 * exact
-    assert found < 2 * account(hidden, DELTA).epsilon + account(GAUSSIAN, DELTA).epsilon
+    assert found < 2 * price(hidden, DELTA).epsilon + price(GAUSSIAN, DELTA).epsilon
 
 
 def test_everything_at_once_grows_with_every_event():
     events = [GAUSSIAN, NAMES, SAMPLE, STEPS, SAMPLE, NAMES]
     prices = [together(events[: number + 1], DELTA).epsilon for number in range(len(events))]
     assert prices == sorted(prices)
-    assert prices[-1] < sum(account(event, DELTA).epsilon for event in events)
+    assert prices[-1] < sum(price(event, DELTA).epsilon for event in events)
     order = together(events[::-1], DELTA).epsilon
     assert order == pytest.approx(prices[-1], rel=1e-6)
 

@@ -13,7 +13,7 @@ def test_directions_are_not_mixed():
         (SampledGaussianDpEvent(rate=0.02, noise_multiplier=0.7), 40),
         (SampledGaussianDpEvent(rate=0.5, noise_multiplier=6.0, altered=3), 40),
     ]
-    whole = accounting.epsilon(composed(*(repeated(*part) for part in parts)), 1e-6)
+    whole = accounting.epsilon_of(composed(*(repeated(*part) for part in parts)), 1e-6)
     losses = [(_pld.discretise(event, 1e-3), count) for event, count in parts]
     each = [
         _pld.Composition([(directions[k], count) for directions, count in losses]).epsilon(1e-6)

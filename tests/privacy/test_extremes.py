@@ -32,7 +32,7 @@ def step(rate, noise, removed=1, altered=0):
 
 def price(event, delta):
     """The account, after a look at each number in it."""
-    priced = accounting.account(event, delta)
+    priced = accounting.price(event, delta)
     for bound in (priced.epsilon, priced.pld, priced.rdp):
         assert bound is None or 0 <= bound < math.inf
     assert priced.epsilon == min(b for b in (priced.pld, priced.rdp) if b is not None)
@@ -73,7 +73,7 @@ def test_extremes_get_a_price(rate, noise, altered, steps):
 @pytest.mark.parametrize("rate", [1e-15, 1e-17, 1e-30, 1e-300])
 def test_rates_below_double_precision_cost_next_to_nothing(rate):
     event = repeated(step(rate, 1.0, 1, 3), 1000)
-    assert accounting.account(event, 1e-5).pld == 0
+    assert accounting.price(event, 1e-5).pld == 0
     assert price(event, 1e-12) < 1e-3
     revealed = RevealedCountGaussianDpEvent(noise_multiplier=1.0, altered=3, rate=rate)
     assert price(revealed, 1e-5) == 0
@@ -102,7 +102,7 @@ def test_revealed_counts_get_a_price(altered, noise, size):
 @pytest.mark.parametrize("rate, noise", [(1e-3, 0.3), (1e-6, 0.3)])
 def test_losses_flat_to_the_last_digit_still_have_a_distribution(rate, noise):
     """Far out on the side where the term was surely not drawn, the loss is log(1 - rate)."""
-    assert accounting.account(repeated(step(rate, noise), 1000), 1e-12).pld is not None
+    assert accounting.price(repeated(step(rate, noise), 1000), 1e-12).pld is not None
 
 
 @pytest.mark.parametrize("epsilon", [0.0, 1e-3, 10.0, 700.0, 1e6])
@@ -118,7 +118,7 @@ def test_losses_flat_to_the_last_digit_still_have_a_distribution(rate, noise):
     ids=lambda event: type(event).__name__,
 )
 def test_delta_is_a_probability_at_every_epsilon(event, epsilon):
-    assert 0 <= accounting.delta(event, epsilon) <= 1
+    assert 0 <= accounting.delta_of(event, epsilon) <= 1
 
 
 @pytest.mark.parametrize(
@@ -141,11 +141,11 @@ def test_delta_is_a_probability_at_every_epsilon(event, epsilon):
     ids=lambda event: type(event).__name__,
 )
 def test_a_release_without_noise_has_no_epsilon_and_says_so(event):
-    priced = accounting.account(event, 1e-5)
+    priced = accounting.price(event, 1e-5)
     assert (priced.epsilon, priced.pld, priced.rdp) == (math.inf, None, None)
     assert "without noise" in priced.notes[0]
     if not isinstance(event, dpa.PoissonSampledDpEvent):
-        assert accounting.delta(event, 10.0) == 1
+        assert accounting.delta_of(event, 10.0) == 1
 
 
 # --- refused --------------------------------------------------------------------------------------
@@ -163,7 +163,7 @@ def test_a_release_without_noise_has_no_epsilon_and_says_so(event):
 def test_what_nothing_covers_is_refused_by_name(event):
     name = type(event).__name__
     whole = dpa.ComposedDpEvent([step(0.1, 1.0), dpa.SelfComposedDpEvent(event, 2)])
-    for function in (accounting.account, accounting.delta):
+    for function in (accounting.price, accounting.delta_of):
         for tree in (event, whole):
             with pytest.raises(UnsupportedEventError, match=name) as refusal:
                 function(tree, 0.5)
@@ -175,7 +175,7 @@ def test_sampling_the_units_inside_a_composition_is_refused():
     """Amplification is proven for a whole run on one sample, not for a part of one."""
     part = dpa.PoissonSampledDpEvent(0.1, repeated(step(0.1, 1.0), 10))
     with pytest.raises(UnsupportedEventError, match="PoissonSampledDpEvent"):
-        accounting.account(composed(part, step(0.1, 1.0)), 1e-5)
+        accounting.price(composed(part, step(0.1, 1.0)), 1e-5)
 
 
 @pytest.mark.parametrize(
@@ -202,7 +202,7 @@ def test_sampling_the_units_inside_a_composition_is_refused():
 )  # fmt: skip
 def test_senseless_parameters_are_refused_with_their_value(event, value):
     """A negative count would hand budget back; dp_accounting's events check nothing themselves."""
-    for function in (accounting.account, accounting.delta):
+    for function in (accounting.price, accounting.delta_of):
         with pytest.raises(InvalidInputError, match=f"Got {value} instead"):
             function(event, 0.5)
 
@@ -210,19 +210,19 @@ def test_senseless_parameters_are_refused_with_their_value(event, value):
 @pytest.mark.parametrize("delta", [0, 1, -1e-5, 1.5, math.nan, math.inf, "1e-5", None, True])
 def test_delta_must_be_between_zero_and_one(delta):
     with pytest.raises(InvalidInputError, match="'delta' parameter must be a number in"):
-        accounting.account(step(0.1, 1.0), delta)
+        accounting.price(step(0.1, 1.0), delta)
 
 
 @pytest.mark.parametrize("epsilon", [-1e-9, math.nan, math.inf, "1"])
 def test_epsilon_must_be_a_finite_number_of_at_least_zero(epsilon):
     with pytest.raises(InvalidInputError, match="'epsilon' parameter must be a number in"):
-        accounting.delta(step(0.1, 1.0), epsilon)
+        accounting.delta_of(step(0.1, 1.0), epsilon)
 
 
 @pytest.mark.parametrize("interval", [0, -1e-4, math.nan])
 def test_the_grid_must_have_a_width(interval):
     with pytest.raises(InvalidInputError, match="'interval' parameter must be a number in"):
-        accounting.account(step(0.1, 1.0), 1e-5, interval=interval)
+        accounting.price(step(0.1, 1.0), 1e-5, interval=interval)
 
 
 # --- Renyi divergences only -----------------------------------------------------------------------
@@ -230,7 +230,7 @@ def test_the_grid_must_have_a_width(interval):
 
 def test_gumbel_top_k_is_concentrated_dp_and_has_no_loss_distribution():
     """k bounded-range mechanisms of range 2 / noise: rho = k / (2 noise^2) together."""
-    priced = accounting.account(GumbelTopKDpEvent(noise_multiplier=5.0, k=3), 1e-5)
+    priced = accounting.price(GumbelTopKDpEvent(noise_multiplier=5.0, k=3), 1e-5)
     assert priced.pld is None
     assert "GumbelTopKDpEvent" in priced.notes[0]
     rho = 3 * (2 / 5.0) ** 2 / 8
@@ -244,9 +244,9 @@ def test_gumbel_top_k_is_concentrated_dp_and_has_no_loss_distribution():
 
 def test_gumbel_top_k_composes_with_loss_distributions_by_renyi_divergences():
     topk, run = GumbelTopKDpEvent(noise_multiplier=5.0, k=3), repeated(step(0.1, 2.0, 1, 2), 50)
-    both = accounting.account(composed(topk, run), 1e-5)
+    both = accounting.price(composed(topk, run), 1e-5)
     assert both.pld is None
-    parts = [accounting.account(event, 1e-5).rdp for event in (topk, run)]
+    parts = [accounting.price(event, 1e-5).rdp for event in (topk, run)]
     assert max(parts) < both.rdp < sum(parts)
 
 
@@ -257,10 +257,10 @@ def test_repeat_and_select_over_our_step_is_dp_accountings_formula(shape):
     theirs = dp_event.RepeatAndSelectDpEvent(dpa.SelfComposedDpEvent(sampled, 50), 10.0, shape)
     accountant = reference.RdpAccountant(_rdp.ORDERS[:140], dpa.NeighboringRelation.REPLACE_SPECIAL)
     accountant.compose(theirs)
-    priced = accounting.account(ours, 1e-5)
+    priced = accounting.price(ours, 1e-5)
     assert priced.pld is None
     assert priced.rdp == pytest.approx(accountant.get_epsilon(1e-5), rel=5e-4)
-    assert priced.rdp > accounting.account(ours.event, 1e-5).rdp
+    assert priced.rdp > accounting.price(ours.event, 1e-5).rdp
 
 
 def test_repeat_and_select_takes_steps_with_influence():
@@ -270,7 +270,7 @@ def test_repeat_and_select_takes_steps_with_influence():
         _rdp.ORDERS, _rdp.RdpAccountant().compose(run).rdp, 10.0, 1.0
     )
     expected, _ = reference.compute_epsilon(_rdp.ORDERS, rdp, 1e-5)
-    ours = accounting.account(dp_event.RepeatAndSelectDpEvent(run, 10.0, 1.0), 1e-5)
+    ours = accounting.price(dp_event.RepeatAndSelectDpEvent(run, 10.0, 1.0), 1e-5)
     assert ours.epsilon == pytest.approx(expected, rel=1e-12)
 
 
@@ -296,27 +296,27 @@ def test_amplification_is_the_formula_also_where_exp_overflows(rate):
 def test_outer_sampling_is_amplified_at_delta_over_rate():
     run = composed(repeated(step(0.1, 2.0, 1, 2), 50), dpa.LaplaceDpEvent(3.0))
     rate, delta = 0.2, 1e-6
-    inner = accounting.account(run, delta / rate)
-    outer = accounting.account(dpa.PoissonSampledDpEvent(rate, run), delta)
+    inner = accounting.price(run, delta / rate)
+    outer = accounting.price(dpa.PoissonSampledDpEvent(rate, run), delta)
     for name in ("epsilon", "pld", "rdp"):
         expected = math.log1p(rate * math.expm1(getattr(inner, name)))
         assert getattr(outer, name) == pytest.approx(expected, rel=1e-12)
     assert outer.delta == delta
-    back = accounting.delta(dpa.PoissonSampledDpEvent(rate, run), outer.epsilon)
+    back = accounting.delta_of(dpa.PoissonSampledDpEvent(rate, run), outer.epsilon)
     assert back == pytest.approx(delta, rel=0.02)
     # twice: each id is kept with probability 0.5 * 0.2
     twice = dpa.PoissonSampledDpEvent(0.5, dpa.PoissonSampledDpEvent(rate, run))
     once = dpa.PoissonSampledDpEvent(0.5 * rate, run)
-    assert accounting.epsilon(twice, delta) == pytest.approx(
-        accounting.epsilon(once, delta), rel=1e-9
+    assert accounting.epsilon_of(twice, delta) == pytest.approx(
+        accounting.epsilon_of(once, delta), rel=1e-9
     )
 
 
 def test_who_hardly_ever_takes_part_needs_no_epsilon():
     rare = dpa.PoissonSampledDpEvent(1e-6, repeated(step(0.5, 0.5, 1, 9), 100))
-    assert accounting.epsilon(rare, 1e-5) == 0
-    assert accounting.delta(rare, 0.0) <= 1e-6
-    assert accounting.epsilon(rare, 1e-7) > 0
+    assert accounting.epsilon_of(rare, 1e-5) == 0
+    assert accounting.delta_of(rare, 0.0) <= 1e-6
+    assert accounting.epsilon_of(rare, 1e-7) > 0
 
 
 def test_amplification_holds_for_discrete_mechanisms_by_brute_force():

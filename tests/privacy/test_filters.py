@@ -7,7 +7,7 @@ from scipy import optimize, stats
 
 from graphveil._errors import InvalidInputError
 from graphveil.privacy._rdp import ORDERS, sampled_gaussian
-from graphveil.privacy.accounting import account
+from graphveil.privacy.accounting import price
 from graphveil.privacy.composing import together
 from graphveil.privacy.events import (
     GumbelTopKDpEvent,
@@ -112,7 +112,7 @@ def test_a_full_budget_is_the_budget_s_epsilon_and_not_much_less(epsilon, delta)
     whole = filter.left([])
     assert 0.85 * epsilon < whole < epsilon
     noise = optimize.brentq(
-        lambda noise: account(dpa.GaussianDpEvent(noise), delta).epsilon - whole, 0.05, 1000
+        lambda noise: price(dpa.GaussianDpEvent(noise), delta).epsilon - whole, 0.05, 1000
     )
     assert filter.used([dpa.GaussianDpEvent(noise)]) == pytest.approx(1.0, abs=1e-3)
 
@@ -124,7 +124,7 @@ def test_what_is_left_fits_and_a_little_more_does_not(spent):
     assert 0 < left < 4.0
     for share, fits in ((0.999, True), (1.01, False)):
         noise = optimize.brentq(
-            lambda z, share=share: account(dpa.GaussianDpEvent(z), DELTA).epsilon - share * left,
+            lambda z, share=share: price(dpa.GaussianDpEvent(z), DELTA).epsilon - share * left,
             0.05,
             1000,
         )

@@ -214,7 +214,7 @@ def test_theorem_one_is_written_down_rightly_here(
 def test_never_above_theorem_one_for_poisson_batches(rate, ratio, K, steps):
     noise = ratio * 2 * (K + 1)
     claimed = theorem_one(stats.binom(K + 1, rate).logpmf(np.arange(K + 2)), noise, steps, DELTA)
-    assert accounting.epsilon(repeated(step(rate, noise, 1, K), steps), DELTA) <= claimed
+    assert accounting.epsilon_of(repeated(step(rate, noise, 1, K), steps), DELTA) <= claimed
 
 
 # --- attacks --------------------------------------------------------------------------------------
@@ -271,7 +271,7 @@ def test_no_arrangement_of_clipped_vectors_leaks_more(rate, noise, removed, alte
     leaks = hockey_sticks(removed, before, after, rate, noise, EPSILONS)
     event = step(rate, noise, len(removed), len(altered))
     for eps, leak in zip(EPSILONS, leaks, strict=True):
-        assert leak <= accounting.delta(event, eps) + 1e-5
+        assert leak <= accounting.delta_of(event, eps) + 1e-5
 
 
 @pytest.mark.parametrize("removed, altered", [(1, 0), (0, 1), (1, 1), (2, 1), (0, 2)])
@@ -282,7 +282,7 @@ def test_the_collinear_arrangement_leaks_all_of_it(removed, altered, rate, noise
     leaks = hockey_sticks([e] * removed, [e] * altered, [-e] * altered, rate, noise, EPSILONS)
     event = step(rate, noise, removed, altered)
     for eps, leak in zip(EPSILONS, leaks, strict=True):
-        assert accounting.delta(event, eps) == pytest.approx(leak, abs=2e-6, rel=1e-3)
+        assert accounting.delta_of(event, eps) == pytest.approx(leak, abs=2e-6, rel=1e-3)
 
 
 @pytest.mark.slow
@@ -317,7 +317,7 @@ def test_no_likelihood_ratio_test_on_simulated_runs_beats_epsilon(
         return np.sort(total)
 
     of_present, of_withheld = losses(present, 1), losses(withheld, -1)
-    epsilon = accounting.epsilon(repeated(step(rate, noise, removed, altered), steps), delta)
+    epsilon = accounting.epsilon_of(repeated(step(rate, noise, removed, altered), steps), delta)
     best = 0.0
     for yes, no, sign in ((of_present, of_withheld, 1), (of_withheld, of_present, -1)):
         yes, no = np.sort(sign * yes), np.sort(sign * no)
@@ -345,13 +345,13 @@ def test_no_likelihood_ratio_test_on_simulated_runs_beats_epsilon(
 )
 def test_epsilon_and_delta_are_inverse(rate, noise, altered, steps, delta):
     event = repeated(step(rate, noise, 1, altered), steps)
-    epsilon = accounting.epsilon(event, delta)
+    epsilon = accounting.epsilon_of(event, delta)
     assume(0 < epsilon < 100)
-    back = accounting.delta(event, epsilon)
+    back = accounting.delta_of(event, epsilon)
     assert back <= delta * (1 + 1e-3)
-    assert accounting.delta(event, epsilon * 1.005) <= back
+    assert accounting.delta_of(event, epsilon * 1.005) <= back
     # and delta is not needlessly small either: its own epsilon is the one we came from
-    assert accounting.epsilon(event, back) == pytest.approx(epsilon, rel=5e-3)
+    assert accounting.epsilon_of(event, back) == pytest.approx(epsilon, rel=5e-3)
 
 
 KINDS = (

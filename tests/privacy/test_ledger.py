@@ -14,7 +14,7 @@ import dp_accounting as dpa
 import pytest
 
 from graphveil._errors import BudgetError, InvalidInputError, UnprovenError
-from graphveil.privacy.accounting import account
+from graphveil.privacy.accounting import price
 from graphveil.privacy.events import composed, repeated
 from graphveil.privacy.guarantee import Charge
 from graphveil.privacy.ledger import Ledger, round_down
@@ -33,8 +33,8 @@ def charges(noise, count=1):
     return [Charge(paid_for="a test", event=repeated(dpa.GaussianDpEvent(noise), count))]
 
 
-def epsilon(*noises):
-    return account(composed(*map(dpa.GaussianDpEvent, noises)), 1e-5).epsilon
+def epsilon_of(*noises):
+    return price(composed(*map(dpa.GaussianDpEvent, noises)), 1e-5).epsilon
 
 
 def reserve(ledger, id, noise=4.0, name="people", promise=NODE, **more):
@@ -90,11 +90,11 @@ def test_reserved_and_settled_charges_are_priced_together(ledger):
     reserve(ledger, "one", 4.0)
     reserve(ledger, "two", 5.0)
     ledger.settle("one", charges(4.0))
-    assert people(ledger).spent() == epsilon(4.0, 5.0)
-    assert people(ledger).plain_sum() == epsilon(4.0) + epsilon(5.0)
+    assert people(ledger).spent() == epsilon_of(4.0, 5.0)
+    assert people(ledger).plain_sum() == epsilon_of(4.0) + epsilon_of(5.0)
     assert [each.id for each in people(ledger).waiting] == ["two"]
     ledger.settle("two", [])
-    assert people(ledger).spent() == epsilon(4.0)
+    assert people(ledger).spent() == epsilon_of(4.0)
     assert not people(ledger).waiting
 
 
@@ -115,7 +115,7 @@ def test_over_budget_is_refused_with_what_is_spent_left_and_would_fit(ledger):
 def test_one_run_may_take_all_of_it_and_nothing_fits_beside_it(tmp_path):
     """What one run costs is priced as sharply as can be: nobody chose it by looking."""
     ledger = Ledger(tmp_path / "study.ledger")
-    ledger.open("people", epsilon(2.0) * (1 + 1e-9), 1e-5)
+    ledger.open("people", epsilon_of(2.0) * (1 + 1e-9), 1e-5)
     reserve(ledger, "one", 2.0)
     assert 0.999 < people(ledger).used() <= 1
     assert people(ledger).left() == 0.0
@@ -127,20 +127,20 @@ def test_one_run_may_take_all_of_it_and_nothing_fits_beside_it(tmp_path):
 def test_a_run_that_had_it_all_leaves_nothing_also_if_it_released_less(tmp_path):
     """Whether it stops early may depend on what it has released: no rule covers both ends."""
     ledger = Ledger(tmp_path / "study.ledger")
-    ledger.open("people", epsilon(2.0) * (1 + 1e-9), 1e-5)
+    ledger.open("people", epsilon_of(2.0) * (1 + 1e-9), 1e-5)
     reserve(ledger, "one", 2.0)
     ledger.settle("one", charges(8.0))
     assert people(ledger).left() == 0.0
     with pytest.raises(BudgetError):
         reserve(ledger, "two", 50.0)
-    assert people(ledger).spent() == epsilon(8.0)
+    assert people(ledger).spent() == epsilon_of(8.0)
     ledger.verify()
 
 
 def test_runs_that_fit_only_if_fixed_beforehand_are_refused(ledger):
     """By composition both are within the budget; by choice of the second they would not be."""
     reserve(ledger, "one", 2.0)
-    second = next(noise / 100 for noise in range(200, 400) if epsilon(2.0, noise / 100) <= 3.0)
+    second = next(noise / 100 for noise in range(200, 400) if epsilon_of(2.0, noise / 100) <= 3.0)
     with pytest.raises(BudgetError, match="would bring it to 1"):
         reserve(ledger, "two", second)
     reserve(ledger, "two", 1.2 * second)
@@ -192,10 +192,10 @@ def test_a_second_reservation_under_one_id_replaces_the_first(ledger):
     assert len(ledger.read().entries) == entries
     reserve(ledger, "one", 2.0)
     assert len(ledger.read().entries) == entries + 1
-    assert people(ledger).spent() == epsilon(2.0)
+    assert people(ledger).spent() == epsilon_of(2.0)
     with pytest.raises(BudgetError):
         reserve(ledger, "one", 0.5)
-    assert people(ledger).spent() == epsilon(2.0)
+    assert people(ledger).spent() == epsilon_of(2.0)
 
 
 def test_settling_is_once_and_for_all_and_may_be_repeated(ledger):
@@ -630,7 +630,7 @@ def test_a_read_only_disk_can_be_read_and_is_not_written(small_disk):
     ledger.open("people", 3.0, 1e-5)
     reserve(ledger, "one", 4.0)
     subprocess.run(["mount", "-o", "remount,ro", str(small_disk)], check=True)
-    assert ledger.verify().account("people").spent() == epsilon(4.0)
+    assert ledger.verify().account("people").spent() == epsilon_of(4.0)
     for call in (lambda: reserve(ledger, "two", 9.0), lambda: ledger.settle("one", [])):
         with pytest.raises(InvalidInputError, match="cannot be used"):
             call()
@@ -665,7 +665,7 @@ print([os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]
 )
 def test_racers_for_the_last_budget_do_not_both_win(new_place, racers):
     ledger = Ledger(new_place)
-    ledger.open("people", 1.12 * epsilon(4.0, 4.0, 4.0), 1e-5)  # room for three, not for four
+    ledger.open("people", 1.12 * epsilon_of(4.0, 4.0, 4.0), 1e-5)  # room for three, not for four
     for id in ("before", "before that"):
         reserve(ledger, id, 4.0)
     done = subprocess.run(

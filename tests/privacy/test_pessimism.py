@@ -127,7 +127,7 @@ def test_one_step_is_the_exact_curve():
     for event in (step(0.3, 1.0), step(0.1, 2.0, 1, 4), step(0.05, 0.6, 0, 2)):
         for epsilon in (0.0, 0.01, 0.3, 1.0, 4.0):
             exact = max(exact_delta(event, epsilon, forward) for forward in (True, False))
-            assert exact * (1 - 1e-9) <= accounting.delta(event, epsilon) <= exact * 1.01 + 1e-14
+            assert exact * (1 - 1e-9) <= accounting.delta_of(event, epsilon) <= exact * 1.01 + 1e-14
 
 
 # --- convolution ----------------------------------------------------------------------------------
@@ -207,12 +207,12 @@ def test_epsilons_beyond_the_range_of_exp_are_exact_too(mu):
 def test_the_larger_direction_counts_whichever_it_is(monkeypatch):
     """For these steps it happens to be the first; nothing proves that it always is."""
     event = repeated(step(0.2, 2.0, 1, 3), 10)
-    as_is = accounting.account(event, 1e-5).pld, accounting.delta(event, 1.0)
+    as_is = accounting.account(event, 1e-5).pld, accounting.delta_of(event, 1.0)
     discretise = _pld.discretise
     sides = [_pld.Composition([(s, 10)]).epsilon(1e-5) for s in discretise(event.event, 1e-3)]
     assert sides[0] > 1.0005 * sides[1]
     monkeypatch.setattr(_pld, "discretise", lambda *args: discretise(*args)[::-1])
-    swapped = accounting.account(event, 1e-5).pld, accounting.delta(event, 1.0)
+    swapped = accounting.account(event, 1e-5).pld, accounting.delta_of(event, 1.0)
     assert swapped == as_is
 
 

@@ -126,3 +126,6 @@ def test_the_pictures_of_all_papers(tmp_path):
     text = bench_pictures.ours_against_published(drawn, tmp_path / "b.svg").read_text()
     assert "<!-- Two (stand-in) -->" in text
     assert "<!-- One -->" in text
+    text = bench_pictures.overview(points, drawn, tmp_path / "d.svg").read_text()
+    assert all(f"<!-- {words} -->" in text for words in ("One", "Two", "none proven"))
+    assert "stand-in" not in text

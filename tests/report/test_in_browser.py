@@ -13,8 +13,10 @@ from report_chromium import Chromium
 from graphveil.cli.plan import plan_rows
 from graphveil.methods import DPAR, Facts
 from graphveil.privacy.guarantee import round_up
-from graphveil.report import evidence, page, plan_page
+from graphveil.report import evidence, growth, officer, page, plan_page
+from graphveil.report.owner import Owner
 
+DAY = "2026-11-19"
 EVERY = ("eight", "one", "void", "parts", "edge", "claimed", "mlp", "gnn")
 
 
@@ -26,8 +28,8 @@ def browser(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def pages(browser, rendered, tmp_path_factory):
-    """One run's page, a comparison, and a plan."""
+def pages(browser, rendered, read, tmp_path_factory):
+    """One run's page, a comparison, an officer's page, and a plan."""
     folder = tmp_path_factory.mktemp("pages")
     (folder / "one.html").write_text(rendered("parts"))
     (folder / "many.html").write_text(rendered(*EVERY))
@@ -37,11 +39,20 @@ def pages(browser, rendered, tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(plan_page, "_axes", lambda m: trimmed(every(m), ("epsilon", "steps"), 3))
         grid = plan_page.grid(method, facts)
+    facts_of = Owner(name="Ward risk", owner=("Hospital of Anytown",), purpose="To plan beds.")
+    steps = [growth.Step(day=DAY, purpose="training, dp-mlp", alone=1.0, so_far=n, settled=True)
+             for n in (1.0, 1.4, 1.7)]  # fmt: skip
+    spent = growth.Growth(
+        account="patients", who="patients of ward 3", epsilon=8.0, delta=1e-5, unit="node",
+        steps=tuple(steps), used="21.3 %", left="6", overdrawn=False,
+    )  # fmt: skip
+    statement = officer.render(read("parts"), facts_of, day=DAY, growth=spent)
+    (folder / "officer.html").write_text(statement)
     (folder / "plan.html").write_text(plan_page.render(method, facts, *grid, plan_rows))
     return folder
 
 
-@pytest.mark.parametrize("name", ["one", "many", "plan"])
+@pytest.mark.parametrize("name", ["one", "many", "officer", "plan"])
 @pytest.mark.parametrize("width", [390, 1100])
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_it_renders_fits_and_the_console_is_clean(browser, pages, name, width, scheme):
@@ -110,7 +121,6 @@ def test_tables_sort_by_click_and_by_key_and_void_runs_stay_last(browser, pages,
     browser.run(f"{head(5)}.querySelector('button').click()")
     rows = browser.run(_ROWS)
     assert [place[name] for name in rows[:-1]] == sorted(place[name] for name in ranked)
-    assert rows[0] == "parts"  # which has the highest
     assert rows[-1] == "void"
     assert browser.run(f"{head(5)}.getAttribute('aria-sort')") == "ascending"
     browser.run(f"{void} = '2'")
@@ -120,7 +130,6 @@ def test_tables_sort_by_click_and_by_key_and_void_runs_stay_last(browser, pages,
     assert [place[name] for name in rows[:-1]] == sorted(
         (place[name] for name in ranked), key=lambda pair: (pair[0], -pair[1])
     )
-    assert rows[0] == "parts"
     assert rows[-1] == "void"
     assert browser.run(f"{head(5)}.getAttribute('aria-sort')") == "descending"
     browser.run(f"{head(2)}.querySelector('button').focus()")
@@ -217,3 +226,23 @@ def test_printing_unfolds_everything_on_white(browser, pages):
     assert browser.run("document.querySelector('details dd').getBoundingClientRect().height") > 0
     assert browser.printed().startswith(b"%PDF")
     assert browser.problems == []
+
+
+def test_an_officers_page_is_printed_on_few_sheets_and_its_lines_stay_together(browser, pages):
+    browser.open(pages / "officer.html", width=720, scheme="dark", media="print")
+    assert brightness(browser.run("getComputedStyle(document.body).backgroundColor")) == 255
+    pdf = browser.printed()
+    assert pdf.startswith(b"%PDF")
+    assert 1 < pdf.count(b"/Type /Page\n") <= 6
+    lines = "document.querySelector('.signature .lines')"
+    assert browser.run(f"getComputedStyle({lines}).gridTemplateColumns").count("px") == 3
+    section = "getComputedStyle(document.querySelector('.signature')).breakInside"
+    assert browser.run(section) == "avoid"
+
+
+def test_on_a_phone_every_column_of_an_officers_tables_is_in_sight(browser, pages):
+    browser.open(pages / "officer.html", width=390)
+    cells = "[...document.querySelectorAll('.shares td, .shares th, .spent td, .spent th')]"
+    shown = f"{cells}.filter(e => e.offsetParent !== null)"
+    assert browser.run(f"{shown}.length") > 20
+    assert browser.run(f"{shown}.filter(e => e.getBoundingClientRect().right > 390).length") == 0

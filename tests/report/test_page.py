@@ -20,7 +20,7 @@ from graphveil._errors import InvalidInputError
 from graphveil.data.synthetic import social_network
 from graphveil.methods import GraphSplit
 from graphveil.privacy import composing
-from graphveil.privacy.accounting import account
+from graphveil.privacy.accounting import price
 from graphveil.privacy.events import GumbelTopKDpEvent, composed, one_of, repeated
 from graphveil.privacy.guarantee import DECLARED_PUBLIC, Certificate, Charge, certify, round_up
 from graphveil.report import evidence, page, wording
@@ -93,7 +93,7 @@ def test_each_charge_is_priced_by_itself_and_the_sum_is_not_the_price(read, rend
     certificate = read("parts").certificate
     delta = certificate.guarantee.delta
     rows = parse(rendered("parts")).one("table", class_="charges").table()
-    alone = [account(charge.event, delta).epsilon for charge in certificate.charges]
+    alone = [price(charge.event, delta).epsilon for charge in certificate.charges]
     assert len(alone) == 4
     assert [row[0] for row in rows] == [*(c.paid_for for c in certificate.charges), "together"]
     assert [row[-1] for row in rows] == [
@@ -286,8 +286,8 @@ def test_a_void_run_shows_no_epsilon_and_says_why(read, rendered):
     assert tree.one("table", class_="bounds").table()[0] == ["proven", "none"]
     assert len(tree.one("table", class_="charges").table()[0]) == 2  # no price of a charge
     assert not tree.all("table", class_="beliefs")
-    for price in (run.certificate.pld, run.certificate.rdp):
-        assert round_up(price) not in tree.text
+    for bound in (run.certificate.pld, run.certificate.rdp):
+        assert round_up(bound) not in tree.text
 
 
 def test_a_run_with_noise_that_nothing_is_proven_for_is_void_and_shows_its_claim(tmp_path):
@@ -364,7 +364,7 @@ def test_the_curve_has_the_proven_points_and_only_those(read, rendered):
 def test_what_all_runs_cost_together_is_composed_not_added(read, rendered):
     runs = [read("one"), read("eight"), read("parts")]
     delta = runs[0].certificate.guarantee.delta
-    together = account(composed(*(run.certificate.event for run in runs)), delta).epsilon
+    together = price(composed(*(run.certificate.event for run in runs)), delta).epsilon
     sentence = parse(rendered("one", "eight", "parts")).one("p", class_="together")
     assert sentence.one("strong").text == round_up(together)
     assert f"add up to {round_up(sum(run.epsilon for run in runs))}" in sentence.text
@@ -378,7 +378,7 @@ def test_runs_on_the_same_people_are_counted_together_whatever_their_split(read)
     other = replace(read("eight"), source={**read("eight").source, "split": "inductive"})
     tree = parse(page.render([one, other]))
     delta = one.certificate.guarantee.delta
-    together = account(composed(one.certificate.event, other.certificate.event), delta).epsilon
+    together = price(composed(one.certificate.event, other.certificate.event), delta).epsilon
     sentences = tree.all("p", class_="together")
     assert [sentence.one("strong").text for sentence in sentences] == [
         round_up(together)
@@ -433,7 +433,7 @@ def priced(run, path, *events):
         Charge(paid_for=f"part {number}", event=event) for number, event in enumerate(events)
     ]
     certificate = certify(charges, unit="node", delta=delta, released="model weights")
-    alone = tuple(account(event, delta).epsilon for event in events)
+    alone = tuple(price(event, delta).epsilon for event in events)
     return replace(run, path=path, certificate=certificate, alone=alone)
 
 

@@ -2,9 +2,9 @@
 
 Results go to stdout, everything else to stderr. With ``--json`` stdout holds one JSON object and
 nothing else. Exit codes, for every command: 0 done, 1 unexpected, 2 usage or bad input, 3 refused
-by a privacy budget or an unproven guarantee, 4 a reproduced figure out of tolerance, 5 less privacy
-seen by an audit than is promised, 130 interrupted (129 and 143 by SIGHUP and SIGTERM). Who
-interrupts is told what stays charged, and how it goes on.
+by a privacy budget, an unproven guarantee or a failed verification, 4 a reproduced figure out of
+tolerance, 5 less privacy seen by an audit than is promised, 130 interrupted (129 and 143 by SIGHUP
+and SIGTERM). Who interrupts is told what stays charged, and how it goes on.
 
 A command's module is imported when it is called, and heavy modules inside the commands, so that
 ``--help`` answers at once.
@@ -32,9 +32,9 @@ from graphveil.cli import _output
 from graphveil.cli._output import open_streams, say
 
 EXIT_CODES = (
-    "Exit codes: 0 done, 1 unexpected, 2 usage or bad input, 3 refused by a privacy budget or an "
-    "unproven guarantee, 4 a reproduced figure out of tolerance, 5 less privacy seen by an audit "
-    "than is promised, 130 interrupted."
+    "Exit codes: 0 done, 1 unexpected, 2 usage or bad input, 3 refused by a privacy budget, an "
+    "unproven guarantee or a failed verification, 4 a reproduced figure out of tolerance, 5 less "
+    "privacy seen by an audit than is promised, 130 interrupted."
 )
 _GRACE = 5.0  # seconds
 _SIGNALS = ("SIGTERM", "SIGHUP")  # which Windows does not have all of
@@ -148,6 +148,9 @@ COMMANDS = {
     "embed": ("embed", "What a trained model holds of every node or graph, for other models."),
     "export": ("export", "A trained model that reads single rows, as an ONNX file."),
     "report": ("report", "A page about runs, to hand on: what is promised, and what it costs."),
+    "certificate": ("certificate", "A certificate to hand over: shown, signed, verified."),
+    "card": ("card", "A run as a record for the OpenDP Deployments Registry."),
+    "publish": ("publish", "A folder with a model, its certificate and its card, for others."),
     "audit": ("audit", "A promise put on trial: replays, draws, canaries and attacks."),
     "ledger": ("ledger", "What was ever spent on some people's data, and what is left."),
     "compare": ("compare", "All methods on one graph, with the honest baselines."),
@@ -162,6 +165,7 @@ COMMANDS = {
     "account": ("account", "What a training run costs: epsilon by PLD and by RDP."),
     "calibrate": ("account", "The noise, the steps or the rate that fit a budget."),
     "claims": ("claims", "What a paper prints for a setting, beside what can be proven for it."),
+    "cite": ("cite", "BibTeX of the papers behind a method, and of this library."),
 }
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import click
+from click.shell_completion import CompletionItem
 
 Decorator = Callable[[Any], Any]
 
@@ -21,9 +22,33 @@ def together(*options: Decorator) -> Decorator:
     return decorate
 
 
+def complete_method(
+    context: click.Context, parameter: click.Parameter, incomplete: str
+) -> list[str]:
+    """Methods by name, for a shell that completes."""
+    from graphveil.methods import METHODS
+
+    return [name for name in (*METHODS, "auto") if name.startswith(incomplete)]
+
+
+def complete_data(
+    context: click.Context, parameter: click.Parameter, incomplete: str
+) -> list[CompletionItem]:
+    """Names of the catalog, then files and folders, for a shell that completes."""
+    from graphveil.data.catalog import CATALOG
+
+    names = [CompletionItem(name) for name in CATALOG if name.startswith(incomplete)]
+    return [*names, CompletionItem(incomplete, type="file")]
+
+
 as_json = click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout.")
 force = click.option("--force", is_flag=True, help="Replace what is there.")
-data = click.option("--data", required=True, help="A name of the catalog, or a path.")
+data = click.option(
+    "--data",
+    required=True,
+    shell_complete=complete_data,
+    help="A name of the catalog, or a path.",
+)
 root = click.option("--root", help="Folder with raw data; else GRAPHVEIL_DATA or the cache.")
 split = click.option(
     "--split",
@@ -109,7 +134,7 @@ ledger = together(
 )
 # Of a command that makes one run, perhaps by a file.
 run = together(
-    click.option("--data", help="A name of the catalog, or a path."),
+    click.option("--data", shell_complete=complete_data, help="A name of the catalog, or a path."),
     click.option("--out", help="The directory of the run."),
     click.option(
         "--seed", type=int, help="Draws split and first weights, never noise. Default: 0."
@@ -149,4 +174,21 @@ metric = click.option(
     "--metric",
     help="What rows are set side by side by, such as accuracy, macro_f1, average_precision, r2. "
     "Default: what fits the task.",
+)
+
+# What only the owner of the data knows; graphveil.report.owner reads it.
+owner = together(
+    click.option(
+        "--facts",
+        type=click.Path(dir_okay=False),
+        help="A TOML file with what only the owner knows; options count more.",
+    ),
+    click.option("--name", help="What the model is called."),
+    click.option("--owner", multiple=True, help="Who answers for it, and publishes it; repeat."),
+    click.option("--purpose", help="What it is for."),
+    click.option("--region", help="Where its people live, or whose law applies."),
+    click.option("--published", metavar="DAY", help="When it is published: 2026-11-19."),
+    click.option("--releases", help="'One release' or 'Many releases'."),
+    click.option("--data-source", help="'Static', or 'Dynamic' where new data comes in."),
+    click.option("--authors", multiple=True, help="Who fills in the card; repeat."),
 )

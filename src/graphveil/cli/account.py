@@ -15,7 +15,7 @@ from graphveil.cli._output import Result, figure
 if TYPE_CHECKING:
     import dp_accounting as dpa
 
-    from graphveil.privacy.accounting import Account
+    from graphveil.privacy.accounting import Price
 
 _BATCHES = ("rate", "population", "batch")
 # The ends between which an answer is sought: what spends least, and what spends most.
@@ -77,7 +77,7 @@ def account(
     \b
     graphveil account --rate 0.11 --altered 7 --noise-multiplier 16 --steps 1000 --delta 1e-6
     """
-    from graphveil.privacy.accounting import account as price
+    from graphveil.privacy.accounting import price
     from graphveil.privacy.events import from_json, repeated, to_json
 
     if event_file is not None:
@@ -112,8 +112,8 @@ def calibrate(
     \b
     graphveil calibrate --epsilon 8 --rate 0.3 --steps 150 --delta 1e-5
     """
-    from graphveil.privacy.accounting import account as price
     from graphveil.privacy.accounting import calibrate as search
+    from graphveil.privacy.accounting import price
     from graphveil.privacy.events import repeated
 
     missing = [name for name, value in given.items() if value is None]
@@ -167,7 +167,7 @@ def _read_event(path: str) -> Any:
         raise InvalidInputError(f"{path} holds no event: {str(error).rstrip('.')}.") from None
 
 
-def _add_price(result: Result, account: Account) -> None:
+def _add_price(result: Result, account: Price) -> None:
     """What an event costs, by each bound."""
     result.add(
         "epsilon", account.epsilon, "epsilon", lambda e: f"{figure(e)}  at delta {account.delta:g}"

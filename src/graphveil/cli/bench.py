@@ -444,6 +444,8 @@ def _draw_page(measured: Sequence[Any], out: Path) -> dict[str, str]:
         drawn["accuracy"] = bench_pictures.ours_against_published(
             points, folder / "ours-and-published.svg"
         )
+    if claimed and points:
+        drawn["overview"] = bench_pictures.overview(claimed, points, folder / "overview.svg")
     for one in measured:
         if one.described.shape == "table":  # which the page prints
             continue

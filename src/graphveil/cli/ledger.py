@@ -85,7 +85,7 @@ def show_(path: str, account: str | None, as_json: bool) -> None:
     chain = Ledger(path)
     book = chain.read()
     accounts = list(book.accounts.values()) if account is None else [book.account(account)]
-    dates = _dates(book)
+    dates = book.moments
     costs = [_price(one, dates) for one in accounts]
     result = Result(f"Ledger {chain.name}", ledger=chain.name, accounts=costs)
     result.update({"moved_to": book.moved_to})
@@ -97,12 +97,6 @@ def show_(path: str, account: str | None, as_json: bool) -> None:
         result.row("", "")
     _add_chain(result, book)
     result.show(as_json)
-
-
-def _dates(book: LedgerState) -> dict[str, str]:
-    """When each reservation was first made."""
-    bodies = [json.loads(text) for text, _ in reversed(book.entries)]
-    return {body["id"]: body.get("at", "") for body in bodies if body["kind"] == "reserve"}
 
 
 def _price(account: Account, dates: dict[str, str]) -> dict[str, Any]:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 @click.command(cls=MethodCommand)
-@click.argument("method", required=False)
+@click.argument("method", required=False, shell_complete=option.complete_method)
 @_plans.known_data
 @click.option("--nodes", "--graphs", type=int, help="How many: nodes, or graphs as records.")
 @_plans.sizes

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 @click.command(cls=_settings.MethodCommand)
-@click.argument("method")
+@click.argument("method", shell_complete=option.complete_method)
 @option.data
 @click.option("--vary", required=True, metavar="KEY=V1,V2,...", help="A setting and its values.")
 @click.option("--epsilon", type=float, help="What each run may spend.")

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 @click.command(cls=_settings.MethodCommand)
-@click.argument("method", required=False)
+@click.argument("method", required=False, shell_complete=option.complete_method)
 @click.option("--epsilon", type=float, help="What may be spent.")
 @option.delta
 @_choosing.questions

@@ -36,7 +36,7 @@ _SCORED = {
 
 
 @click.command(cls=_settings.MethodCommand)
-@click.argument("method", required=False)
+@click.argument("method", required=False, shell_complete=option.complete_method)
 @click.option("--epsilon", type=float, help="What the whole may spend, all trials included.")
 @option.delta
 @click.option(

@@ -48,7 +48,7 @@ from graphveil.grads.modules import trained_parameters
 from graphveil.grads.own_rows import MOST_DRAWN, RowExamples, RowSum
 from graphveil.grads.settings import CLIPPINGS, Sampling, Target
 from graphveil.mechanisms import Gaussian
-from graphveil.privacy.accounting import calibrate, epsilon
+from graphveil.privacy.accounting import calibrate, epsilon_of
 from graphveil.privacy.events import composed, repeated
 from graphveil.privacy.guarantee import Certificate, Charge, certify, check_delta
 from graphveil.rng import SecretStream, secret
@@ -353,7 +353,7 @@ class PrivateStep:
 
         def fits(steps: int) -> bool:
             whole = composed(target.others, self.earlier, repeated(self.one_step, steps))
-            return epsilon(whole, target.delta) <= target.epsilon
+            return epsilon_of(whole, target.delta) <= target.epsilon
 
         if fits(self.max_steps):
             return

@@ -179,7 +179,7 @@ class Sent:
 
         Node i gets \sum_j (S_j - c_ij h_i) / sqrt(n) over the n of its own list, with ``sums`` S:
         the noise stays as large as in one S_j. It reads node i's own row and list, and released
-        sums; nothing is released here.
+        sums; nothing is released here. The answer is in float32.
         """
         if isinstance(self.messages, StoredMessages):
             return self._stored_list_sums(self.messages, sums)
@@ -194,12 +194,12 @@ class Sent:
         heard = _weighted_sums(read, sums.double(), bounds, ones)
         sent = weight.double().unsqueeze(1)
         own = _weighted_sums(torch.arange(len(read)), sent, bounds, ones) * self.rows.double()
-        return (heard - own) / counts.clamp_min(1).double().sqrt().unsqueeze(1)
+        return ((heard - own) / counts.clamp_min(1).double().sqrt().unsqueeze(1)).float()
 
     def _stored_list_sums(self, messages: StoredMessages, sums: Tensor) -> Tensor:
         """The same from the lists of a store, a block of senders at a time."""
         lists, sums = messages.lists, sums.double()
-        out = torch.empty_like(sums)
+        out = torch.empty(sums.shape)
         for first, last in ranges(lists.offsets):
             bounds = torch.from_numpy(lists.offsets[first : last + 1] - lists.offsets[first])
             held = slice(int(lists.offsets[first]), int(lists.offsets[last]))

@@ -526,23 +526,23 @@ class GAP(Method, HopSettings, RuledSteps, Budget):
             beliefs = encode(self, network, x, data, execution)
         with torch.no_grad():
             sending = prepare_to_send(self, network, x, data, beliefs)
-        cache, sents = [], []
+        cache = None
         for hop in range(self.hops_in_use):
             if self.weighting == "attention":
                 hops.train_attention(self, network, hop, sending, data, execution)
             with torch.no_grad():
                 sent = send(self, network, hop, sending)
-                cache.append(release_sums(execution, plan.part(f"hop{hop + 1}"), sent))
-                sents.append(sent)
-                sending = sending.onwards(cache[-1])
+                sums = release_sums(execution, plan.part(f"hop{hop + 1}"), sent)
+                cache = hops.lay_up(self, cache, hop, sums, sent)
+                sending = sending.onwards(sums)
         # From here on nobody reads an edge.
-        self.cache_ = hops.lay_up(self, cache, sents)
+        self.cache_ = cache
         ids = ids_of(data)
         # Nodes of a store stand where they stand, and their ids stay on disk.
         self.cache_ids_ = list(ids) if isinstance(ids, list) else None
         with torch.no_grad():
-            inputs = hops.head_inputs(self, network, x, self.cache_, beliefs)
-        hops.classify(self, network, inputs, data, execution)
+            own = hops.own_inputs(self, network, x, beliefs)
+        hops.classify(self, network, own, self.cache_, data, execution)
         return network
 
     def features_for(self, columns: int) -> Features:

@@ -170,14 +170,19 @@ def train_attention(
 
 
 def classify(
-    method: Any, network: GAPNetwork, inputs: Tensor, data: Data, execution: Execution
+    method: Any,
+    network: GAPNetwork,
+    own: Any,
+    cache: Tensor,
+    data: Data,
+    execution: Execution,
 ) -> None:
-    """Train the head, in the open or by private steps."""
+    """Train the head, in the open or by private steps, which read training nodes alone."""
     if method.trains_openly:
-        classify_openly(method, network, inputs, data, execution)
+        classify_openly(method, network, head_inputs(method, own, cache), data, execution)
         return
     train = data.train_mask
-    terms: Any = inputs[train], data.y[train]
+    terms: Any = head_inputs(method, own[train], cache[train]), data.y[train]
     if isinstance(network.heads[0], LinearHead):
         terms = RowExamples(*terms)
     step(method, execution, "classifier", network.heads[0], terms)
@@ -206,27 +211,29 @@ def classify_openly(
 # --- what the heads read --------------------------------------------------------------------------
 
 
-def head_inputs(
-    method: Sender, network: GAPNetwork, x: Any, cache: Tensor, beliefs: Tensor | None
-) -> Tensor:
-    """What the head reads of each node: its own row, then its cached ones."""
+def own_inputs(method: Sender, network: GAPNetwork, x: Any, beliefs: Tensor | None) -> Any:
+    """What the head reads of each node's own row, for :func:`head_inputs`."""
     if method.messages_in_use == "encoding":
-        own = unit_rows(map_rows(network.encoders[0].encode, x))
+        return unit_rows(map_rows(network.encoders[0].encode, x))
+    if not method.encodes:
+        return x
+    return believe(network, x) if beliefs is None else beliefs
+
+
+def head_inputs(method: Sender, own: Any, cache: Tensor) -> Tensor:
+    """What the head reads of nodes: of their own rows (:func:`own_inputs`), then their sums.
+
+    Every row is made by itself: some nodes may be asked for, and not the others.
+    """
+    if method.messages_in_use == "encoding":
         return torch.cat([own, F.normalize(cache.float(), dim=2).flatten(1)], 1)
     if method.messages_in_use == "belief":
-        return _belief_inputs(method, network, x, cache, beliefs)
-    scaled = (cache / method.cache_unit).flatten(1).float()
-    if not method.encodes:
-        return torch.cat([x, scaled], 1)
-    own = believe(network, x) if beliefs is None else beliefs
-    return torch.cat([own, scaled], 1)
+        return _belief_inputs(method, own, cache)
+    return torch.cat([own, (cache / method.cache_unit).flatten(1).float()], 1)
 
 
-def _belief_inputs(
-    method: Sender, network: GAPNetwork, x: Any, cache: Tensor, beliefs: Tensor | None
-) -> Tensor:
+def _belief_inputs(method: Sender, own: Tensor, cache: Tensor) -> Tensor:
     """Own log-probabilities, own sums, sums of the own list: each of about one length."""
-    own = believe(network, x) if beliefs is None else beliefs
     own = own.clamp_min(FAINTEST)
     own = own - own.mean(1, keepdim=True)
     heard, read = (cache / method.cache_unit).float().chunk(2, 1)
@@ -238,7 +245,9 @@ def _belief_inputs(
 def outputs_from(method: Sender, data: Data, cache: Tensor) -> Tensor:
     """What the head makes of every node's own row and of sums that were made for it."""
     network = method.network_
-    return network.head(head_inputs(method, network, read_rows(method, data), cache, None))
+    own = own_inputs(method, network, read_rows(method, data), None)
+    parts = [network.head(head_inputs(method, own[some], cache[some])) for some in slices(len(own))]
+    return torch.cat(parts)
 
 
 def sum_anew(method: Sender, data: Data, total: Callable[[Sent], Tensor]) -> Tensor:
@@ -252,21 +261,28 @@ def sum_hops(
     method: Sender, network: GAPNetwork, sending: Sending, total: Callable[[Sent], Tensor]
 ) -> Tensor:
     """The sums of every hop: each sends on what the last one summed."""
-    cache, sents = [], []
+    cache = None
     for hop in range(method.hops_in_use):
-        sents.append(send(method, network, hop, sending))
-        cache.append(total(sents[-1]))
-        sending = sending.onwards(cache[-1])
-    return lay_up(method, cache, sents)
+        sent = send(method, network, hop, sending)
+        sums = total(sent)
+        cache = lay_up(method, cache, hop, sums, sent)
+        sending = sending.onwards(sums)
+    assert cache is not None
+    return cache
 
 
-def lay_up(method: Sender, cache: list[Tensor], sents: list[Sent]) -> Tensor:
-    """What is kept for every node: (nodes, rows, channels).
+def lay_up(method: Sender, cache: Tensor | None, hop: int, sums: Tensor, sent: Sent) -> Tensor:
+    """What is kept for every node, (nodes, rows, channels), with one more ``hop``.
 
     That is its sum of each hop; with beliefs then for each hop what the sums of those in its own
     list say.
     """
-    if not method.reads_lists:
-        return torch.stack(cache, 1)
-    lists = [sent.list_sums(sums) for sums, sent in zip(cache, sents, strict=True)]
-    return torch.stack([row.float() for row in (*cache, *lists)], 1)
+    hops, reads_lists = method.hops_in_use, method.reads_lists
+    if cache is None:
+        kept = torch.float32 if reads_lists else sums.dtype
+        rows = 2 * hops if reads_lists else hops
+        cache = torch.empty(len(sums), rows, sums.shape[1], dtype=kept)
+    cache[:, hop] = sums
+    if reads_lists:
+        cache[:, hops + hop] = sent.list_sums(sums)
+    return cache

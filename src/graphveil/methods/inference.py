@@ -121,7 +121,13 @@ def take_cache(method: Any, data: Data) -> Tensor:
     """
     from graphveil.graph.checks import ids_of
 
-    cache: Tensor = method.cache_
+    cache: Tensor | None = getattr(method, "cache_", None)
+    if cache is None:
+        raise InvalidInputError(
+            "The mode 'cached' must have the noisy sums that training made, which a published "
+            "model has not; predict where it was trained, or in the mode 'noisy', 'visible' or "
+            "'disjoint'."
+        )
     nodes, trained, ids = len(cache), method.cache_ids_, ids_of(data)
     if trained is not None and ids is not None and list(ids) != trained:
         places = {name: place for place, name in enumerate(trained)}

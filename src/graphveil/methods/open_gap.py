@@ -103,8 +103,8 @@ class OpenGAP(Method, HopSettings):
         with torch.no_grad():
             sending = prepare_to_send(self, network, x, data, None)
             cache = hops.sum_hops(self, network, sending, lambda sent: sent.sums())
-            inputs = hops.head_inputs(self, network, x, cache, None)
-        hops.classify(self, network, inputs, data, execution)
+            own = hops.own_inputs(self, network, x, None)
+        hops.classify(self, network, own, cache, data, execution)
 
     def outputs(self, data: Data, mode: str) -> Tensor:
         """From exact sums over the neighbours."""

@@ -22,7 +22,7 @@ from graphveil.graph.aggregation import (
     unit_rows,
 )
 from graphveil.graph.caps import cap_receivers
-from graphveil.graph.lazy_rows import map_rows
+from graphveil.graph.lazy_rows import map_rows, slices
 from graphveil.graph.lists import Lists
 from graphveil.graph.messages import Messages
 from graphveil.graph.neighbourhoods import RootedTerms
@@ -120,8 +120,9 @@ def prepare_to_send(
         assert beliefs is not None
         return Sending(messages, bounded_rows(labels), ends, beliefs.exp())
     classes = labels.shape[1]
-    centred = (labels - labels.sum(1, keepdim=True) / classes) / math.sqrt(1 - 1 / classes)
-    return Sending(messages, bounded_rows(centred), ends)
+    labels -= labels.sum(1, keepdim=True) / classes
+    labels /= math.sqrt(1 - 1 / classes)
+    return Sending(messages, bounded_rows(labels), ends)
 
 
 def _label_rows(
@@ -148,8 +149,10 @@ def _label_rows(
             f"The labels must be of the {classes} classes that were trained on. Got "
             f"{int(data.y.max())} instead; leave 'y' out to predict without labels."
         )
-    labels = F.one_hot(data.y.clamp_min(0), classes).to(rows)
-    return torch.where(data.train_mask.unsqueeze(1), labels, rows)
+    for some in slices(len(rows)):
+        labels = F.one_hot(data.y[some].clamp_min(0), classes).to(rows)
+        rows[some] = torch.where(data.train_mask[some].unsqueeze(1), labels, rows[some])
+    return rows
 
 
 def send(method: Sender, network: GAPNetwork, hop: int, sending: Sending) -> Sent:

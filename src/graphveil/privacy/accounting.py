@@ -8,9 +8,6 @@ only with each other, and likewise back; the larger of the two directions counts
 >>> step = SampledGaussianDpEvent(rate=0.3, noise_multiplier=4.0, removed=1, altered=0)
 >>> round(epsilon_of(repeated(step, 150), delta=1e-5), 2)
 4.13
-
-``Account``, ``account``, ``epsilon`` and ``delta`` are older names of :class:`Price`,
-:func:`price`, :func:`epsilon_of` and :func:`delta_of`, and go with version 0.2.
 """
 
 from __future__ import annotations
@@ -100,10 +97,6 @@ def delta_of(event: dpa.DpEvent, epsilon: float) -> float:
     if not bounds:
         raise UnsupportedEventError(f"No bound covers this event. {problem}")
     return min(1.0, *bounds)
-
-
-Account = Price
-account, epsilon, delta = price, epsilon_of, delta_of
 
 
 # --- a sample of the units ------------------------------------------------------------------------

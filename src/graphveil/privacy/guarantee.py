@@ -287,7 +287,7 @@ class Certificate:
             ("Released", [f"{self.released}, to {self.released_to}"]),
             ("Unit", self._unit_lines()),
             ("Epsilon", self._epsilon_lines()),
-            ("Membership tests", self._membership_lines()),
+            ("Membership tests", self.membership_lines()),
             ("Charged", [f"{paid.paid_for}: {_one_line(paid.event)}" for paid in self.charges]),
             ("Public by assumption", list(self.public)),
             ("Vouched for", [f"The owner vouches that {line}." for line in self.vouched]),
@@ -325,7 +325,8 @@ class Certificate:
                 lines.append(f"why it differs: {self.claim.why_it_differs}")
         return lines
 
-    def _membership_lines(self) -> list[str]:
+    def membership_lines(self) -> list[str]:
+        """What no membership test exceeds, in words; none where no epsilon holds."""
         units = _ALL[self.guarantee.unit]
         absent, present = _ABSENT[units]
         return [

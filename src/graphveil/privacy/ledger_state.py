@@ -223,6 +223,12 @@ class LedgerState:
         """The hash of the last entry, which depends on all of them."""
         return self.entries[-1][1] if self.entries else NO_HASH
 
+    @property
+    def moments(self) -> dict[str, str]:
+        """When each reservation was first made, by its id."""
+        bodies = [json.loads(text) for text, _ in reversed(self.entries)]
+        return {body["id"]: body.get("at", "") for body in bodies if body["kind"] == "reserve"}
+
     def fingerprint_hash(self) -> Any:
         """A hash with the ledger's secret in it, for fingerprints: nobody without it can guess."""
         if self.first_format == _FIRST:

@@ -401,24 +401,76 @@ _SHAPES: dict[str, Callable[[Any, Sequence[Any], Path], Path]] = {
 
 # --- all papers at once ---------------------------------------------------------------------------
 
+Claimed = tuple[str, float, float | None]  # paper, claimed epsilon, proven one
+Published = tuple[str, float, float, bool]  # paper, its figure, ours, whether on a stand-in
+Looks = dict[str, tuple[str, str]]
 
-def proven_against_claimed(points: Sequence[tuple[str, float, float | None]], path: Path) -> Path:
+
+def proven_against_claimed(points: Sequence[Claimed], path: Path) -> Path:
     """By paper: the epsilon that is proven over the one that is claimed; None is none at all."""
     figure = make_figure(6.4, 5.0)
     axes = figure.subplots()
     dress(axes, "What is proven for the noise of a claim", "claimed epsilon", "proven epsilon")
+    _draw_claims(axes, points, _looks(points))
+    return save(figure, axes, path)
+
+
+def ours_against_published(points: Sequence[Published], path: Path) -> Path:
+    """By paper: our accuracy at a proven epsilon over the published one; stand-ins are empty."""
+    figure = make_figure(6.4, 5.4)
+    axes = figure.subplots()
+    title = "Accuracy at a proven epsilon, and as published at a claimed one of the same size"
+    dress(axes, textwrap.fill(title, 56), "published (%)", "ours, proven (%)")
+    _draw_accuracies(axes, points, _looks(points))
+    return save(figure, axes, path)
+
+
+def overview(claimed: Sequence[Claimed], published: Sequence[Published], path: Path) -> Path:
+    """Both side by side, on the papers' own data: what claims are worth, and what is had anyway."""
+    published = [point for point in published if not point[3]]
+    figure = make_figure(10.4, 4.6)
+    left, right = figure.subplots(1, 2)
+    looks = _looks([*claimed, *published])
+    dress(left, "What is proven for the noise of a claim", "claimed epsilon", "proven epsilon")
+    dress(right, "Accuracy at an epsilon no larger", "published, claimed (%)", "ours, proven (%)")
+    _draw_claims(left, claimed, looks)
+    _draw_accuracies(right, published, looks)
+    handles: dict[str, Any] = {}
+    for axes in (left, right):
+        handles |= dict(zip(*reversed(axes.get_legend_handles_labels()), strict=True))
+    figure.legend(
+        list(handles.values()),
+        list(handles),
+        loc="outside lower center",
+        ncols=4,
+        frameon=False,
+        fontsize=9,
+    )
+    return save(figure, None, path)
+
+
+def _looks(points: Sequence[tuple[Any, ...]]) -> Looks:
+    """A colour and a marker for every paper."""
+    papers = dict.fromkeys(paper for paper, *_ in points)
+    return {
+        paper: (COLOURS[number % len(COLOURS)], MARKERS[number % len(MARKERS)])
+        for number, paper in enumerate(papers)
+    }
+
+
+def _draw_claims(axes: Any, points: Sequence[Claimed], looks: Looks) -> None:
     finite = [value for _, claimed, proven in points for value in (claimed, proven) if value]
     low, high = min(finite) / 2, max(finite) * 2
     right = 2 * max(claimed for _, claimed, _ in points)
     top = high * 4
     axes.plot([low, high], [low, high], color="#999999", linestyle=":", label="proven = claimed")
-    for number, paper in enumerate(dict.fromkeys(paper for paper, _, _ in points)):
+    for paper, (colour, marker) in looks.items():
         own = [(claimed, proven) for name, claimed, proven in points if name == paper]
         axes.plot(
             [claimed for claimed, _ in own],
             [top if proven is None else proven for _, proven in own],
-            MARKERS[number % len(MARKERS)],
-            color=COLOURS[number % len(COLOURS)],
+            marker,
+            color=colour,
             label=paper,
             alpha=0.8,
         )
@@ -426,18 +478,11 @@ def proven_against_claimed(points: Sequence[tuple[str, float, float | None]], pa
     if any(proven is None for _, _, proven in points):
         axes.axhline(top / 2, color="#BBBBBB", linewidth=0.8)
         axes.text(low * 1.1, top * 1.15, "none proven", va="bottom", fontsize=9)
-    return save(figure, axes, path)
 
 
-def ours_against_published(points: Sequence[tuple[str, float, float, bool]], path: Path) -> Path:
-    """By paper: our accuracy at a proven epsilon over the published one; stand-ins are empty."""
-    figure = make_figure(6.4, 5.4)
-    axes = figure.subplots()
-    title = "Accuracy at a proven epsilon, and as published at a claimed one of the same size"
-    dress(axes, textwrap.fill(title, 56), "published (%)", "ours, proven (%)")
+def _draw_accuracies(axes: Any, points: Sequence[Published], looks: Looks) -> None:
     axes.plot([0, 100], [0, 100], color="#999999", linestyle=":", label="as published")
-    for number, paper in enumerate(dict.fromkeys(paper for paper, *_ in points)):
-        colour, label = COLOURS[number % len(COLOURS)], paper
+    for paper, (colour, marker) in looks.items():
         for stand_in in (False, True):
             own = [(x, y) for name, x, y, other in points if name == paper and other == stand_in]
             if not own:
@@ -445,11 +490,10 @@ def ours_against_published(points: Sequence[tuple[str, float, float, bool]], pat
             axes.plot(
                 [100 * x for x, _ in own],
                 [100 * y for _, y in own],
-                MARKERS[number % len(MARKERS)],
+                marker,
                 color=colour,
                 markerfacecolor="white" if stand_in else colour,
-                label=f"{label} (stand-in)" if stand_in else label,
+                label=f"{paper} (stand-in)" if stand_in else paper,
             )
     low = math.floor(10 * min([1.0, *(min(x, y) for _, x, y, _ in points)])) * 10
     axes.set(xlim=(low, 100), ylim=(low, 100))
-    return save(figure, axes, path)

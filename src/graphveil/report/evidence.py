@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,22 +22,18 @@ from graphveil.methods import Facts, Plan
 from graphveil.methods.measures import METRICS, SMALLER_IS_BETTER, is_better
 from graphveil.methods.settings import setting_fields
 from graphveil.methods.task import make_task
-from graphveil.privacy.accounting import account
+from graphveil.privacy.accounting import price
+from graphveil.privacy.agreement import check_agreement, check_same
 from graphveil.privacy.guarantee import UNITS, Certificate, Charge, Unit
 from graphveil.privacy.ledger_entries import identity
 from graphveil.privacy.ledger_state import count_releases
 from graphveil.report.wording import trains_in_the_open
 from graphveil.runs.files import read_json, reading
+from graphveil.runs.record import Record
 
 FORMATS = (1, 2)  # of every file of a run that has a format number
 _RANGES = {"brier": "[0, 2.001]", "r2": "(-inf, 1]", "mae": "[0, inf)", "rmse": "[0, inf)"}
-_AGREES = 1e-6  # relative: two machines may differ in a last digit, not in more
-_FIGURES: Mapping[str, Callable[[Certificate], float | None]] = {
-    "epsilon": lambda certificate: certificate.guarantee.epsilon,
-    "pld": lambda certificate: certificate.pld,
-    "rdp": lambda certificate: certificate.rdp,
-    "claim": lambda certificate: None if certificate.claim is None else certificate.claim.epsilon,
-}
+_RANGES["validation_accuracy"] = "(-inf, inf)"  # it has noise
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,7 +57,8 @@ class Evidence:
     planned: Mapping[str, Any]
     tuned: bool
     source: Mapping[str, Any]
-    facts: Facts
+    plan: Plan
+    weights_sha256: str
     names: tuple[str, ...] | None
     metrics: Mapping[str, Any]
     environment: Mapping[str, Any]
@@ -70,6 +67,11 @@ class Evidence:
     ledger: str | None = None
     charged: bool
     schema: Mapping[str, Any] | None = None
+
+    @property
+    def facts(self) -> Facts:
+        """What is public of the data: its sizes, and what is predicted."""
+        return self.plan.facts
 
     @property
     def status(self) -> str:
@@ -151,6 +153,13 @@ class Evidence:
         return value
 
     @property
+    def charged_score(self) -> float | None:
+        """The score of the chosen settings, where the certificate says that it is released."""
+        released = self.tuned and "score" in self.certificate.released
+        value: float | None = self.metrics["validation_accuracy"] if released else None
+        return value
+
+    @property
     def guess(self) -> float | None:
         """The same figure of the best answer that reads no row."""
         value: float | None = self.metrics["baseline"].get(self.metric)
@@ -197,9 +206,10 @@ def read(path: str) -> Evidence:
     somebody who rewrites events.json, too, it says nothing.
     """
     directory = Path(path)
-    plan, written, certificate, usual = _record(directory)
+    record, certificate, usual = _record(directory)
+    plan, written = record.plan, record.certificate or certificate
     with reading(directory, "certificate.json"):
-        _check_certificate(written, certificate)
+        check_agreement(written, certificate)
     with reading(directory, "events.json"):
         _content(directory, "events.json")
     with reading(directory, "settings.json"):
@@ -222,7 +232,7 @@ def read(path: str) -> Evidence:
         method=plan.method,
         private=plan.claim is not None or not trains_in_the_open(plan.charges),
         certificate=certificate,
-        alone=tuple(account(charge.event, delta).epsilon for charge in certificate.charges)
+        alone=tuple(price(charge.event, delta).epsilon for charge in certificate.charges)
         if proven
         else (),
         settings=settings,
@@ -230,7 +240,8 @@ def read(path: str) -> Evidence:
         planned=dict(plan.details),
         tuned=tuned,
         source=source,
-        facts=plan.facts,
+        plan=plan,
+        weights_sha256=record.hashes["model_sha256"],
         names=names,
         metrics=metrics,
         environment=environment,
@@ -242,19 +253,18 @@ def read(path: str) -> Evidence:
     )
 
 
-def _record(directory: Path) -> tuple[Plan, Certificate, Certificate, dict[str, Any]]:
-    """A run's plan, the certificate in its file, the one that it bears out, and usual settings.
+def _record(directory: Path) -> tuple[Record, Certificate, dict[str, Any]]:
+    """A run's record, the certificate that it bears out, and usual settings.
 
     That is all this package asks ``runs`` and ``methods`` for, beside whole files of JSON. The
-    second certificate is made from the plan, the charges and the streams of the run.
+    certificate is made from the plan, the charges and the streams of the run.
     """
     record = runs.Run(directory).record()
     certificate = record.plan.certificate(
         record.charges, void_because=record.void_because, inference=record.inference
     )
-    written = record.certificate or certificate
     usual = {name: field.default for name, field in setting_fields(record.kind).items()}
-    return record.plan, written, certificate, usual
+    return record, certificate, usual
 
 
 def _content(directory: Path, name: str) -> dict[str, Any]:
@@ -263,19 +273,6 @@ def _content(directory: Path, name: str) -> dict[str, Any]:
     if content.get("format", FORMATS[-1]) not in FORMATS:
         raise ValueError(f"format {content['format']!r} is not {FORMATS[-1]}")
     return content
-
-
-def _check_certificate(written: Certificate, again: Certificate) -> None:
-    """Refuse a file that promises anything else than what the run's other files bear out."""
-    for name in ("unit", "relation", "delta"):
-        _check_same(name, getattr(written.guarantee, name), getattr(again.guarantee, name))
-    _check_same("void_because", written.void_because, again.void_because)
-    _check_same("claim", written.claim is None, again.claim is None)
-    for name, of in _FIGURES.items():
-        in_file, expected = of(written), of(again)
-        pair = [value for value in (in_file, expected) if value is not None]
-        if len(pair) < 2 or not math.isclose(*pair, rel_tol=_AGREES):
-            _check_same(name, in_file, expected)
 
 
 def _check_releases(planned: Sequence[Charge], charged: Sequence[Charge]) -> None:
@@ -288,15 +285,10 @@ def _check_releases(planned: Sequence[Charge], charged: Sequence[Charge]) -> Non
         )
 
 
-def _check_same(name: str, value: Any, expected: Any) -> None:
-    if value != expected:
-        raise ValueError(f"{name} is {value!r}, and the run's other files make it {expected!r}")
-
-
 def _class_names(names: Sequence[Any] | None, classes: int) -> tuple[str, ...] | None:
     if names is None:
         return None
-    _check_same("class_names", len(names), classes)
+    check_same("class_names", len(names), classes)
     return tuple(map(str, names))
 
 
@@ -306,16 +298,16 @@ def _metrics(content: Mapping[str, Any], facts: Facts) -> dict[str, Any]:
     A run need not have every score: one that came later is None. What an older run does not say of
     the best guess and of what it learnt is made of what it says of classes.
     """
-    _check_same("task", content.get("task", facts.task), facts.task)
+    check_same("task", content.get("task", facts.task), facts.task)
     counts = [_validate.integer("class_count", n, "[0, 1e12]") for n in content["class_count"]]
     shares = [_figure("class_accuracy", share) for share in content["class_accuracy"]]
     classes = facts.num_classes if facts.task in OF_CLASSES else 0
-    _check_same("the number of classes", (len(counts), len(shares)), (classes, classes))
+    check_same("the number of classes", (len(counts), len(shares)), (classes, classes))
     confusion = _confusion(content.get("confusion"), counts)
     tests = content.get(f"test_{facts.record}s", sum(counts))
     tests = _validate.integer(f"test_{facts.record}s", tests, "[0, 1e12]")
     if classes:
-        _check_same("class_count, summed", sum(counts), tests)
+        check_same("class_count, summed", sum(counts), tests)
     scores = {name: _figure(name, content.get(f"test_{name}")) for name in METRICS}
     main = content.get("metric", make_task(facts).main)
     main = _validate.choice("metric", main, METRICS)
@@ -326,6 +318,7 @@ def _metrics(content: Mapping[str, Any], facts: Facts) -> dict[str, Any]:
         learnt = is_better(main, mine, guess) and not constant
     return {
         "tests": tests,
+        "validation_accuracy": _figure("validation_accuracy", content.get("validation_accuracy")),
         "class_count": counts,
         "class_accuracy": shares,
         "confusion": confusion,
@@ -357,8 +350,8 @@ def _confusion(table: Any, counts: Sequence[int]) -> list[list[int]] | None:
     if table is None:
         return None
     rows = [[_validate.integer("confusion", n, "[0, 1e12]") for n in row] for row in table]
-    _check_same("the width of confusion", {len(row) for row in rows}, {len(counts)})
-    _check_same("confusion, summed by class", [sum(row) for row in rows], list(counts))
+    check_same("the width of confusion", {len(row) for row in rows}, {len(counts)})
+    check_same("confusion, summed by class", [sum(row) for row in rows], list(counts))
     return rows
 
 

@@ -12,10 +12,14 @@ from graphveil.report.wording import OUTSIDE
 
 if TYPE_CHECKING:
     from graphveil.report.evidence import Evidence
+    from graphveil.report.growth import Growth
 
 
-def render(evidence: Sequence[Evidence]) -> str:
-    """The page: one run's report, or a comparison with a section for each run."""
+def render(evidence: Sequence[Evidence], growth: Growth | None = None) -> str:
+    """The page: one run's report, or a comparison with a section for each run.
+
+    With the ``growth`` of a ledger's account it ends with what was spent over time.
+    """
     sections = [
         section(run, f"run-{number}", baselines(run, evidence))
         for number, run in enumerate(evidence, 1)
@@ -35,4 +39,6 @@ def render(evidence: Sequence[Evidence]) -> str:
         first=None if place is None else sections[place],
         sections=[*sections[:place], *sections[place + 1 :]] if place is not None else sections,
         outside=OUTSIDE,
+        growth=growth,
+        growth_plot=None if growth is None else growth.plot("growth"),
     )

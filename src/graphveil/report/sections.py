@@ -289,7 +289,7 @@ def audit(run: Evidence) -> Audit:
         kinds.setdefault(finding.kind, []).append(finding)
     bounds = [finding for finding in run.audit if finding.epsilon_at_least is not None]
     return Audit(
-        contradictions=_contradictions(run),
+        contradictions=contradictions(run),
         replays=[
             (f.name, _count(f.figures.get(NEIGHBOURS)), _verdict(f), _rest(f, NEIGHBOURS))
             for f in kinds.get("replay", [])
@@ -328,7 +328,7 @@ def _most(figures: Mapping[str, Any], fpr: float, run: Evidence) -> str:
     return wording.small_percent(most) if isinstance(most, float) and 0 <= most < 1 else "–"
 
 
-def _contradictions(run: Evidence) -> list[str]:
+def contradictions(run: Evidence) -> list[str]:
     """What was seen broken, and proven floors above the ceiling that nobody has judged yet.
 
     Of many bounds of 95 % some are too high; whoever knows the part's own price judges with more

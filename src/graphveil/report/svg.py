@@ -7,6 +7,7 @@ own besides. Text is escaped by :class:`markupsafe.Markup`.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -131,6 +132,36 @@ def _description(line: Series, metric: str) -> str:
         for x, y in some
     ]
     return ", ".join(texts)
+
+
+def stairs(key: str, spent: Sequence[float], budget: float) -> Markup:
+    """What was spent after each charge, as stairs, and the budget as a level line.
+
+    An epsilon that is infinite is above everything: the stairs end there.
+    """
+    known = list(itertools.takewhile(math.isfinite, spent))
+    ticks = _steps([0.0, budget, *known], least=None)
+    plot = _Plot(260, (0, len(spent)), (ticks[0], ticks[-1]))
+    places: list[Point] = [(0.0, 0.0)]
+    for number, value in enumerate(known):
+        places += [(number, value), (number + 1, value)]
+    every = max(1, math.ceil(len(spent) / 8))
+    across = [
+        (number + 0.5, str(number + 1) if number % every == 0 else "")
+        for number in range(len(spent))
+    ]
+    filled = [*places, (len(known), 0.0)]
+    return _svg(
+        key,
+        plot.height,
+        "Epsilon of all charges so far",
+        f"After {len(spent)} charges epsilon is {round_up(spent[-1])}; the budget for life is "
+        f"{budget:g}.",
+        plot.axes(across, [(tick, f"{tick:g}") for tick in ticks], "charge", "epsilon so far"),
+        _path("area", plot.path(filled) + "Z"),
+        _path("line c0", plot.path(places)),
+        _path("rule dashed", plot.path([(0, budget), (len(spent), budget)])),
+    )
 
 
 def bars(

@@ -34,6 +34,9 @@ CACHE = "cache.safetensors"  # of methods that have one
 AUDIT = "audit.json"  # of runs that were attacked, see docs/report.md
 LOSSES = "private-losses.jsonl"  # of runs that were asked for them
 LEDGER = "ledger.json"
+README, CONFIG, SIGNED = "README.md", "config.json", "certificate.signed.json"  # if published
+HUB = (".gitattributes", ".cache")  # what huggingface_hub adds to a folder
+PUBLISHED = (README, CONFIG, SIGNED, *HUB)
 CHECKPOINT = "checkpoint"
 
 

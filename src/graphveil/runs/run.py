@@ -75,6 +75,7 @@ class Run:
             raise unusable(directory, error) from error
         written = (
             *_record.FILES, _record.CACHE, _record.LEDGER, _record.AUDIT, _record.LOSSES,
+            *_record.PUBLISHED,
         )  # fmt: skip
         ours = {*written, *(partial_name(name) for name in written)}
         if self.checkpoint.directory.is_dir():

@@ -1,0 +1,170 @@
+"""What of a run is signed, and what is checked of it: the certificate, what ran, which weights.
+
+    statement = statement_of(evidence.read("runs/ward"))
+    signed = signing.sign(statement, key, signer="Ann", date=today())
+    verify(signing.read_signed("ward.signed.json"), trusted, run="runs/ward")
+
+Nothing private is in it: the plan was made without looking at data, the certificate is made to be
+shown, and of data it has what the certificate counts as public, with a name that the catalog knows
+or none. No path of anybody's machine, no metric, no trial is in it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from graphveil._errors import InvalidInputError, VerificationError
+from graphveil._inputs import regular
+from graphveil.methods import Plan
+from graphveil.privacy.agreement import check_agreement, check_close, check_same
+from graphveil.privacy.guarantee import Certificate
+from graphveil.privacy.signing import Signed, check_signature, fingerprint
+from graphveil.runs.record import MODEL
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+
+    from graphveil.report.evidence import Evidence
+
+_PIECE = 1 << 20  # bytes of a file that are hashed at a time
+
+
+def certificate_of(run: Evidence) -> Certificate:
+    """The certificate with the versions that the run was trained with, not those of its reader."""
+    return replace(run.certificate, versions=dict(run.environment["versions"]))
+
+
+def statement_of(run: Evidence) -> dict[str, Any]:
+    """The statement about a run, as plain JSON; the same run gives the same one.
+
+    *Guarantee.* None is needed: it is made of what the certificate counts as public.
+    """
+    statement = {
+        "certificate": json.loads(certificate_of(run).to_json()),
+        "run": {
+            "method": run.method,
+            "status": run.status,
+            "plan": run.plan.to_json(),
+            "settings_tuned": run.tuned,
+            "data": {
+                "name": None if run.entry is None else run.data,
+                "unit": run.unit_name,
+                **asdict(run.facts),
+            },
+        },
+        "weights_sha256": run.weights_sha256,
+    }
+    plain: dict[str, Any] = json.loads(json.dumps(statement, allow_nan=False))
+    return plain
+
+
+def fingerprint_of(run: Evidence) -> str:
+    """The fingerprint of the statement about a run, which its signed certificate has, too."""
+    return fingerprint(statement_of(run))
+
+
+def today() -> str:
+    """When something is signed: by the clock of whoever signs."""
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Verified:
+    """What was checked of a signed certificate, and holds.
+
+    ``has_weights`` says whether weights were given; then they are those it is about.
+    """
+
+    certificate: Certificate
+    method: str
+    signer: str
+    date: str
+    public_key: str
+    fingerprint: str
+    weights_sha256: str
+    has_weights: bool
+
+
+def verify(
+    signed: Signed, trusted: Ed25519PublicKey | None, run: str | Path | None = None
+) -> Verified:
+    """Check who signed, what the charges cost today, and whose weights these are.
+
+    ``run`` is a run, a published folder, or a file of weights. What does not hold is refused.
+
+    *Guarantee.* The epsilon that is returned is what the listed charges cost by the accountant of
+    today. That they are all that ran is the signer's word.
+    """
+    check_signature(signed, trusted)
+    statement = signed.statement
+    try:
+        certificate = Certificate.from_json(json.dumps(statement["certificate"]))
+        plan, weights = Plan.from_json(statement["run"]["plan"]), str(statement["weights_sha256"])
+        method = str(statement["run"]["method"])
+        tprs = dict(statement["certificate"].get("largest_tpr", {}))
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise InvalidInputError(
+            "The signed statement cannot be read by this version: "
+            f"{type(error).__name__}: {' '.join(str(error).split())[:200]}; take the version that "
+            "signed it."
+        ) from None
+    try:
+        _check_price(certificate, plan, tprs)
+        check_same("method", method, plan.method)
+    except ValueError as error:
+        raise VerificationError(
+            f"The certificate does not follow from its charges: {str(error).rstrip('.')}; ask the "
+            "signer how it was made."
+        ) from None
+    if run is not None and (here := weights_of(run)) != weights:
+        raise VerificationError(
+            f"The weights in {run} are others than the certificate is about: their SHA-256 is "
+            f"{here}, not {weights}; ask for those that were certified."
+        )
+    return Verified(
+        certificate=certificate,
+        method=method,
+        signer=signed.content["signer"],
+        date=signed.content["date"],
+        public_key=signed.public_key,
+        fingerprint=fingerprint(statement),
+        weights_sha256=weights,
+        has_weights=run is not None,
+    )
+
+
+def _check_price(certificate: Certificate, plan: Plan, tprs: Mapping[str, float]) -> None:
+    """Price the charges again, and refuse figures that are others."""
+    again = plan.certificate(
+        certificate.charges,
+        void_because=certificate.void_because[len(plan.void_because) :],
+        inference=certificate.inference[len(plan.inference) :],
+    )
+    check_agreement(certificate, again)
+    for name in ("released", "released_to"):
+        check_same(name, getattr(certificate, name), getattr(again, name))
+    largest = {f"{fpr:g}": tpr for fpr, tpr in again.largest_tpr.items()}
+    check_same("the rates of largest_tpr", sorted(tprs), sorted(largest))
+    for fpr, tpr in largest.items():
+        check_close(f"largest_tpr at {fpr}", tprs[fpr], tpr)
+
+
+def weights_of(run: str | Path) -> str:
+    """The SHA-256 of the weights in a run, in a published folder, or in a file."""
+    path = Path(run) / MODEL if Path(run).is_dir() else Path(run)
+    digest = hashlib.sha256()
+    try:
+        with regular(path).open("rb") as file:
+            while piece := file.read(_PIECE):
+                digest.update(piece)
+    except OSError as error:
+        raise InvalidInputError(
+            f"{path} cannot be read: {error.strerror}; name a run, or a file of weights."
+        ) from None
+    return digest.hexdigest()

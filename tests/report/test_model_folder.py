@@ -1,0 +1,270 @@
+"""A published folder: every file in it, what is not, and who is refused one."""
+
+import json
+import os
+import struct
+
+import pytest
+
+import graphveil
+from graphveil import InvalidInputError, UnprovenError, runs
+from graphveil.data.synthetic import social_network
+from graphveil.methods import DPMLP
+from graphveil.privacy import signing
+from graphveil.privacy.ledger import Ledger
+from graphveil.report import evidence, model_folder, statement
+from graphveil.report.owner import Owner
+
+yaml = pytest.importorskip("yaml")
+
+FILES = {
+    "README.md",
+    "certificate.json",
+    "certificate.md",
+    "certificate.txt",
+    "config.json",
+    "events.json",
+    "model.safetensors",
+    "plan.json",
+    "settings.json",
+}
+OWNER = Owner(license="mit", name="Risk: ward 3")
+SECRET_PATH = "/home/ann-the-analyst/ward-3.npz"
+
+
+def publish(run, out, owner=OWNER, **how):
+    folder = model_folder.build(run, owner, **how)
+    model_folder.write(folder, out)
+    return folder
+
+
+def front_matter(folder):
+    _, matter, _ = (folder / "README.md").read_text().split("---\n", 2)
+    return yaml.safe_load(matter)
+
+
+@pytest.mark.parametrize("name", ["one", "eight", "parts", "edge", "claimed"])
+def test_a_folder_holds_these_files_and_is_read_as_a_run(name, read, trained, tmp_path):
+    run, out = read(name), tmp_path / "out"
+    publish(run, out)
+    assert {path.name for path in out.iterdir()} == FILES
+    method = graphveil.read(out)
+    original = graphveil.read(trained / name)
+    assert method.certificate_.charges == original.certificate_.charges
+    assert method.certificate_.guarantee.epsilon == pytest.approx(run.epsilon)
+    weights, expected = (m.network_.state_dict() for m in (method, original))
+    assert all(weights[key].equal(expected[key]) for key in expected)
+    assert statement.weights_of(out) == run.weights_sha256
+    for hub in (".gitattributes", ".cache"):
+        (out / hub).mkdir()
+    assert graphveil.read(out).name == method.name
+
+
+def test_a_folder_predicts_as_the_run_does(read, trained, tmp_path):
+    publish(read("eight"), tmp_path / "out")
+    data = social_network(num_nodes=90, num_classes=3, num_features=5, seed=1)
+    folder, run = graphveil.read(tmp_path / "out"), graphveil.read(trained / "eight")
+    assert (folder.predict(data) == run.predict(data)).all()
+    assert folder.class_names_ == run.class_names_
+
+
+def test_noisy_sums_stay_and_predictions_that_read_them_are_refused(read, trained, tmp_path):
+    assert (trained / "parts" / "cache.safetensors").exists()
+    publish(read("parts"), tmp_path / "out")
+    data = social_network(num_nodes=90, num_classes=3, num_features=5, seed=1)
+    with pytest.raises(InvalidInputError, match="published model has not"):
+        graphveil.read(tmp_path / "out").predict(data)
+
+
+@pytest.fixture
+def watched(tmp_path, monkeypatch):
+    """A run on data that can be told apart, charged to a ledger, and all of its secret bits."""
+    drawn, real = [], os.urandom
+
+    def watch(count):
+        drawn.append(real(count))
+        return drawn[-1]
+
+    monkeypatch.setattr(os, "urandom", watch)
+    data = social_network(num_nodes=90, num_classes=3, num_features=5, seed=1)
+    data.x = data.x + 0.123456789
+    data.class_names = ["cats", "dogs", "elks"]
+    monkeypatch.setattr(runs.Source, "load", lambda self: data.clone())
+    Ledger(tmp_path / "study.ledger").open("ward-3-people", 8.0, 1e-6)
+    directory = tmp_path / "run"
+    method = DPMLP(epsilon=1.0, steps=3, sample_rate=0.5, centred=False)
+    source = runs.Source(data=SECRET_PATH, root="/raw/ward-3")
+    run = runs.Run(directory)
+    how = {"ledger": tmp_path / "study.ledger", "account": "ward-3-people"}
+    run.train(method, source, private_losses=True, **how)
+    monkeypatch.undo()
+    return directory, data, b"".join(drawn)
+
+
+def test_nothing_private_leaks(watched, tmp_path):
+    directory, data, secret = watched
+    run = evidence.read(str(directory))
+    out = tmp_path / "out"
+    publish(run, out)
+    assert {path.name for path in out.iterdir()} == FILES
+    contents = {path.name: path.read_bytes() for path in out.iterdir()}
+    everything = b"\n".join(contents.values())
+    ledger = json.loads((directory / "ledger.json").read_text())
+    words = [
+        SECRET_PATH, "/home", "ann-the-analyst", "/raw", str(tmp_path), "ward-3-people",
+        "study.ledger", str(ledger["ledger"]), str(ledger["account"]), "accuracy", "confusion",
+        "baseline", "fingerprint",
+    ]  # fmt: skip
+    for word in words:
+        assert word.encode() not in everything, word
+    assert runs.Run(out).was_charged()  # so that a noisy prediction asks for the ledger
+    # No figure of a test record, in any file.
+    metrics = json.loads((directory / "metrics.json").read_text())
+    measured = [v for v in metrics.values() if isinstance(v, float) and len(repr(v)) > 8]
+    assert len(measured) > 3
+    for value in measured:
+        assert repr(value).encode() not in everything
+    losses = (directory / "private-losses.jsonl").read_text().splitlines()
+    assert losses
+    for loss in losses:
+        for value in json.loads(loss).values():
+            long = isinstance(value, float) and len(repr(value)) > 8
+            assert not long or repr(value).encode() not in everything
+    # No value of a row, as text or as a float of either length.
+    for value in data.x.flatten().tolist():
+        for form in (f"{value:.5f}".encode(), struct.pack("<d", value)):
+            assert form not in everything
+    for row in data.x.tolist():
+        assert struct.pack("<2f", *row[:2]) not in everything
+    # No eight bytes in a row of what the secret stream drew.
+    assert len(secret) > 1000
+    bits = {secret[place : place + 8] for place in range(0, len(secret) - 8, 8)}
+    published = {everything[place : place + 8] for place in range(len(everything) - 8)}
+    assert not bits & published
+    # The search finds what is there.
+    assert b"model_sha256" in everything
+    assert (directory / "settings.json").read_bytes().count(SECRET_PATH.encode()) == 1
+
+
+def test_metrics_are_shown_where_somebody_says_why(read, tmp_path):
+    run = read("eight")
+    publish(run, tmp_path / "without")
+    assert "metrics" not in front_matter(tmp_path / "without")
+    assert "## Figures" not in (tmp_path / "without" / "README.md").read_text()
+    folder = publish(run, tmp_path / "with", metrics_public="the labels are on a public site")
+    assert folder.metrics_shown
+    matter = front_matter(tmp_path / "with")
+    (results,) = matter["model-index"][0]["results"]
+    shown = {item["type"]: item["value"] for item in results["metrics"]}
+    assert shown["accuracy"] == run.metrics["accuracy"]
+    assert matter["metrics"] == list(shown)
+    text = (tmp_path / "with" / "README.md").read_text()
+    assert "declared public: the labels are on a public site" in text
+
+
+def test_a_score_that_was_charged_is_shown(read, tmp_path):
+    from dataclasses import replace
+
+    run = read("one")
+    assert run.charged_score is None
+    released = f"{run.certificate.released}, the chosen settings and their noisy validation score"
+    tuned = replace(
+        run,
+        tuned=True,
+        certificate=replace(run.certificate, released=released),
+        metrics={**run.metrics, "validation_accuracy": 0.71828},
+    )
+    assert tuned.charged_score == 0.71828
+    publish(tuned, tmp_path / "out")
+    assert "0.7183" in (tmp_path / "out" / "README.md").read_text()
+    # Settings that were chosen on public data release no score of these people.
+    public = replace(tuned, certificate=run.certificate)
+    assert public.charged_score is None
+
+
+def test_the_front_matter_is_what_the_hub_reads(read, tmp_path):
+    publish(read("one"), tmp_path / "out")
+    matter = front_matter(tmp_path / "out")
+    assert matter["library_name"] == "graphveil"
+    assert matter["license"] == "mit"
+    assert matter["pipeline_tag"] == "graph-ml"
+    assert {"differential-privacy", "graphveil", "dp-mlp"} <= set(matter["tags"])
+    text = (tmp_path / "out" / "README.md").read_text()
+    assert "# Risk: ward 3" in text
+    assert str(read("one").certificate.guarantee) in text
+    for line in read("one").certificate.membership_lines():
+        assert line in text
+
+
+@pytest.mark.parametrize("name,why", [("void", "void"), ("mlp", "not private")])
+def test_what_promises_nothing_is_published_only_in_the_open(name, why, read, tmp_path):
+    run = read(name)
+    with pytest.raises(UnprovenError, match=f"is {why}.*--open"):
+        model_folder.build(run, OWNER)
+    publish(run, tmp_path / "out", in_the_open=True)
+    matter = front_matter(tmp_path / "out")
+    assert "differential-privacy" not in matter["tags"]
+    text = (tmp_path / "out" / "README.md").read_text()
+    assert text.index("No privacy guarantee") < text.index("##")
+    assert "trained with differential privacy" not in text
+    assert "## Privacy" not in text
+
+
+def test_weights_that_are_not_for_everybody_are_not_published(read):
+    from dataclasses import replace
+
+    run = read("one")
+    few = replace(run, certificate=replace(run.certificate, released_to="the owner"))
+    with pytest.raises(UnprovenError, match="to nobody else"):
+        model_folder.build(few, OWNER)
+
+
+def test_a_signed_certificate_comes_with_it_and_is_verified(read, tmp_path):
+    pytest.importorskip("cryptography")
+    signing.make_key(tmp_path / "ann.pem")
+    key = signing.read_private_key(tmp_path / "ann.pem")
+    run, out = read("one"), tmp_path / "out"
+    signed = signing.sign(statement.statement_of(run), key, signer="Ann", date="today")
+    publish(run, out, signed=signed)
+    assert {path.name for path in out.iterdir()} == {*FILES, "certificate.signed.json"}
+    file = signing.read_signed(out / "certificate.signed.json")
+    assert statement.verify(file, key.public_key(), out).has_weights
+    assert signed["public_key"] in (out / "README.md").read_text()
+    assert b"PRIVATE" not in b"".join(path.read_bytes() for path in out.iterdir())
+    assert graphveil.read(out).name == run.method
+
+
+@pytest.mark.parametrize("text", ["", "a b", "MIT License", "mit\nx", "a" * 80, None])
+def test_a_licence_is_stated_as_an_identifier(text, read):
+    with pytest.raises(InvalidInputError, match="license"):
+        model_folder.build(read("one"), Owner(license=text))
+
+
+def test_text_of_an_owner_stays_on_its_line(read, tmp_path):
+    owner = Owner(license="mit", name="A\n# B", purpose="x\n\n## C\n<script>")
+    publish(read("one"), tmp_path / "out", owner)
+    lines = (tmp_path / "out" / "README.md").read_text().splitlines()
+    assert "# A # B" in lines
+    assert "## C" not in lines
+    assert not any("<script>" in line for line in lines)
+
+
+def test_a_folder_is_written_whole_or_not_at_all(read, tmp_path, monkeypatch):
+    out = tmp_path / "out"
+    out.mkdir()
+    publish(read("one"), out)  # an empty folder will do
+    with pytest.raises(InvalidInputError, match="new folder"):
+        publish(read("one"), out)
+    with pytest.raises(InvalidInputError, match="no directory"):
+        publish(read("one"), tmp_path / "absent" / "out")
+    real = model_folder.write_file
+
+    def fail(path, content):
+        if path.name == "model.safetensors":
+            raise OSError(28, "No space left on device")
+        real(path, content)
+
+    monkeypatch.setattr(model_folder, "write_file", fail)
+    with pytest.raises(InvalidInputError, match="No space left"):
+        publish(read("one"), tmp_path / "other")
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
