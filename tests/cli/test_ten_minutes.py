@@ -73,7 +73,7 @@ def test_the_page_has_the_whole_walk():
     for wanted in (
         ["data", "export"], ["data", "schema"], ["data", "show"],
         ["plan", "late-graph"], ["train", "late-graph"],
-        ["predict", "runs/ward"], ["report", "runs/ward"],
+        ["predict", "runs/ward"], ["report", "runs/ward"], ["certificate", "sign"],
     ):  # fmt: skip
         assert any(words[1:] == wanted for words in kinds), wanted
 
@@ -120,11 +120,18 @@ def test_predictions_have_the_owner_s_ids_names_and_ranks(walked):
     assert died > 2 * 3.5
 
 
-def test_the_report_names_the_unit_and_the_figure(walked):
+def test_the_officers_page_names_the_unit_and_no_score(walked):
     place, _ = walked
     page = (place / "ward.html").read_text()
     assert "patient" in page
-    assert "average precision" in page
+    assert "Ward 3" in page
+    assert "average precision" not in page
+
+
+def test_the_signed_certificate_verifies(walked):
+    place, printed = walked
+    assert "Ann, Ward 3" in of(printed, "graphveil certificate verify")
+    assert (place / "ward.json").exists()
 
 
 def test_the_walk_in_python(walked, monkeypatch, capsys):
