@@ -4,13 +4,15 @@
         method.fit(data, directory="run")
 
 Every process, a *rank*, holds the data. Rank 0 draws every batch and all noise, keeps the files and
-speaks to the ledger. The others clip and add up their share of the drawn terms. So four things are
+speaks to the ledger. The others clip and add up their share of the drawn terms. So six things are
 asked here, and nowhere else:
 
 ========  ==========================================================================================
 share     which of the drawn terms this rank computes: those whose public id is its own
+rows      which of the rows of a sum this rank computes: as many as any other
 once      what only rank 0 draws, and all ranks use: a batch, the key of masks, a noisy vector
 add       the sum of all ranks' vectors, in float64, which only rank 0 holds
+collect   the rows of all ranks, one after the other, which only rank 0 holds
 agree     that something is the same on all ranks, or none goes on
 ========  ==========================================================================================
 
@@ -24,6 +26,7 @@ import contextlib
 import hashlib
 import json
 import os
+import socket
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextvars import ContextVar
@@ -32,7 +35,7 @@ from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from graphveil import _errors, _validate
+from graphveil import _errors, _validate, devices
 from graphveil._errors import GraphveilError, InvalidInputError
 
 if TYPE_CHECKING:
@@ -117,6 +120,14 @@ class Ranks:
         """On rank 0 the sum of all ranks' vectors (float64); elsewhere nothing that is of use."""
         return vector
 
+    def rows(self, some: slice) -> slice:
+        """Those of the rows ``some`` that this rank computes, before :meth:`collect`."""
+        return some
+
+    def collect(self, rows: Tensor, some: slice) -> Tensor:
+        """On rank 0 all rows ``some`` (float64), of which each rank computed its own."""
+        return rows
+
     def agree(self, what: str, content: bytes) -> None:
         """Refuse to go on where ``content`` is not the same on all ranks."""
 
@@ -132,6 +143,8 @@ def current() -> Ranks:
 
 class Group(Ranks):
     """A rank among others, over gloo; made by :func:`join`.
+
+    Sums that are on GPUs, each rank's on its own, are added up over nccl.
 
     *Guarantee conditions*: who can read what the ranks send each other reads batches, and sums
     before noise. What rank 0 draws is drawn once, whatever the number of ranks.
@@ -161,7 +174,8 @@ class Group(Ranks):
             )
             self._store = dist.PrefixStore(f"graphveil/{attempt}", store)
             self._group: Any = dist.ProcessGroupGloo(self._store, self.rank, self.world, wait)
-            self._dist = dist
+            self._dist: Any = dist
+            self._gpus: Any = None
         except (RuntimeError, ValueError) as error:  # torch's own are kinds of these
             raise LostRankError(
                 f"The {place.world} processes must reach each other at {place.host}:{place.port} "
@@ -208,27 +222,81 @@ class Group(Ranks):
     def add(self, vector: Tensor) -> Tensor:
         import torch
 
-        total = vector.detach().to(device="cpu", dtype=torch.float64, copy=True).contiguous()
-        if total.numel():
-            with self._watch():
+        total = vector.detach().to(dtype=torch.float64, copy=True).contiguous()
+        group = self._group
+        with self._watch():
+            if total.device.type != devices.CPU and self._each_on_its_own():
+                group = self._join_gpus()
+            else:
+                total = total.cpu()
+            if total.numel():
                 options = self._dist.ReduceOptions()
                 options.rootRank = 0
-                self._group.reduce([total], options).wait()
-        return total
+                work = group.reduce([total], options)
+                if group is not self._group:  # who is gone is known at once by gloo alone
+                    self._group.barrier().wait()
+                work.wait()
+        return total.cpu()
 
-    def agree(self, what: str, content: bytes) -> None:
+    def _each_on_its_own(self) -> bool:
+        """Whether nccl is there, and every rank has a GPU for itself: the same on all ranks."""
+        if self._gpus is not None:
+            return True
+        name = f"{socket.gethostname()} {devices.current()}"
+        every = self._exchange(name.encode() if self._dist.is_nccl_available() else b"")
+        without = hashlib.sha256(b"").digest()
+        return len(set(every)) == self.world and without not in every
+
+    def _join_gpus(self) -> Any:
+        """The ranks over nccl."""
+        if self._gpus is None:
+            nccl = self._dist.ProcessGroupNCCL
+            options = nccl.Options()
+            options._timeout = timedelta(seconds=self.timeout)
+            store = self._dist.PrefixStore("nccl", self._store)
+            self._gpus = nccl(store, self.rank, self.world, options)
+        return self._gpus
+
+    def rows(self, some: slice) -> slice:
+        """As many as any other rank, one after the other; the last may have fewer."""
+        size = self._rows_each(some)
+        first = min(some.start + self.rank * size, some.stop)
+        return slice(first, min(first + size, some.stop))
+
+    def collect(self, rows: Tensor, some: slice) -> Tensor:
         import torch
 
-        own = torch.tensor(list(hashlib.sha256(content).digest()), dtype=torch.uint8)
-        every = [torch.empty_like(own) for _ in range(self.world)]
+        own = torch.zeros(self._rows_each(some), *rows.shape[1:], dtype=torch.float64)
+        own[: len(rows)] = rows.detach()
+        every = [torch.empty_like(own) for _ in range(self.world)] if self.first else []
+        if own.numel():
+            with self._watch():
+                options = self._dist.GatherOptions()
+                options.rootRank = 0
+                self._group.gather([every] if self.first else [], [own], options).wait()
+        return torch.cat(every)[: some.stop - some.start] if self.first else own
+
+    def _rows_each(self, some: slice) -> int:
+        return -(-(some.stop - some.start) // self.world)
+
+    def agree(self, what: str, content: bytes) -> None:
         with self._watch():
-            self._group.allgather([every], [own]).wait()
-        others = [rank for rank, one in enumerate(every) if not torch.equal(one, every[0])]
+            every = self._exchange(content)
+        others = [rank for rank, one in enumerate(every) if one != every[0]]
         if others:
             raise InvalidInputError(
                 f"All processes must have the same {what}. Rank {others[0]} has another than rank "
                 "0; give every process the same files, settings and versions, or train with one."
             )
+
+    def _exchange(self, content: bytes) -> list[bytes]:
+        """A hash of every rank's content."""
+        import torch
+
+        own = torch.tensor(list(hashlib.sha256(content).digest()), dtype=torch.uint8)
+        every = [torch.empty_like(own) for _ in range(self.world)]
+        self._group.allgather([every], [own]).wait()
+        return [bytes(one.tolist()) for one in every]
 
     def _broadcast(self, tensor: Tensor) -> None:
         options = self._dist.BroadcastOptions()
@@ -295,6 +363,8 @@ class Group(Ranks):
                     content["message"] = f"{type(error).__name__}: {error}"
                 self._store.set(_REASON, json.dumps(content))
         self._group.abort()
+        if self._gpus is not None:
+            self._gpus.abort()
         waits = failed and not self.first and isinstance(error, Exception)
         ended = waits and self._read(_END, _GRACE) is not None
         if not self.first:

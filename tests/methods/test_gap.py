@@ -166,9 +166,9 @@ def test_no_more_is_spent_than_was_asked_for(unit, asked):
 def test_the_noise_in_the_cache_is_the_noise_of_the_plan(settings, monkeypatch):
     exact, noisy = [], Sent.noisy_sums
 
-    def note(self, mechanism, rng):
+    def note(self, mechanism, rng, ranks):
         exact.append(self.sums())
-        return noisy(self, mechanism, rng)
+        return noisy(self, mechanism, rng, ranks)
 
     monkeypatch.setattr(Sent, "noisy_sums", note)
     data = graph(nodes=900, edges=600)
@@ -327,7 +327,7 @@ def watched(monkeypatch, method, plan):
     given = torch.randn(3, len(small_world(directed=True).x), 8)
     seen = SimpleNamespace(own=None)
 
-    def noisy(self, mechanism, rng):
+    def noisy(self, mechanism, rng, ranks):
         seen.sums.append(self.sums())
         found = given[len(seen.sums) - 1, :, : self.rows.shape[1]].clone()
         if seen.own is not None and method.messages_in_use != "belief":

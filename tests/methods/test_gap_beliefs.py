@@ -114,9 +114,9 @@ def test_given_the_released_sums_a_prediction_moves_with_its_own_row_and_list_al
 def test_the_encoder_comes_first_and_untrained_nodes_send_what_it_says():
     sent, noisy = [], Sent.noisy_sums
 
-    def note(self, mechanism, rng):
+    def note(self, mechanism, rng, ranks):
         sent.append(self.rows)
-        return noisy(self, mechanism, rng)
+        return noisy(self, mechanism, rng, ranks)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Sent, "noisy_sums", note)

@@ -17,7 +17,10 @@ from graphveil._errors import InvalidInputError
 from graphveil.data.synthetic import social_network
 from graphveil.grads.clipping import Quantile
 from graphveil.grads.step import cross_entropy, make_private
+from graphveil.graph import aggregation
+from graphveil.graph.aggregation import Sent, incoming, unit_rows
 from graphveil.graph.splits import split
+from graphveil.mechanisms import Gaussian
 from graphveil.methods import METHODS
 from graphveil.rng import secret
 
@@ -33,6 +36,10 @@ METHOD_CASES = {
     "graph-split": ("graph-split", {"fresh_groups": 2, "dropout": 0.5}),
     "dpar": ("dpar", {"graph_rate": 0.5}),
     "gap": ("gap", {"unit": "node", "sender_cap": 3}),
+    "gap, similarity": (
+        "gap",
+        {"messages": "encoding", "weighting": "similarity", "hops": 2, "capping": "soft"},
+    ),
     "graph-dpsgd": ("graph-dpsgd", {}),
 }
 
@@ -164,8 +171,36 @@ def refusals():
     return said
 
 
+def sums_of(rng):
+    """What 130 nodes send, in blocks of 50 receivers; the last has fewer rows than others."""
+    generator = torch.Generator().manual_seed(2)
+    rows = unit_rows(torch.randn(130, 40, generator=generator))
+    edges = torch.randint(130, (2, 2000), generator=generator)
+    messages = incoming(edges, 130, seed=0, sender_cap=3, cap="soft")
+    sent = Sent(messages, rows)
+    before, aggregation.ROWS_AT_ONCE = aggregation.ROWS_AT_ONCE, 50
+    try:
+        mechanism = Gaussian(noise_multiplier=NOISE, sensitivity=BOUND)
+        return sent.sums(), sent.noisy_sums(mechanism, rng, processes.current())
+    finally:
+        aggregation.ROWS_AT_ONCE = before
+
+
+def fixed_sums():
+    """Noisy sums of a fixed stream."""
+    return sums_of(secret(fixed_seed=4))[1]
+
+
+def noise_of_sums():
+    """The noise of fresh ones."""
+    exact, noisy = sums_of(secret())
+    return noisy.double() - exact
+
+
 ALL = {case: functools.partial(fit, case) for case in METHOD_CASES} | {
     "noise": released_noise,
+    "sums": fixed_sums,
+    "noise of sums": noise_of_sums,
     "bound": learnt_bound,
     "coins": side_coins,
     "refusals": refusals,

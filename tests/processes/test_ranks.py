@@ -1,5 +1,6 @@
 """Two processes train as one does: the same weights, one noise, coins of their own, one line."""
 
+import functools
 import json
 import os
 import signal
@@ -10,6 +11,7 @@ from types import SimpleNamespace
 
 import pytest
 import ranks_cases as cases
+import safetensors.torch
 import torch
 from scipy import stats
 
@@ -72,6 +74,37 @@ def test_noise_is_added_once(answers):
     assert low / 1.1 > noise.numel() / 2
     apart = noise.flatten(1)
     assert (torch.corrcoef(apart) - torch.eye(len(apart))).abs().max() < 0.07  # fresh in every step
+
+
+def test_rows_of_sums_are_shared_and_equal_to_the_last_bit(answers):
+    alone, first = cases.fixed_sums(), answers[0]["sums"]
+    assert torch.equal(first, alone)
+    # What another rank holds is not what is released: it draws no noise.
+    assert not torch.equal(answers[1]["sums"], alone)
+
+
+def test_every_row_of_a_sum_gets_its_noise_once(answers):
+    noise = answers[0]["noise of sums"] / (cases.NOISE * cases.BOUND)
+    assert noise.shape == (130, 40)
+    low, high = (stats.chi2(noise.numel()).ppf(p) for p in (1e-9, 1 - 1e-9))
+    assert low < float(noise.square().sum()) < high
+    assert 1.1 * high < 2 * noise.numel()
+    rows = noise.square().sum(1)
+    low, high = (stats.chi2(40).ppf(p) for p in (1e-11, 1 - 1e-11))
+    assert low < float(rows.min()) < float(rows.max()) < high
+    assert (torch.corrcoef(noise) - torch.eye(130)).abs().max() < 0.9  # no row has another's
+
+
+@pytest.mark.parametrize("world", [1, 2, 3, 7])
+@pytest.mark.parametrize("some", [slice(0, 10), slice(50, 51), slice(5, 19), slice(4, 4)])
+def test_every_row_is_one_ranks(world, some):
+    parts = []
+    for rank in range(world):
+        place = SimpleNamespace(world=world, rank=rank)
+        place._rows_each = functools.partial(processes.Group._rows_each, place)
+        parts.append(processes.Group.rows(place, some))
+    rows = [row for part in parts for row in range(part.start, part.stop)]
+    assert rows == list(range(some.start, some.stop))
 
 
 def test_an_adaptive_bound_counts_the_terms_of_all(answers):
@@ -261,4 +294,68 @@ def test_a_killed_rank_ends_a_charged_run_that_goes_on_alone(tmp_path):
     assert 0 < begun <= sum(ledger.progress[reservation.id].values())
     cli.main([*asked, "--resume"], standalone_mode=False)
     assert count_releases(run.read().charges_) == 1001  # the steps, and the mean of the rows
+    assert Ledger(book).read().reservation(reservation.id).settled
+
+
+_LOST = """
+import os, signal, sys
+from graphveil import processes
+from graphveil.cli import cli
+from graphveil.methods import execution
+
+how, *words = sys.argv[1:]
+collect, train = processes.Group.collect, execution.Execution.train
+
+def die(self, *rest):
+    if processes.current().rank == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+def die_in_sums(self, *rest):
+    die(self)
+    return collect(self, *rest)
+
+def die_after_sums(self, part, *rest):
+    if part.name == "classifier":
+        die(self)
+    return train(self, part, *rest)
+
+if how == "in the sums":
+    processes.Group.collect = die_in_sums
+else:
+    execution.Execution.train = die_after_sums
+cli.main(words)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("how", ["in the sums", "after the sums"])
+def test_gap_that_loses_a_rank_counts_what_it_released(how, tmp_path):
+    """Sums that nobody has seen cost nothing; those on disk are counted, and not made again."""
+    book, place = tmp_path / "ledger", tmp_path / "run"
+    cli.main(["ledger", "open", str(book), "--name", "people", "--epsilon", "9", "--delta", "1e-5"],
+             standalone_mode=False)  # fmt: skip
+    asked = ["train", "gap", "--data", "social", "--epsilon", "1", "--delta", "1e-5"]
+    asked += ["--set", "steps=5", "--out", str(place)]
+    both = cases.start(["-c", _LOST, how, *asked, "--ledger", str(book), "--account", "people"])
+    told = [process.communicate(timeout=120)[1] for process in both]
+    assert [process.returncode for process in both] == [1, -signal.SIGKILL], told
+    assert "rank 1 was lost" in told[0]
+    assert "--resume" in told[0]
+
+    run = Run(place)
+    sums = run.checkpoint.directory / "hop1.safetensors"
+    assert "hop1" in run.checkpoint.releases
+    assert sums.exists() == (how == "after the sums")
+    before = safetensors.torch.load(sums.read_bytes())["sums"] if sums.exists() else None
+    ledger = Ledger(book).read()
+    reservation = ledger.reservation(run.charged_to()["reservation"])
+    assert reservation.settled is None
+    noted = ledger.progress[reservation.id]
+    assert any(str(name).endswith("encoder") and taken >= 5 for name, taken in noted.items()), noted
+    assert any("hop1" in str(name) for name in noted) == sums.exists()
+
+    cli.main([*asked, "--resume"], standalone_mode=False)  # alone, and at no further cost
+    method = run.read()
+    assert before is None or torch.equal(method.cache_[:, 0], before)
+    assert count_releases(method.charges_) == count_releases(method.plan_.charges)
     assert Ledger(book).read().reservation(reservation.id).settled

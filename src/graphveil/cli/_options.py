@@ -128,6 +128,11 @@ config = click.option(
     "--config", type=click.Path(dir_okay=False), help="A TOML file; the command line wins."
 )
 delta = click.option("--delta", type=float, help="Default: below 1/nodes, a power of ten.")
+device = click.option(
+    "--device",
+    metavar="cpu|cuda|cuda:N",
+    help="Where steps and predictions are computed. Default: cpu. Noise is drawn on the processor.",
+)
 ledger = together(
     click.option("--ledger", help="A file or postgresql:// URL to charge: see 'graphveil ledger'."),
     click.option("--account", help="Its account; may be left out if it has but one."),

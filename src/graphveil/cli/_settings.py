@@ -36,6 +36,7 @@ CONFIG: Schema = {
             "account",
             "thinned",
             "schema",
+            "device",
         ),
         str,
     ),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from graphveil import devices
 from graphveil.cli import _options as option
 from graphveil.cli._graphs import check_graph, load_graph, read_ids
 from graphveil.cli._output import Result, check_file
@@ -27,6 +28,7 @@ from graphveil.cli._runs import add_cost
     "is a hidden layer.",
 )
 @click.option("--out", required=True, help="The table: .parquet, or .csv.")
+@option.device
 @option.force
 @option.as_json
 def embed(
@@ -36,6 +38,7 @@ def embed(
     mode: str | None,
     of: str | None,
     out: str,
+    device: str | None,
     force: bool,
     as_json: bool,
 ) -> None:
@@ -56,7 +59,8 @@ def embed(
 
     check_graph(data, run, mode, noisy=False)
     trained = runs.Run(run)
-    method, embedding = trained.embed(lambda: load_graph(trained, data, root), mode=mode, of=of)
+    with devices.use(device):
+        method, embedding = trained.embed(lambda: load_graph(trained, data, root), mode=mode, of=of)
     guarantee = method.certificate_.guarantee
     about = {
         "method": method.name,

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from graphveil import devices
 from graphveil._errors import InvalidInputError
 from graphveil.cli import _options as option
 from graphveil.cli._graphs import check_graph, load_graph, read_ids
@@ -42,6 +43,7 @@ _AT_ONCE = 1 << 13  # rows of the table that are made together
     "in the data.",
 )
 @click.option("--out", help="A CSV file; without it the table goes to stdout.")
+@option.device
 @option.ledger
 @option.force
 @option.as_json
@@ -53,6 +55,7 @@ def predict(
     epsilon: float | None,
     sort: str | None,
     out: str | None,
+    device: str | None,
     force: bool,
     as_json: bool,
     **where: str | None,
@@ -76,14 +79,15 @@ def predict(
     trained = runs.Run(run)
     if sort is not None:
         _check_ranked(run, trained.record().plan.facts)
-    method, answers = trained.predict(
-        lambda: load_graph(trained, data, root),
-        mode=mode,
-        epsilon=epsilon,
-        on_charge=charged.update,
-        notify=say,
-        **where,
-    )
+    with devices.use(device):
+        method, answers = trained.predict(
+            lambda: load_graph(trained, data, root),
+            mode=mode,
+            epsilon=epsilon,
+            on_charge=charged.update,
+            notify=say,
+            **where,
+        )
     mode = mode or method.modes[0]
     ids = read_ids(trained, data, method.record)
     columns, table = _columns(method), _rows(method, answers, ids, sort=sort is not None)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from graphveil import processes
+from graphveil import devices, processes
 from graphveil.cli import _choosing, _output, _runs, _settings
 from graphveil.cli import _options as option
 from graphveil.cli._metrics import add_figures
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 @option.delta
 @_choosing.questions
 @option.run
+@option.device
 @option.force
 @click.option("--resume", is_flag=True, help="Go on with a run that was killed.")
 @click.option(
@@ -67,7 +68,8 @@ def train(
         asked = _settings.merge(config, {"method": method, **given}, sets, _choosing.CONFIG)
         if sys.stderr.isatty() and not as_json and {"method", "data"} <= asked.keys():
             say(f"training {asked['method']} on {asked['data']}")  # loading torch takes seconds
-        result = _train(asked, resume, force, say_choice=not as_json)
+        with devices.use(asked.get("device")):
+            result = _train(asked, resume, force, say_choice=not as_json)
         if result is not None:
             result.show(as_json)
 

@@ -87,7 +87,7 @@ class StepCheckpoint:
             )
         before = copy.deepcopy((step.module.state_dict(), step.optimizer.state_dict()))
         try:
-            state = torch.load(directory / FILE, weights_only=True)
+            state = torch.load(directory / FILE, map_location="cpu", weights_only=True)
             earlier, crashed = self._check_charges(state, directory)
             noted = self._count_noted(state, directory)
             self._witnessed = 0 if step.witness is None else step.witness.known(place)
@@ -128,7 +128,9 @@ class StepCheckpoint:
         content = ranks.once(write)
         if ranks.first:
             return
-        state = torch.load(io.BytesIO(content.numpy().tobytes()), weights_only=True)
+        state = torch.load(
+            io.BytesIO(content.numpy().tobytes()), map_location="cpu", weights_only=True
+        )
         self._load(state, torch.get_rng_state())
         step.earlier, step.taken = from_json(state["earlier"]), state["taken"]
         step.max_steps = state["max_steps"]

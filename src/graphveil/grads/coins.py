@@ -60,8 +60,8 @@ _current: ContextVar[_Keys | None] = ContextVar("keys", default=None)
 def secret_coins(stream: SecretStream, devices: Iterable[torch.device] = ()) -> Iterator[None]:
     """One step's coins: shared generators in a fresh, secret state, and a key for masks.
 
-    ``devices`` are those whose generators are in use, besides the CPU. How much is read from
-    ``stream`` depends on their number alone. Of several processes rank 0 alone reads it.
+    ``devices`` are those whose generators are in use, besides the CPU. They change nothing about
+    how much is read from ``stream``. Of several processes rank 0 alone reads it.
     """
     ranks, before = processes.current(), generator_states(devices)
     drawn = ranks.once(lambda: torch.frombuffer(bytearray(stream.bytes(_KEY)), dtype=torch.uint8))
@@ -162,18 +162,22 @@ def set_generators(states: GeneratorStates) -> None:
 def _fresh_states(stream: SecretStream, like: GeneratorStates) -> GeneratorStates:
     """States no bit of which anybody knows: all 19,968 of a twister, not a seed of 32 or 64.
 
-    A GPU's generator is counter-based, and its key of 64 bits is all the state it has.
+    A GPU's generator is counter-based, and its key of 64 bits is all the state it has. It is a
+    digest of the twister's state, so that a stream goes on alike wherever modules are.
     """
 
     def words() -> Any:
         return np.frombuffer(stream.bytes(4 * _WORDS), dtype="<u4")
 
+    first = words()
+
     def key(device: torch.device) -> Tensor:
-        seed = int.from_bytes(stream.bytes(8), "little") >> 1
-        return torch.Generator(device).manual_seed(seed).get_state()
+        content = first.tobytes() + str(device).encode()
+        seed = int.from_bytes(hashlib.blake2b(content, digest_size=8).digest(), "little") >> 1
+        return _seeded_state(device, seed)
 
     return GeneratorStates(
-        _twister(words()),
+        _twister(first),
         ("MT19937", words().astype(np.uint32), _WORDS, 0, 0.0),
         (3, (*words().tolist(), _WORDS), None),
         {device: key(device) for device in like.devices},
@@ -186,6 +190,10 @@ def _twister(words: Any) -> Tensor:
     state = generator.get_state().numpy().copy()  # normal number kept back
     state[24 : 24 + 8 * _WORDS] = np.frombuffer(words.astype("<u8").tobytes(), np.uint8)
     return torch.from_numpy(state)
+
+
+def _seeded_state(device: torch.device, seed: int) -> Tensor:
+    return torch.Generator(device).manual_seed(seed).get_state()
 
 
 def _of(device: torch.device) -> Any:

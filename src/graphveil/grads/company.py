@@ -126,9 +126,11 @@ def _replace_rows(batch: Batch, rows: Tensor, others: Tensor, *, loud: bool) -> 
 
 def _louder(rows: Tensor, where: Tensor) -> Tensor:
     """Other numbers in those rows."""
-    if not rows.is_floating_point() or rows.device.type != "cpu":
+    if not rows.is_floating_point():
         return rows
-    return torch.where(where.view(-1, *[1] * (rows.dim() - 1)), 1.0 - 3.0 * rows, rows)
+    return torch.where(
+        where.to(rows.device).view(-1, *[1] * (rows.dim() - 1)), 1.0 - 3.0 * rows, rows
+    )
 
 
 def _slack(losses: Tensor, share: float) -> Tensor:

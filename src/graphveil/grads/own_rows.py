@@ -221,7 +221,7 @@ class RowSum:
             elif isinstance(rows, Tensor):
                 weight += (clipped.t() @ _widen(rows)[:count])[:, : link.layer.in_features]
             else:
-                weight += torch.from_numpy(rows.T @ clipped.numpy()).t()
+                weight += torch.from_numpy(rows.T @ clipped.cpu().numpy()).t().to(weight.device)
 
     def _forward(
         self, weights: list[tuple[Tensor, Tensor]], rows: sparse.csr_array | Tensor, padding: int
@@ -233,8 +233,8 @@ class RowSum:
             wide = F.pad(wide, (0, 0, 0, padding)) if padding else wide
             out = F.linear(wide, F.pad(weight, (0, wide.shape[1] - weight.shape[1])), bias)
         else:
-            product = torch.from_numpy(rows @ weight.t().contiguous().numpy())
-            out = F.pad(product, (0, 0, 0, padding)) + bias
+            product = torch.from_numpy(rows @ weight.t().contiguous().cpu().numpy())
+            out = F.pad(product.to(bias.device), (0, 0, 0, padding)) + bias
         hidden, made = [], [out]
         for link, (weight, bias) in zip(self._links[1:], weights[1:], strict=True):
             with torch.enable_grad():

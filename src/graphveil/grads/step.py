@@ -27,7 +27,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from graphveil import _observing, _validate, processes
+from graphveil import _observing, _validate, devices, processes
 from graphveil._errors import BudgetError, InvalidInputError, RefusedError, UnprovenError
 from graphveil.grads.checkpoint import StepCheckpoint
 from graphveil.grads.clipped import ClippedSum, Losses
@@ -103,7 +103,7 @@ class PrivateStep:
             if sampling.noise_multiplier > 0 and not isinstance(clipped.clipping, Off)
             else dpa.NonPrivateDpEvent()
         )
-        self.taken = 0
+        self.taken, self._move = 0, devices.Mover(devices.CPU)
         self._seen, self._loss = 0, 0.0  # of all processes, in the last step; both private
         self._aligned: processes.Ranks | None = None  # those that begin with the same weights
         self.earlier: dpa.DpEvent = dpa.NoOpDpEvent()  # charged before, for other steps than these
@@ -241,8 +241,19 @@ class PrivateStep:
 
     def _batches(self, drawn: Tensor) -> Iterable[Any]:
         """Made as they are asked for, so that what making them draws is drawn by secret coins."""
-        if len(drawn):
-            yield from self.examples.batches(drawn)
+        if not len(drawn):
+            return
+        batches, home = self.examples.batches(drawn), devices.home_of(self.module)
+        if home.type == devices.CPU:
+            yield from batches
+            return
+        if not type(self.examples).__module__.startswith("graphveil."):
+            # What others make may change in place where nobody sees it.
+            yield from (devices.move(batch, home) for batch in batches)
+            return
+        if self._move.to != home:
+            self._move = devices.Mover(home)
+        yield from map(self._move, batches)
 
     def sum_terms(self, drawn: Tensor) -> tuple[dict[str, Tensor], Tensor]:
         """The clipped sum of these terms, by parameter and as one vector in units of the noise.
@@ -257,8 +268,9 @@ class PrivateStep:
         scales = self.clipped.scales
         parts = [value.flatten().double() / scales[name] for name, value in total.items()]
         if adaptive is not None:
-            parts.append(torch.tensor([adaptive.count()], dtype=torch.float64))
-        return total, torch.cat([part.cpu() for part in parts])
+            counted = torch.tensor([adaptive.count()], dtype=torch.float64)
+            parts.append(counted.to(devices.home_of(self.module)))
+        return total, torch.cat(parts)
 
     def _release(self, drawn: Tensor) -> dict[str, Tensor]:
         """The clipped sum with noise on every coordinate: one vector, one release.
@@ -274,7 +286,7 @@ class PrivateStep:
         private = self.noise_multiplier > 0 and not isinstance(clipping, Off)
         scales = self.clipped.scales if private else dict.fromkeys(total, 1.0)
         if not private:
-            vector = torch.cat([value.flatten().double().cpu() for value in total.values()])
+            vector = torch.cat([value.flatten().double() for value in total.values()])
         vector = self._gather(vector, ranks)
         vector = ranks.once(lambda: self._noise.release(vector, self.rng) if private else vector)
         if private and isinstance(clipping, Adaptive):
@@ -287,9 +299,10 @@ class PrivateStep:
         }
 
     def _gather(self, vector: Tensor, ranks: processes.Ranks) -> Tensor:
-        """All processes' vectors added up, and what they counted; of use on rank 0 alone."""
+        """All processes' vectors added up, and what they counted: on the processor of rank 0."""
         counted = torch.tensor([self.clipped.seen, self.clipped.loss], dtype=torch.float64)
-        vector, counted = ranks.add(torch.cat([vector, counted])).split([len(vector), 2])
+        whole = ranks.add(torch.cat([vector, counted.to(vector.device)])).cpu()
+        vector, counted = whole.split([len(vector), 2])
         self._seen, self._loss = int(counted[0]), float(counted[1])
         return vector
 

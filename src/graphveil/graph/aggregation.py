@@ -37,7 +37,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from graphveil import _validate
+from graphveil import _validate, processes
 from graphveil.graph.caps import cap_receivers, cap_senders
 from graphveil.graph.choices import CAPS, SIMILARITIES
 from graphveil.graph.lists import Lists, ranges
@@ -155,20 +155,33 @@ class Sent:
 
     def blocks(self) -> Iterator[tuple[slice, Tensor]]:
         """Exact sums, a few receivers at a time."""
-        start, senders = self.messages.start, self.messages.senders
-        table = self.rows if self.weight is None else self.rows.double()
-        for first in range(0, len(table), ROWS_AT_ONCE):
-            some = slice(first, min(first + ROWS_AT_ONCE, len(table)))
-            bounds = start[some.start : some.stop + 1]
-            here = slice(int(bounds[0]), int(bounds[-1]))
-            bounds = bounds - bounds[0]
-            if self.weight is None:
-                total = _plain_sums(senders[here], table, bounds)
-            else:
-                total = _weighted_sums(senders[here], table, bounds, self._weights(here))
-            if self.beliefs is not None:
-                total = open_evidence(self.beliefs[some].double(), total)
-            yield some, total
+        for some in self._places():
+            yield some, self._sum(some)
+
+    def _places(self) -> Iterator[slice]:
+        """The receivers that are summed, and get their noise, together."""
+        for first in range(0, len(self.rows), ROWS_AT_ONCE):
+            yield slice(first, min(first + ROWS_AT_ONCE, len(self.rows)))
+
+    @functools.cached_property
+    def _table(self) -> Tensor:
+        """The rows as products read them."""
+        return self.rows if self.weight is None else self.rows.double()
+
+    def _sum(self, some: slice) -> Tensor:
+        """The sums of some receivers; which others are summed with them changes no bit."""
+        if some.start == some.stop:
+            return torch.zeros(0, self.rows.shape[1], dtype=torch.float64)
+        senders, bounds = self.messages.senders, self.messages.start[some.start : some.stop + 1]
+        here = slice(int(bounds[0]), int(bounds[-1]))
+        bounds = bounds - bounds[0]
+        if self.weight is None:
+            total = _plain_sums(senders[here], self._table, bounds)
+        else:
+            total = _weighted_sums(senders[here], self._table, bounds, self._weights(here))
+        if self.beliefs is not None:
+            total = open_evidence(self.beliefs[some].double(), total)
+        return total
 
     def sums(self) -> Tensor:
         """Exact sums of all rows, in float64: nothing to show to anybody."""
@@ -217,11 +230,19 @@ class Sent:
             out[first:last] = (heard - own) / counts
         return out
 
-    def noisy_sums(self, mechanism: Gaussian, rng: SecretStream) -> Tensor:
-        """Sums with noise on every row, in float32: one release of ``mechanism``."""
+    def noisy_sums(
+        self, mechanism: Gaussian, rng: SecretStream, ranks: processes.Ranks = processes.ALONE
+    ) -> Tensor:
+        """Sums with noise on every row, in float32: one release of ``mechanism``.
+
+        Of several ``ranks`` each sums some rows. Rank 0 adds the noise, to each row once, and has
+        the answer; that of others is of no use.
+        """
         out = torch.empty(self.rows.shape, dtype=torch.float32)
-        for some, total in self.blocks():
-            out[some] = mechanism.release(total, rng, block_of=out.numel())
+        for some in self._places():
+            total = ranks.collect(self._sum(ranks.rows(some)), some)
+            if ranks.first:
+                out[some] = mechanism.release(total, rng, block_of=out.numel())
         return out
 
 

@@ -170,15 +170,16 @@ class Messages:
     def weighted(self, h: Tensor) -> Tensor:
         """Own state and messages, each times its weight: (nodes, channels)."""
         if is_sparse(h):  # what is read of rows, and never trained
-            return as_tensor(sparse.csr_array(self._matrix @ as_csr(h)).astype(as_csr(h).dtype))
+            rows = as_csr(h.cpu())
+            return as_tensor(sparse.csr_array(self._matrix @ rows).astype(rows.dtype)).to(h.device)
         own = h * self.self_weight.to(h.dtype).unsqueeze(-1)
         return own + self.total(h, weighted=True)
 
     @cached_property
     def _matrix(self) -> sparse.csr_array:
         """The weights of all messages, and of every node's own state, from column to row."""
-        source, target = (end.numpy() for end in self._ends)
-        weights = torch.cat([self.weights.double(), self.self_weight.double()]).numpy()
+        source, target = (end.cpu().numpy() for end in self._ends)
+        weights = torch.cat([self.weights.double(), self.self_weight.double()]).cpu().numpy()
         shape = self.num_nodes, self.num_nodes
         return sparse.csr_array(sparse.coo_array((weights, (target, source)), shape=shape))
 

@@ -22,7 +22,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self, final
 
-from graphveil import _validate
+from graphveil import _validate, devices
 from graphveil._errors import GraphveilError, InvalidInputError
 from graphveil._progress import Progress, choose_progress
 from graphveil.data.schema import Schema, as_schema
@@ -197,6 +197,7 @@ class Method(Estimator, ABC):
         directory: str | Path | None = None,
         progress: Progress | bool | None = None,
         rng: SecretStream | None = None,
+        device: str | None = None,
     ) -> Self:
         """Train on ``data`` (``x``, ``edge_index``, ``y`` and the three masks).
 
@@ -205,7 +206,8 @@ class Method(Estimator, ABC):
         ``y`` is for pipelines of scikit-learn, and None: labels stand in the data. With a
         ``directory`` every step is noted there before it is taken, and a run that was killed goes
         on from its last checkpoint, charged for every step it ever began. ``progress`` is True for
-        a bar, which notebooks have anyway, False for none, or a function of the steps.
+        a bar, which notebooks have anyway, False for none, or a function of the steps. ``device``
+        is where steps are computed (:mod:`graphveil.devices`): "cpu", "cuda" or "cuda:N".
 
         *Guarantee*: the certificate in ``certificate_``, for what it says is released.
         """
@@ -218,13 +220,14 @@ class Method(Estimator, ABC):
                 "The data must hold everybody's rows. Got an audit's neighbour, in which a record "
                 "is withheld, instead; take a record that shall not take part out of train_mask."
             )
-        return self.run(
-            self.plan(Facts.of(data)).on(data),
-            data,
-            checkpoint=None if directory is None else Checkpoint(directory),
-            progress=choose_progress(progress, f"training {self.name}"),
-            rng=rng,
-        )
+        with devices.use(device):
+            return self.run(
+                self.plan(Facts.of(data)).on(data),
+                data,
+                checkpoint=None if directory is None else Checkpoint(directory),
+                progress=choose_progress(progress, f"training {self.name}"),
+                rng=rng,
+            )
 
     @final
     def run(
@@ -283,6 +286,12 @@ class Method(Estimator, ABC):
         planned = (facts.num_nodes, facts.num_features, facts.num_train, facts.directed)
         settings = {**self.training_settings(), "method": self.name}
         changed = _differing(settings, {**plan.settings, "method": plan.method})
+        if not set(devices.public()) <= set(plan.public):
+            raise InvalidInputError(
+                "A run must compute on the processor, or on the device that its plan names. Got "
+                f"{devices.kind()!r} for a plan that does not name it instead; go on with --device "
+                "cpu, or start anew."
+            )
         if changed or sizes != planned:
             what = (
                 f"another {', '.join(changed)}"
@@ -366,7 +375,7 @@ class Method(Estimator, ABC):
             )
         inference = self.inferences[self.modes.index(mode)]
         self.network_.eval()
-        with torch.no_grad():
+        with torch.no_grad(), devices.placed(self.network_):
             answers = inference.predict(self, self._encode(data), epsilon)
         if self.private and mode != self.modes[0]:
             self._say(inference)

@@ -19,7 +19,7 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from graphveil import _validate
+from graphveil import _validate, devices
 from graphveil._errors import InvalidInputError
 from graphveil.methods.inference import Visible, take_cache
 
@@ -79,7 +79,7 @@ def embed(method: Any, data: Data, mode: str, of: str | None = None) -> Embeddin
             f"'{method.name}' with one layer instead; take of='output' (--of output)."
         )
     method.network_.eval()
-    with torch.no_grad():
+    with torch.no_grad(), devices.placed(method.network_):
         rows = _outputs(method, data, mode) if layer is None else _watch(method, data, mode, layer)
     steps = _steps_of_prediction(method) if layer is None else layer.steps
     taught = layer is None and mode == "disjoint" and getattr(method, "student", False)
@@ -121,7 +121,9 @@ def _watch(method: Any, data: Data, mode: str, layer: _Layer) -> Tensor:
             "instead; take of='output' (--of output)."
         )
     read: list[Tensor] = []
-    hook = layer.module.register_forward_pre_hook(lambda _, given: read.append(given[0].detach()))
+    hook = layer.module.register_forward_pre_hook(
+        lambda _, given: read.append(given[0].detach().cpu())
+    )
     try:
         # On a disjoint graph a student would follow the outputs; it has no part in hidden states.
         outputs = _outputs(method, data, "cached" if mode == "cached" else "visible")

@@ -21,7 +21,7 @@ import safetensors.torch
 from torch import Tensor, nn
 from torch.optim.swa_utils import AveragedModel, get_swa_avg_fn
 
-from graphveil import _observing, processes
+from graphveil import _observing, devices, processes
 from graphveil._errors import InvalidInputError, UnprovenError
 from graphveil._files import write_file
 from graphveil._progress import Progress
@@ -69,6 +69,7 @@ class Execution:
     ) -> None:
         self.ranks = processes.current()
         check_shared(plan, self.ranks)
+        self.ranks.agree("device", devices.kind().encode())
         if not self.ranks.first:
             checkpoint = progress = on_loss = on_step = None
         self.plan, self.checkpoint, self.target = plan, checkpoint, target
@@ -126,16 +127,37 @@ class Execution:
     # --- one value -------------------------------------------------------------------------------
 
     def release(
-        self, part: Release, draw: Callable[[Any, SecretStream], Mapping[str, Tensor]]
+        self,
+        part: Release,
+        draw: Callable[[Any, SecretStream], Mapping[str, Tensor]],
+        *,
+        together: bool = False,
     ) -> dict[str, Tensor]:
-        """What ``draw`` makes with the part's mechanism and the secret stream, once and for all."""
+        """What ``draw`` makes with the part's mechanism and the secret stream, once and for all.
+
+        Rank 0 draws alone, or ``together`` with the others, whose answers are of no use.
+        """
         self._start(part)
         self.spent[part.name] = part.event
 
+        begun = False
+
         def draw_here() -> Mapping[str, Tensor]:
+            nonlocal begun
+            begun = True
+            if together:  # now that it is noted
+                self.ranks.tell(lambda: True)
             return draw(part.mechanism, self.rng)
 
-        return self.ranks.once_named(lambda: self._release(part, draw_here))
+        def make() -> Mapping[str, Tensor]:
+            released = self._release(part, draw_here)
+            if together and not begun:  # it was made before a crash
+                self.ranks.tell(lambda: False)
+            return released
+
+        if together and not self.ranks.first and self.ranks.tell(lambda: None):
+            draw(part.mechanism, self.rng)
+        return self.ranks.once_named(make)
 
     def _release(
         self, part: Release, draw_here: Callable[[], Mapping[str, Tensor]]
@@ -165,6 +187,12 @@ class Execution:
         ``max_grad_norm`` are thresholds that were read off the data, for a part without a bound.
         """
         self._start(part)
+        with devices.placed(network):
+            self._train(part, network, terms, losses, max_grad_norm)
+
+    def _train(
+        self, part: Steps, network: nn.Module, terms: Any, losses: Losses, max_grad_norm: Any
+    ) -> None:
         step = self._make_step(part, network, terms, losses, max_grad_norm)
         place = None if self.checkpoint is None else self._begin(self.checkpoint, part, step)
         step.align()

@@ -159,7 +159,7 @@ class LateGraph(Method, OwnRowSettings, Budget):
         if self.reading == "inside":
 
             def hide(rows: Tensor) -> Tensor:
-                hidden = network.after[0](network.encoder(rows))
+                hidden: Tensor = network.encode(rows)
                 return hidden.to_dense() if hidden.is_sparse_csr else hidden
 
             hidden = map_rows(hide, self.prepare(data))
@@ -167,7 +167,7 @@ class LateGraph(Method, OwnRowSettings, Budget):
         own = self._own_beliefs(data)
         if self.reading == "smoothing":
             return spread_rows(own, messages, self.rounds, self.teleport)
-        prior, likeness = network.log_prior, self.likeness_in_use
+        prior, likeness = network.log_prior.cpu(), self.likeness_in_use
         if task == "regression":
             return pass_value_beliefs(own, prior, messages, self.rounds, likeness)
         if task == "multilabel":

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from graphveil import _validate
+from graphveil import _validate, devices
 from graphveil.graph.checks import MASKS
 from graphveil.graph.targets import OF_CLASSES, is_live
 from graphveil.methods.task import Task
@@ -83,7 +83,8 @@ class OpenTraining:
         ``logits`` gives those of some records, by their ids; ``train`` masks the records to learn
         from, by default those of the training mask.
         """
-        with seeded_weights(self.seed):  # dropout, too: no noise here is secret
+        # Dropout, too: no noise here is secret.
+        with devices.placed(module), seeded_weights(self.seed):
             ids = data[MASKS[0]] if train is None else train
             return self._train(module, optimizer, logits, data, ids)
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import dp_accounting as dpa
 
-from graphveil import _validate
+from graphveil import _validate, devices
 from graphveil._errors import InvalidInputError
 from graphveil.graph.targets import TASKS
 from graphveil.methods import parts as _parts
@@ -190,7 +190,7 @@ class Plan:
 
         return replace(
             self,
-            public=(*self.public, *checks.public_of(data)),
+            public=(*self.public, *devices.public(), *checks.public_of(data)),
             unprotected=(*self.unprotected, *checks.unprotected_of(data)),
             void_because=(*self.void_because, *checks.void_of(data)),
         )

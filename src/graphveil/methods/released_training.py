@@ -33,6 +33,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch_geometric.data import Data
 
+from graphveil import devices
 from graphveil._errors import InvalidInputError
 from graphveil.graph.messages import Messages
 from graphveil.methods.execution import Execution
@@ -76,14 +77,20 @@ class ReleasedTraining:
         passes = prepare_passes(x, messages, [*groups, compared], len(network.convs))
         labels = [data.y[ids] for ids in [*groups, compared]]
         losses = [
-            partial(_mean_loss, one, y) for one, y in zip(passes, labels, strict=True) if len(y)
+            partial(_mean_loss, *devices.move((one, y), devices.current()))
+            for one, y in zip(passes, labels, strict=True)
+            if len(y)
         ]
         execution.train_openly(
             execution.plan.part("weights"),
-            lambda: self._take_steps(
+            lambda: self._take_steps_there(
                 network, losses[: self.groups], losses[self.groups :], execution
             ),
         )
+
+    def _take_steps_there(self, network: Any, *rest: Any) -> None:
+        with devices.placed(network):
+            self._take_steps(network, *rest)
 
     def _take_steps(
         self, network: Any, losses: Sequence[Loss], compared: Sequence[Loss], execution: Execution
@@ -117,9 +124,10 @@ class ReleasedTraining:
 
     def _add_noise(self, parameters: list[nn.Parameter], generator: torch.Generator) -> None:
         for parameter in parameters if self.noise else ():
-            drawn = torch.empty_like(parameter).normal_(generator=generator)
+            # On the processor, wherever the network is.
+            drawn = torch.empty(parameter.shape).normal_(generator=generator)
             assert parameter.grad is not None
-            parameter.grad.add_(drawn, alpha=self.noise)
+            parameter.grad.add_(drawn.to(parameter.grad), alpha=self.noise)
 
 
 class _Patience:

@@ -190,9 +190,9 @@ def release_sums(execution: Execution, part: Release, sent: Sent) -> Tensor:
     """The noisy sums of one hop."""
 
     def draw(mechanism: Any, rng: SecretStream) -> dict[str, Tensor]:
-        return {"sums": sent.noisy_sums(mechanism, rng)}
+        return {"sums": sent.noisy_sums(mechanism, rng, execution.ranks)}
 
-    return execution.release(part, draw)["sums"]
+    return execution.release(part, draw, together=True)["sums"]
 
 
 def check_edges(method: GAP, data: Data, unit: str) -> None:

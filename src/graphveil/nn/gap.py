@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from graphveil import _validate
+from graphveil.devices import CPU, at_home
 from graphveil.graph.neighbourhoods import Rooted
 from graphveil.graph.sparse_rows import as_csr
 from graphveil.nn.descriptions import COMBINATIONS
@@ -54,11 +55,12 @@ class _SparseProduct(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, weight: Tensor, rows: scipy.sparse.csr_array) -> Tensor:
         ctx.rows = rows
-        return torch.from_numpy(rows @ weight.detach().numpy())
+        return torch.from_numpy(rows @ weight.detach().cpu().numpy()).to(weight.device)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
-        return torch.from_numpy(ctx.rows.T @ grad.contiguous().numpy()), None
+        product = torch.from_numpy(ctx.rows.T @ grad.contiguous().cpu().numpy())
+        return product.to(grad.device), None
 
 
 Rows = Tensor | SparseRows
@@ -92,8 +94,17 @@ class Encoder(nn.Module):
             nn.init.xavier_uniform_(linear.weight)
             nn.init.zeros_(linear.bias)
 
+    @at_home
     def encode(self, x: Rows) -> Tensor:
         """What may be sent: the last hidden state."""
+        return self._encode(x)
+
+    @at_home
+    def forward(self, x: Rows) -> Tensor:
+        """Logits from a node's own features."""
+        return self.head(self._encode(x))
+
+    def _encode(self, x: Rows) -> Tensor:
         drops = self.training and self.dropout > 0
         if isinstance(x, SparseRows):
             first, *rest = cast("list[nn.Linear]", list(self.body.linears))
@@ -103,10 +114,6 @@ class Encoder(nn.Module):
                 h = linear(between(h))
             return self.after(h)
         return self.after(self.body(F.dropout(x, self.dropout) if drops else x))
-
-    def forward(self, x: Rows) -> Tensor:
-        """Logits from a node's own features."""
-        return self.head(self.encode(x))
 
 
 class LinearRows(nn.Module):
@@ -118,6 +125,7 @@ class LinearRows(nn.Module):
         nn.init.zeros_(self.linear.weight)
         nn.init.zeros_(self.linear.bias)
 
+    @at_home
     def forward(self, x: Rows) -> Tensor:
         """Logits from a node's own features."""
         if isinstance(x, SparseRows):
@@ -144,6 +152,7 @@ class LinearHead(nn.Module):
             self.linear.weight.copy_(start)
             self.linear.bias.zero_()
 
+    @at_home
     def forward(self, rows: Tensor) -> Tensor:
         return self.linear(rows)
 
@@ -174,6 +183,7 @@ class HopHead(nn.Module):
         else:
             self.head = nn.Linear(hidden_channels * len(self.widths), out_channels)
 
+    @at_home
     def forward(self, rows: Tensor) -> Tensor:
         parts = rows.split(self.widths, dim=1)
         layers = zip(self.each, parts, strict=True)
@@ -204,6 +214,7 @@ class ResidualHead(nn.Module):
         for parameter in self.mlp.linears[-1].parameters():
             nn.init.zeros_(parameter)
 
+    @at_home
     def forward(self, rows: Tensor) -> Tensor:
         own, cached = rows[:, : self.num_classes], rows[:, self.num_classes :]
         return own + self.mlp(torch.cat([own.clamp_min(-10.0) / 3.0, cached], 1))
@@ -222,6 +233,7 @@ class SumHead(nn.Module):
         self.scale = nn.Parameter(torch.cat([torch.ones(1), torch.full((hops,), 0.1)]))
         self.bias = nn.Parameter(torch.zeros(num_classes))
 
+    @at_home
     def forward(self, rows: Tensor) -> Tensor:
         parts = rows.unflatten(1, (-1, self.num_classes))
         return (parts * self.scale.unsqueeze(1)).sum(1) + self.bias
@@ -251,7 +263,7 @@ class PairAttention(nn.Module):
         Everything that mixes channels is done for each node, whoever it sends to, or by a sum over
         one pair's channels: the weight of a message does not depend on which others there are.
         """
-        exact, rows = copy.deepcopy(self).double(), rows.double()
+        exact, rows = copy.deepcopy(self).to(CPU, torch.float64), rows.double()
         sender, receiver = exact.sender(rows), exact.receiver(rows)
         last, bias = exact.out.weight.squeeze(0), exact.out.bias
 

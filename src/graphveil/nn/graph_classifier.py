@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from graphveil._errors import InvalidInputError
+from graphveil.devices import at_home
 from graphveil.grads.layers import Affine
 from graphveil.grads.rows import ragged
 from graphveil.graph.messages import weigh_messages
@@ -76,6 +77,7 @@ class GraphClassifier(nn.Module):
         self.after = nn.ModuleList(part.build() for part in description.after)
         self.head = description.head.build()
 
+    @at_home
     def forward(
         self,
         x: Tensor,

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from graphveil.devices import at_home
 from graphveil.grads.coins import Dropout
 from graphveil.nn.descriptions import Follow, Perceptron
 from graphveil.nn.smooth import elu, gelu, leaky_relu, relu, selu, softplus
@@ -66,6 +67,7 @@ class MLP(nn.Module):
         self.linears = nn.ModuleList(nn.Linear(*pair) for pair in pairwise(description.widths))
         self.between = nn.ModuleList(follow.build() for follow in description.between)
 
+    @at_home
     def forward(self, x: Tensor, ids: Tensor | None = None) -> Tensor:
         """Rows of any arrangement; the last dimension is the channels. See :class:`Activated`."""
         for place, linear in enumerate(self.linears):

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from graphveil._errors import InvalidInputError
+from graphveil.devices import at_home
 from graphveil.graph.lazy_rows import map_rows
 from graphveil.graph.messages import Messages
 from graphveil.graph.neighbourhoods import Rooted
@@ -44,6 +45,7 @@ class NodeClassifier(nn.Module):
         if description.prior:
             self.register_buffer("log_prior", torch.zeros(description.prior))
 
+    @at_home
     def forward(self, around: Rooted) -> Tensor:
         """Logits of the roots: (b, out)."""
         if around.num_layers != len(self.convs):
@@ -63,6 +65,12 @@ class NodeClassifier(nn.Module):
         """What is applied to a root's own row, in this order, without convolutions."""
         return [self.encoder, *self.after[:1], *self.convs, self.decoder]
 
+    @at_home
+    def encode(self, rows: Tensor) -> Tensor:
+        """The first states of rows by themselves."""
+        return _follow(self.after[0], self.encoder(rows), None)
+
+    @at_home
     def on_graph(self, x: Tensor, messages: Messages, ids: Tensor | None = None) -> Tensor:
         """Logits of every node of a graph: (nodes, out), the same as from their neighbourhoods.
 
@@ -81,18 +89,22 @@ class NodeClassifier(nn.Module):
         """
         states = rows
         if len(self.encoder.linears):
-            states = map_rows(lambda h: _follow(self.after[0], self.encoder(h), None), rows)
-        last = len(self.convs) - 1
-        for place, (conv, after) in enumerate(zip(self.convs, self.after[1:], strict=True)):
+            states = map_rows(self.encode, rows)
+        for place in range(len(self.convs)):
             made: Any = None
             for some, _ in messages.blocks(max(_FEWEST, _AT_ONCE // states.shape[1])):
                 nodes, part = around(messages, some)
-                h = _follow(after, conv(states[nodes], part)[: some.stop - some.start], None)
-                h = self.decoder(h) if place == last else h
+                h = self._convolve(place, states[nodes], part, some.stop - some.start)
                 made = h.new_empty(messages.num_nodes, h.shape[1]) if made is None else made
                 made[some] = h
             states = made
         return states
+
+    @at_home
+    def _convolve(self, place: int, states: Tensor, messages: Messages, count: int) -> Tensor:
+        """What a convolution makes of the first ``count`` nodes, decoded if it is the last one."""
+        h = _follow(self.after[place + 1], self.convs[place](states, messages)[:count], None)
+        return self.decoder(h) if place == len(self.convs) - 1 else h
 
 
 def _follow(after: nn.Module, h: Tensor, ids: Tensor | None) -> Tensor:

@@ -16,6 +16,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from graphveil import devices
 from graphveil._errors import InvalidInputError
 from graphveil._files import write_file
 from graphveil.data.schema import Schema
@@ -328,6 +329,7 @@ def describe_environment() -> dict[str, Any]:
         "python": platform.python_version(),
         "system": f"{platform.system()} {platform.machine()}",
         "threads": torch.get_num_threads(),
+        "device": devices.describe(),
     }
 
 
