@@ -33,8 +33,8 @@ demo: $(STAMP)  ## Train privately on a synthetic social network, show the certi
 	$(call run,compare --data social --epsilon 8 --seeds 2)
 
 test: lint  ## Run every check: lint, types, import rules, fast tests, statistical tests
-	$(BIN)/pytest -n $(WORKERS)
-	$(BIN)/pytest -n $(WORKERS) -m slow
+	$(BIN)/pytest -n $(WORKERS) --dist worksteal
+	$(BIN)/pytest -n $(WORKERS) --dist worksteal -m slow
 
 lint: $(STAMP)  ## Check style, formatting, types and the direction of imports
 	$(BIN)/ruff check .

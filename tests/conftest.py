@@ -3,6 +3,7 @@
 import os
 import signal
 import subprocess
+import threading
 
 # Tensors are tiny here. Workers that share the machine have a thread each: more would wait for each
 # other, some tests for minutes. Said before torch is imported, for processes that tests start, too.
@@ -11,6 +12,16 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 import pytest
 
 import postgres_server
+
+
+def pytest_runtest_setup():
+    """Have Ctrl-C interrupt this process at once, wherever it runs, and those that it starts.
+
+    A shell in the background starts processes that ignore it, and libraries put handlers of their
+    own there (polars does), which note it and let whoever waits wait on.
+    """
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture

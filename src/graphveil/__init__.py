@@ -13,11 +13,16 @@ GAP                     noisy sums over the neighbours, made once; predictions r
 DPAR                    private PageRank rows, and private steps on them
 GraphDPSGD              whole graphs as records, each one loss term
 GraphSplit              random groups without an edge between them, each one loss term
+DPLink                  private link prediction: of people and public targets, of people, of edges
 DPMLP                   a private network that reads no edge at all
 MLPBaseline             an open network that reads no edge, for comparison
 GNNBaseline             an open graph network, for comparison
 GraphBaseline           an open network on whole graphs, for comparison
 OpenDPAR                DPAR without noise, in the open, for comparison
+DPPopularity            the targets that are linked most often, counted through noise
+OpenLink                link prediction in the open, for comparison
+Popularity              the targets that are linked most often, for comparison
+ItemItem                targets in the same lists as one's own, in the open, for comparison
 OpenGAP                 GAP without noise, in the open, for comparison
 choose                  the method to take by public facts, its plan, and why
 METHODS                 every method, by its name on the command line
@@ -81,15 +86,20 @@ if TYPE_CHECKING:
         DPMLP,
         GAP,
         METHODS,
+        DPLink,
+        DPPopularity,
         Facts,
         GNNBaseline,
         GraphBaseline,
         GraphDPSGD,
         GraphSplit,
+        ItemItem,
         LateGraph,
         MLPBaseline,
         OpenDPAR,
         OpenGAP,
+        OpenLink,
+        Popularity,
     )
     from graphveil.methods.choosing import choose
     from graphveil.privacy.accounting import calibrate, delta_of, epsilon_of
@@ -109,6 +119,8 @@ __all__ = [
     "BrokenPromiseError",
     "BudgetError",
     "Certificate",
+    "DPLink",
+    "DPPopularity",
     "Facts",
     "GNNBaseline",
     "Gaussian",
@@ -119,6 +131,7 @@ __all__ = [
     "Guarantee",
     "GumbelTopK",
     "InvalidInputError",
+    "ItemItem",
     "Laplace",
     "LateGraph",
     "Ledger",
@@ -126,6 +139,8 @@ __all__ = [
     "NotFittedError",
     "OpenDPAR",
     "OpenGAP",
+    "OpenLink",
+    "Popularity",
     "RefusedError",
     "ToleranceError",
     "UnprovenError",
@@ -156,8 +171,9 @@ _NAMES_OF = {
     "graphveil.grads": "make_private",
     "graphveil.graph.splits": "split",
     "graphveil.mechanisms": "Gaussian GumbelTopK Laplace",
-    "graphveil.methods": "DPAR DPGNN DPMLP GAP METHODS Facts GNNBaseline GraphBaseline GraphDPSGD "
-    "GraphSplit LateGraph MLPBaseline OpenDPAR OpenGAP",
+    "graphveil.methods": "DPAR DPGNN DPLink DPMLP DPPopularity GAP METHODS Facts GNNBaseline "
+    "GraphBaseline GraphDPSGD GraphSplit ItemItem LateGraph MLPBaseline OpenDPAR OpenGAP OpenLink "
+    "Popularity",
     "graphveil.methods.choosing": "choose",
     "graphveil.privacy.accounting": "calibrate delta_of epsilon_of",
     "graphveil.privacy.guarantee": "Certificate Guarantee",

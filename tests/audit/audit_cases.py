@@ -17,6 +17,12 @@ def make(name, **settings):
     return METHODS[name](**(quick | settings))
 
 
+def make_short(name, **settings):
+    """With two steps: enough for what shows in every step."""
+    known = {field.name for field in dataclasses.fields(METHODS[name])}
+    return make(name, **({key: 2 for key in ("steps", "open_steps") if key in known} | settings))
+
+
 def data_of(name, case=None):
     """A graph, or graphs, that a method can be trained on."""
     known = cases.graph_cases() if METHODS[name].record == "graph" else cases.node_cases()

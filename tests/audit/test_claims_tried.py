@@ -63,7 +63,7 @@ def test_splits_that_are_repaired_but_for_the_noise_reveal_more_than_is_claimed(
     ("make", "settings", "runs"),
     [
         pytest.param(cases.printed_sampler, {"sampler": "senders"}, 40, marks=pytest.mark.slow),
-        pytest.param(cases.bare_noise, {"scaled": True}, 1000, marks=pytest.mark.slow),
+        pytest.param(cases.bare_noise, {"scaled": True}, 400, marks=pytest.mark.slow),
     ],
     ids=["senders", "scaled noise"],
 )

@@ -254,10 +254,20 @@ def answers_of_half_the_bound(patch):
 
 
 BUGS = [
-    (no_clipping, "dp-gnn", {"max_grad_norm": 0.01}, "longer than its bound"),
-    (noise_unscaled_by_the_clip, "dp-gnn", {"max_grad_norm": 2.0}, "longer than its bound"),
+    (no_clipping, "dp-gnn", {"max_grad_norm": 0.01, "steps": 2}, "longer than its bound"),
+    (
+        noise_unscaled_by_the_clip,
+        "dp-gnn",
+        {"max_grad_norm": 2.0, "steps": 2},
+        "longer than its bound",
+    ),
     (noise_halved, "dp-gnn", {}, "noise has another size"),
-    (sender_cap_ignored, "dp-gnn", {"delivery": 1.0, "sender_cap": 2}, "more terms change"),
+    (
+        sender_cap_ignored,
+        "dp-gnn",
+        {"delivery": 1.0, "sender_cap": 2, "steps": 2},
+        "more terms change",
+    ),
     (
         nothing,
         "dp-gnn",
@@ -267,7 +277,13 @@ BUGS = [
     (
         per_layer_charged_once,
         "dp-gnn",
-        {"clipping": "per_layer", "num_layers": 2, "sender_cap": 2, "max_grad_norm": 0.01},
+        {
+            "clipping": "per_layer",
+            "num_layers": 2,
+            "sender_cap": 2,
+            "max_grad_norm": 0.01,
+            "steps": 2,
+        },
         "longer than its bound",
     ),
     (epsilon_times_rate, "dpar", {"variant": "em0", "graph_rate": 0.5}, "less than its parts"),
@@ -275,24 +291,24 @@ BUGS = [
     (
         edges_between_splits,
         "graph-split",
-        {"clip_by": "document", "splits": 6, "num_layers": 2},
+        {"clip_by": "document", "splits": 6, "num_layers": 2, "steps": 2},
         "more terms change",
     ),
     (edge_charged_as_one_arc, "gap", {"unit": "edge"}, "moves further"),
     (
         forward_pass_let_out,
         "gap",
-        {"unit": "edge", "weighting": "attention"},
+        {"unit": "edge", "weighting": "attention", "open_steps": 2},
         "something else is let out",
     ),
     (
         dropout_from_a_shared_stream,
         "graph-split",
-        {"dropout": 0.5, "clip_by": "document", "splits": 3},
+        {"dropout": 0.5, "clip_by": "document", "splits": 3, "steps": 2},
         "another public seed",
     ),
     (own_batch_size, "dp-gnn", {"sample_rate": 0.4}, "expected batch size"),
-    (release_without_a_part, "dp-gnn", {}, "not in the plan"),
+    (release_without_a_part, "dp-gnn", {"steps": 1}, "not in the plan"),
     # Mistakes that are hard to see.
     (noise_lacking_on_the_last_weights, "dp-mlp", {"steps": 8}, "noise has another size"),
     (noise_lacking_where_nothing_is, "gap", {"unit": "edge", "case": "isolated"}, "another size"),
@@ -310,9 +326,21 @@ BUGS = [
 
 
 def trial(name, settings):
+    """Two steps, where a bug shows in every step; noise is measured over more of them."""
     case = settings.get("case")
     settings = {key: value for key, value in settings.items() if key != "case"}
     return replay(make(name, **settings), data_of(name, case), most=2)
+
+
+_SOUND = {}
+
+
+def holds_as_it_is(name, settings):
+    """Whether the sound code passes the same trial; several bugs share one."""
+    key = name, repr(settings)
+    if key not in _SOUND:
+        _SOUND[key] = trial(name, settings).holds
+    return _SOUND[key]
 
 
 @pytest.mark.parametrize(
@@ -320,7 +348,7 @@ def trial(name, settings):
 )
 def test_a_replay_catches_what_was_planted(bug, name, settings, rule, monkeypatch):
     if bug is not nothing:
-        assert trial(name, settings).holds
+        assert holds_as_it_is(name, settings)
     bug(monkeypatch)
     finding = trial(name, settings)
     assert not finding.holds

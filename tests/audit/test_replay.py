@@ -4,7 +4,7 @@ import copy
 
 import pytest
 import torch
-from audit_cases import PRIVATE, data_of, make
+from audit_cases import PRIVATE, data_of, make, make_short
 from torch import nn
 
 from graphveil._errors import InvalidInputError
@@ -32,7 +32,7 @@ SETTINGS = [
 
 @pytest.mark.parametrize("name", PRIVATE)
 def test_every_method_holds(name):
-    finding = replay(make(name), data_of(name), most=2)
+    finding = replay(make_short(name), data_of(name), most=2)
     assert finding.holds, finding.violations
     assert finding.figures["neighbours"] == 2
     assert finding.figures["removed"] == 1  # the replay is not blind
@@ -41,7 +41,7 @@ def test_every_method_holds(name):
 @pytest.mark.parametrize(("name", "settings", "case"), SETTINGS, ids=str)
 def test_every_unit_and_setting_holds(name, settings, case):
     most = 4 if settings.get("splits") == 4 else 2  # few edges lie within one of four groups
-    finding = replay(make(name, **settings), data_of(name, case), most=most)
+    finding = replay(make_short(name, **settings), data_of(name, case), most=most)
     assert finding.holds, finding.violations
     assert (
         finding.figures["removed"] + finding.figures["altered"] > 0 or not finding.figures["steps"]
@@ -78,7 +78,7 @@ OTHER_TASKS = [
 @pytest.mark.parametrize(("name", "task", "settings"), OTHER_TASKS, ids=str)
 def test_other_tasks_and_class_weights_hold(name, task, settings):
     data = about(data_of(name), task)
-    finding = replay(make(name, **settings), data, most=3)
+    finding = replay(make_short(name, **settings), data, most=3)
     assert finding.holds, finding.violations
     assert finding.figures["removed"] + finding.figures["altered"] > 0
 
@@ -87,7 +87,7 @@ def test_other_tasks_and_class_weights_hold(name, task, settings):
 @pytest.mark.parametrize("name", PRIVATE)
 def test_every_method_holds_on_every_case(name):
     for case in cases.graph_cases() if name == "graph-dpsgd" else cases.node_cases():
-        finding = replay(make(name), data_of(name, case), name=case, most=7)  # all extremes
+        finding = replay(make_short(name), data_of(name, case), name=case, most=7)  # all extremes
         assert finding.holds, finding.violations
 
 

@@ -5,9 +5,18 @@ import json
 import numpy as np
 import pytest
 
+import prices
 from graphveil import cli
 from graphveil.data.synthetic import social_network
 from graphveil.graph.splits import split
+from graphveil.methods import budget, class_weights, inference
+
+
+@pytest.fixture(autouse=True, scope="session")
+def prices_are_remembered():
+    """Many commands here plan the same run."""
+    with prices.remembered(budget, inference, class_weights):
+        yield
 
 
 @pytest.fixture

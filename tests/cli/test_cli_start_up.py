@@ -111,25 +111,45 @@ def handed_over(trained, tmp_path_factory):
     return folder
 
 
-@pytest.mark.parametrize("line", LIGHT)
-def test_what_needs_no_torch_does_not_load_it(
-    line, ledger, trained, described, handed_over, tmp_path
-):
-    places = {"LEDGER": str(ledger), "RUN": str(trained), "PAGE": str(tmp_path / "page.html")}
+# Runs commands one after the other: what one of them loads is seen at the first that does.
+RUNNER = """
+import contextlib, io, json, sys
+from graphveil.cli import main
+for words in json.load(sys.stdin):
+    known, out = set(sys.modules), io.StringIO()
+    with contextlib.redirect_stdout(out):
+        try:
+            main(words)
+        except SystemExit as left:
+            code = left.code
+    loaded = [name for name in HEAVY if name in sys.modules and name not in known]
+    print(json.dumps([code, loaded, out.getvalue()]))
+"""
+
+
+@pytest.fixture(scope="module")
+def answers(ledger, trained, described, handed_over, tmp_path_factory):
+    """What each line loads and says, in a process that has loaded nothing else."""
+    folder = tmp_path_factory.mktemp("light-out")
+    places = {"LEDGER": str(ledger), "RUN": str(trained), "PAGE": str(folder / "page.html")}
     places |= {"FILE": str(described), "RESULTS": str(described.parent)}
-    places |= {"OUT": str(tmp_path / "results.md"), "KEY": str(tmp_path / "new.pem")}
+    places |= {"OUT": str(folder / "results.md"), "KEY": str(folder / "new.pem")}
     places |= {name: str(handed_over / place) for name, place in HANDED_OVER.items()}
-    places |= {"SIGNED": str(tmp_path / "signed.json"), "FOLDER": str(tmp_path / "f")}
-    words = [places.get(word, word) for word in line.split()]
-    code = (
-        "import sys\nfrom graphveil.cli import main\n"
-        f"try:\n    main({words!r})\n"
-        f"finally:\n    print([name for name in {HEAVY} if name in sys.modules])"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    *answer, heavy = done.stdout.splitlines()
-    assert heavy == "[]"
-    assert len(answer) > 2
+    places |= {"SIGNED": str(folder / "signed.json"), "FOLDER": str(folder / "f")}
+    lines = [[places.get(word, word) for word in line.split()] for line in LIGHT]
+    run = subprocess.run(
+        [sys.executable, "-c", f"HEAVY = {HEAVY}{RUNNER}"],
+        input=json.dumps(lines), capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    return dict(zip(LIGHT, map(json.loads, run.stdout.splitlines()), strict=True))
+
+
+@pytest.mark.parametrize("line", LIGHT)
+def test_what_needs_no_torch_does_not_load_it(line, answers):
+    code, loaded, out = answers[line]
+    assert code == 0
+    assert loaded == []
+    assert len(out.splitlines()) > 2
 
 
 def test_the_table_of_commands_says_what_they_say_themselves():

@@ -22,7 +22,7 @@ from graphveil.data._places import files_of, is_generated
 from graphveil.data.catalog import entry_of
 from graphveil.graph.checks import MASKS, check
 from graphveil.graph.splits import split
-from graphveil.graph.targets import TASKS
+from graphveil.graph.targets import LINK, TASKS
 
 # name: nodes, undirected edges, features, classes
 KNOWN = {
@@ -195,7 +195,8 @@ def test_other_files_than_those_known_are_not_kept(root, tmp_path, serve):
 def test_an_entry_says_whether_its_download_is_checked(root, serve):
     known = {
         "social", "hospital", "synthetic-er", "synthetic-citations", "facebook100", "pokec",
-        "debian", "ecg", "relbench",
+        "debian", "ecg", "relbench", "shop", "movielens-100k", "movielens-1m", "lastfm",
+        "amazon-copurchase",
     }  # fmt: skip
     for name, entry in CATALOG.items():
         assert (entry.download == "none") == (name in known)
@@ -385,14 +386,14 @@ def test_a_path_is_read_as_a_path(tmp_path, monkeypatch):
 
 def test_every_entry_says_what_it_is_and_on_what_terms():
     assert names() == list(CATALOG)
-    assert len(CATALOG) == 28
+    assert len(CATALOG) == 33
     for name, entry in CATALOG.items():
         assert entry.name == name
         for field in ("title", "unit", "licence", "citation"):
             assert getattr(entry, field)
         assert entry.url.startswith("https://") or is_generated(name)
         assert entry.num_classes >= 2 or name in ("tu", "graphland", "relbench")
-        assert entry.task in TASKS or name in ("graphland", "relbench")
+        assert entry.task in (*TASKS, LINK) or name in ("graphland", "relbench")
     with pytest.raises(dataclasses.FrozenInstanceError):
         CATALOG["cora"].licence = "mine"
     assert isinstance(CATALOG["cora"], Entry)
@@ -485,7 +486,7 @@ def test_what_must_be_there_is_what_loaders_look_for(root, monkeypatch, name):
         asked.append((str(folder), tuple(files)))
         return find(of, folder, files)
 
-    for module in ("_cache", "node_sets", "pokec", "signals", "graphland"):
+    for module in ("_cache", "node_sets", "pokec", "recommendation_sets", "signals", "graphland"):
         monkeypatch.setattr(f"graphveil.data.{module}.find", note)
     source = example_of(name)
     refusal(source, root=root)

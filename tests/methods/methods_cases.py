@@ -8,6 +8,7 @@ import torch
 from torch_geometric.data import Data
 
 from graphveil.graph.collate import collate
+from graphveil.graph.link_splits import split_links
 from graphveil.graph.splits import split
 from graphveil.mechanisms import Gaussian
 from graphveil.methods import METHODS
@@ -52,9 +53,34 @@ def graphs(seed=0, count=NODES, *, classes=CLASSES, sizes=(1, 6)):
     return split(data, seed=seed)
 
 
+def links(seed=0, people=NODES, *, items=12, each=6):
+    """People, public items, and lists of those that are a little like a person's row."""
+    rng = torch.Generator().manual_seed(seed)
+    target_x = torch.randn(items, 4, generator=rng)
+    x = torch.randn(people, FEATURES, generator=rng)
+    noise = torch.randn(people, items, generator=rng)
+    best = (x[:, :4] @ target_x.t() + noise).topk(each, dim=1).indices
+    owners = torch.arange(people).repeat_interleave(each)
+    data = Data(x=x, target_x=target_x, links=torch.stack([owners, best.flatten()]))
+    data.directed = True
+    return split_links(data, (0.6, 0.2, 0.2), seed)
+
+
+def links_of_people(seed=0, people=NODES, *, count=150, directed=False):
+    """People linked to people."""
+    rng = torch.Generator().manual_seed(seed)
+    pairs = torch.randint(people, (2, count), generator=rng)
+    pairs = pairs[:, pairs[0] != pairs[1]]
+    pairs = pairs if directed else pairs.sort(dim=0).values
+    data = Data(x=torch.randn(people, FEATURES, generator=rng), links=pairs.unique(dim=1))
+    data.directed = directed
+    return split_links(data, (0.6, 0.2, 0.2), seed)
+
+
 def data_for(name, seed=0, records=NODES):
-    """What a method classifies: the nodes of a graph, or whole graphs."""
-    return (graphs if METHODS[name].record == "graph" else graph)(seed, records)
+    """What a method classifies, nodes of a graph or whole graphs; or links."""
+    make = {"node": graph, "graph": graphs, "link": links}[METHODS[name].record]
+    return make(seed, records)
 
 
 def changed(data, **values):
@@ -77,7 +103,9 @@ def made(name, **settings):
 
 
 def weights(method):
-    return torch.cat([p.detach().flatten() for p in method.network_.parameters()])
+    """What was learnt: parameters, or the table of a network that has none."""
+    learnt = list(method.network_.parameters()) or list(method.network_.buffers())
+    return torch.cat([values.detach().flatten().double() for values in learnt])
 
 
 def recorded(monkeypatch):

@@ -31,6 +31,13 @@ from graphveil.privacy.guarantee import Certificate
 PRIVATE = [name for name, kind in METHODS.items() if kind.private]
 OPEN = [name for name in METHODS if name not in PRIVATE]
 every_method = pytest.mark.parametrize("name", METHODS)
+every_classifier = pytest.mark.parametrize(  # links have tests of their own: test_dp_link.py
+    "name", [name for name, kind in METHODS.items() if kind.record != "link"]
+)
+COUNTING = ("popularity", "dp-popularity", "item-item")  # which take no steps
+every_method_with_steps = pytest.mark.parametrize(
+    "name", [name for name in METHODS if name not in COUNTING]
+)
 every_method_for_nodes = pytest.mark.parametrize("name", OF_NODES)
 DATA = {name: data_for(name) for name in METHODS}
 FACTS = {name: Facts.of(data) for name, data in DATA.items()}
@@ -105,8 +112,9 @@ def steps_of(name):
 def test_wrong_values_are_refused_by_the_constructor(name):
     with pytest.raises(InvalidInputError, match="seed"):
         made(name, seed=-1)
-    with pytest.raises(InvalidInputError, match="steps"):
-        made(name, **{steps_of(name): "many"})
+    if name not in COUNTING:
+        with pytest.raises(InvalidInputError, match="steps"):
+            made(name, **{steps_of(name): "many"})
     if METHODS[name].private:
         with pytest.raises(InvalidInputError, match="epsilon"):
             made(name, epsilon=0)
@@ -172,6 +180,8 @@ BAD = {
     "combine": ["x"],
     "capping": ["x"],
     "public_edges": [0, 1.5],
+    "similar": [0, 1.5],
+    "damping": [-1, math.inf],
     "encoder_share": [0, 2, 0.5],  # there is no encoder to pay for by default
     "attention_share": [0, 2, 0.5],
     "aggregation_share": [0, 2, 1.0],
@@ -226,6 +236,12 @@ BAD = {
     "keep": ["x"],
     "hash_columns": [0, 2.5],
     "huber": [0, 1.5, "x"],
+    "scorer": ["cosine"],
+    "popularity": [1, "x"],
+    "prior": [-1, math.nan],
+    "links_kept": [0, 2.5],
+    "links_in": [0, 2.5, 3],  # 3: targets are public, and nobody counts who names them
+    "negatives": [0, 2.5],
 }
 # What is bad for others, and here stands for a choice.
 FINE = {
@@ -318,7 +334,7 @@ def test_fit_returns_the_method_and_what_it_learned_ends_in_an_underscore(name):
     assert method.get_params() == made(name).get_params()
 
 
-@every_method
+@every_method_with_steps
 def test_fitting_takes_progress(name):
     seen = []
 
@@ -379,7 +395,7 @@ def test_the_search_for_private_data_finds_what_is_hidden():
     assert any(value is kept for _, value in reachable(method, "method"))
 
 
-@every_method
+@every_method_with_steps
 def test_another_seed_gives_other_weights(name):
     method = made(name, seed=1).fit(DATA[name])
     first = weights(method)
@@ -399,7 +415,7 @@ def test_an_open_baseline_can_be_repeated(name):
     assert torch.equal(weights(made(name).fit(DATA[name])), first)
 
 
-@every_method
+@every_method_with_steps
 def test_a_fit_cut_short_leaves_nothing_of_an_earlier_one(name):
     method = made(name).fit(DATA[name])
 
@@ -413,7 +429,7 @@ def test_a_fit_cut_short_leaves_nothing_of_an_earlier_one(name):
         method.predict(DATA[name])
 
 
-@every_method
+@every_classifier
 def test_data_that_is_refused_leaves_an_earlier_fit_alone(name):
     method = made(name).fit(DATA[name])
     before = weights(method)
@@ -438,7 +454,7 @@ def test_data_is_not_modified(name):
 # --- prediction -----------------------------------------------------------------------------------
 
 
-@every_method
+@every_classifier
 @pytest.mark.parametrize("mode", ["visible", "disjoint"])
 def test_predictions_are_probabilities_of_every_class_for_every_node(name, mode):
     method, other = fitted(name), data_for(name, 5, 31)
@@ -451,7 +467,7 @@ def test_predictions_are_probabilities_of_every_class_for_every_node(name, mode)
     assert torch.equal(method.predict_proba(other, mode=mode), found)
 
 
-@every_method
+@every_classifier
 def test_a_score_is_the_share_of_right_answers_on_a_mask(name):
     method = fitted(name)
     right = method.predict(DATA[name]) == DATA[name].y
@@ -462,7 +478,7 @@ def test_a_score_is_the_share_of_right_answers_on_a_mask(name):
     assert found == pytest.approx(right[DATA[name].val_mask].float().mean().item())
 
 
-@every_method
+@every_classifier
 def test_a_score_on_a_disjoint_test_graph_needs_nobody_to_train_on(name):
     _, testing = separate(split(DATA[name], seed=1))
     assert not testing.train_mask.any()
@@ -471,7 +487,7 @@ def test_a_score_on_a_disjoint_test_graph_needs_nobody_to_train_on(name):
     assert method.score(testing, mode="disjoint") == pytest.approx(right.float().mean().item())
 
 
-@every_method
+@every_classifier
 def test_a_score_leaves_out_unlabelled_nodes(name):
     y = torch.where(DATA[name].test_mask, -1, DATA[name].y)
     some = DATA[name].test_mask.nonzero()[0]
@@ -479,7 +495,7 @@ def test_a_score_leaves_out_unlabelled_nodes(name):
     assert fitted(name).score(changed(DATA[name], y=y)) == 1
 
 
-@every_method
+@every_classifier
 def test_a_score_that_cannot_be_is_refused(name):
     for data, mask in [
         (DATA[name], "no_mask"),
@@ -529,7 +545,7 @@ def test_every_mode_of_prediction_has_its_line_on_the_certificate(name):
         method.predict(DATA[name])
     lines = [method.modes[0], "disjoint"]
     assert method.certificate_.guarantee.epsilon == epsilon
-    if name not in ("dp-mlp", "graph-dpsgd"):
+    if name not in ("dp-mlp", "graph-dpsgd", "dp-link", "dp-popularity"):
         for _ in range(2):
             method.predict(DATA[name], mode="noisy", epsilon=1.0)
         lines.append("noisy")
@@ -562,7 +578,7 @@ REFUSED = {
 }
 
 
-@every_method
+@every_classifier
 @pytest.mark.parametrize("why", REFUSED)
 def test_data_unfit_to_train_on_is_refused_in_one_line(name, why):
     with pytest.raises(InvalidInputError) as refusal:
@@ -595,7 +611,7 @@ def odd_data(name):
     }
 
 
-@every_method
+@every_classifier
 def test_odd_data_is_trained_on_and_predicted(name):
     for why, data in odd_data(name).items():
         found = made(name).fit(data).predict_proba(data)
@@ -603,7 +619,7 @@ def test_odd_data_is_trained_on_and_predicted(name):
         assert torch.isfinite(found).all(), why
 
 
-@every_method
+@every_classifier
 def test_self_loops_and_repeated_edges_change_nothing(name):
     odd, method = odd_data(name), fitted(name)
     for why in ("self-loops", "repeated edges"):

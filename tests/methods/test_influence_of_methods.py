@@ -23,8 +23,16 @@ from graphveil.mechanisms import Gaussian
 from graphveil.methods import Facts, Method
 
 CONVS = ("gcn", "gin", "gat", "sage")
+QUICK = {(1, 1), (1, 2), (2, 2), (3, 1)}  # layers and cap; the other pairs are slow
 SETTINGS = [
-    pytest.param(conv, layers, cap, weights, id=f"{conv}-{layers}-{cap}-{weights}")
+    pytest.param(
+        conv,
+        layers,
+        cap,
+        weights,
+        id=f"{conv}-{layers}-{cap}-{weights}",
+        marks=[] if (layers, cap) in QUICK else pytest.mark.slow,
+    )
     for conv, layers, cap in itertools.product(CONVS, (1, 2, 3), (1, 2))
     for weights in ("inverse-degree", "symmetric", "none")
     if conv == "gcn" or weights == "inverse-degree"  # the others have weights of their own

@@ -101,7 +101,7 @@ def exact_delta(event, epsilon, forward):
     return tail(*upper) - math.exp(epsilon) * tail(*lower)
 
 
-@pytest.mark.parametrize("rate", [0.9, 0.1, 1e-3])
+@pytest.mark.parametrize("rate", [0.9, pytest.param(0.1, marks=pytest.mark.slow), 1e-3])
 @pytest.mark.parametrize("noise", [0.4, 3.0])
 @pytest.mark.parametrize("removed, altered", [(1, 0), (0, 1), (1, 3), (2, 6)])
 def test_discretised_losses_dominate_the_exact_curve(rate, noise, removed, altered):

@@ -134,7 +134,7 @@ class Recorder(Observer):
         released = torch.as_tensor(self.recording.released[-1].result).flatten()
         vector = _gradient(step, released) * torch.cat(units)
         given = torch.cat([gradient.flatten().double() for gradient in gradients])
-        expected = step.sample_rate * len(step.examples)
+        expected = step.expected_batch
         # A sum in the digits of the weights is rounded, and divided, and rounded again.
         digits = max(torch.finfo(gradient.dtype).eps for gradient in gradients)
         if not torch.allclose(given * expected, vector, rtol=4 * digits, atol=0):

@@ -82,6 +82,12 @@ def list_tasks(
     A ``plan`` is all that draws of single releases need; the other kinds read ``data``.
     """
     check_kind(kind, type(method), how)
+    if method.record == "link":
+        raise InvalidInputError(
+            "An audit must be of a method for nodes or graphs: it withholds these. Got "
+            f"'{method.name}', which learns links, instead; its charges are checked by brute force "
+            "(docs/guarantees/links.md)."
+        )
     named = {what: work for what, work in _LISTS[kind](method, data, plan, name, dict(how)).items()}
     where, details = f"{kind} of {method!r} on {name}", _details(kind, data, plan, how)
     return [Task(f"{where}: {what}{details}", work, what) for what, work in named.items()]

@@ -24,6 +24,7 @@ from graphveil.bench.running import Attempt, Cell, How, measure_cells, share
 from graphveil.methods import METHODS
 from graphveil.methods.measures import (
     METRICS,
+    OF_LINKS,
     RANKINGS,
     SMALLER_IS_BETTER,
     UNBOUNDED,
@@ -117,7 +118,7 @@ class Row:
 
     def measured_by(self, metric: str) -> Row:
         """The same row, set beside others by another metric."""
-        row = replace(self, metric=_validate.choice("metric", metric, METRICS))
+        row = replace(self, metric=_validate.choice("metric", metric, (*METRICS, *OF_LINKS)))
         if metric == self.metric or self.learnt is None:
             return row
         # Who says yes to everybody finds everybody: one rate alone is no achievement.

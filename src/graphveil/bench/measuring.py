@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from graphveil._errors import GraphveilError, InvalidInputError, RefusedError
 from graphveil.bench.requests import Outcome, Request, unstated
 from graphveil.graph.targets import is_labelled
-from graphveil.methods.task import METRICS
+from graphveil.methods.measures import METRICS, OF_LINKS
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from graphveil.runs import Arranged, Source
 
 # What a row may have a figure of; those after METRICS belong to shapes.
-MEASURES = (*METRICS, "stay_hard", "loss", "iou_reference", "iou_original")
+MEASURES = (*METRICS, *OF_LINKS, "stay_hard", "loss", "iou_reference", "iou_original")
 EXTRAS = {
     "hard-cases": "wrong",
     "curves": "curve",
@@ -54,8 +54,19 @@ def measure_outcome(
         more = _fit(method, arranged, extra)
     except RefusedError as error:
         return {"refused": str(error)}
-    chances = method.infer(arranged.testing, arranged.mode)
-    outcome = _outcome(method, arranged, chances)
+    if method.record == "link":
+        if extra is not None:
+            raise InvalidInputError(
+                f"Links have figures and nothing besides. Got the shape's {extra!r} instead."
+            )
+        from graphveil.runs.training import measure
+
+        outcome, chances = _outcome(method, measure(method, arranged)), None
+    else:
+        chances = method.infer(arranged.testing, arranged.mode)
+        task = method.task(method.plan_.facts)
+        scores = task.measure_test(chances, arranged.testing, method.record)
+        outcome = _outcome(method, scores)
     outcome["seconds"] = time.monotonic() - begun
     outcome["made_with"] = unstated(method, request.settings)
     confusion = outcome.pop("confusion")
@@ -83,8 +94,7 @@ def try_outcome(
         return {"refused": str(error)}
 
 
-def _outcome(method: Method, arranged: Arranged, chances: Tensor) -> Outcome:
-    scores = method.task(method.plan_.facts).measure_test(chances, arranged.testing, method.record)
+def _outcome(method: Method, scores: Outcome) -> Outcome:
     if not scores[f"test_{method.record}s"]:
         raise InvalidInputError("The 'test_mask' must hold a labelled record. Got none instead.")
     certificate = method.certificate_
@@ -102,7 +112,7 @@ def _outcome(method: Method, arranged: Arranged, chances: Tensor) -> Outcome:
         "baseline": scores["baseline"],
         "learnt": scores["learnt"],
         "constant": scores["constant"],
-        "scores": {metric: scores[f"test_{metric}"] for metric in METRICS},
+        "scores": {metric: scores.get(f"test_{metric}") for metric in (*METRICS, *OF_LINKS)},
         "class_accuracy": scores["class_accuracy"],
         "class_share": [count / total for count in scores["class_count"]],
         "confusion": scores["confusion"],

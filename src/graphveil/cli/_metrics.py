@@ -8,9 +8,10 @@ from typing import Any
 from graphveil import _validate
 from graphveil._errors import InvalidInputError
 from graphveil.cli._output import Result
-from graphveil.methods.measures import is_better
+from graphveil.methods.measures import OF_LINKS, is_better
 
 _NAMES = {"r2": "R2", "mae": "MAE", "rmse": "RMSE", "roc_auc": "ROC AUC", "micro_auc": "micro AUC"}
+_NAMES |= {"mrr": "MRR", "ndcg@10": "NDCG@10"}
 # What is worth a line beside the metric of a task.
 _BESIDES = {
     "multiclass": ("accuracy", "macro_f1"),
@@ -18,12 +19,14 @@ _BESIDES = {
     "ordinal": ("mae", "accuracy"),
     "multilabel": ("average_precision", "macro_f1", "micro_f1"),
     "regression": ("r2", "mae", "rmse"),
+    "link": ("mrr", "recall@10", "ndcg@10", "hits@10", "roc_auc"),
 }
 _OF_CLASSES = ("multiclass", "binary", "ordinal")
 _GUESSES = {
     "regression": "always the mean",
     "multilabel": "how often each label occurs",
     "ordinal": "always the middle class",
+    "link": "how often each target is linked",
 }
 
 
@@ -32,7 +35,7 @@ def check_metric(metric: str | None) -> None:
     if metric is not None:
         from graphveil.methods.measures import METRICS
 
-        _validate.choice("metric", metric, METRICS)
+        _validate.choice("metric", metric, (*METRICS, *OF_LINKS))
 
 
 def check_fits(metric: str | None, task: str) -> None:
@@ -40,10 +43,12 @@ def check_fits(metric: str | None, task: str) -> None:
     if metric is None:
         return
     of_values = ("r2", "mae", "rmse")
-    if task == "regression":
+    if task == "link":
+        wrong = metric not in _BESIDES[task] + ("average_precision",)
+    elif task == "regression":
         wrong = metric not in of_values
     else:  # an order has errors in classes
-        wrong = metric in (of_values if task != "ordinal" else ("r2",))
+        wrong = metric in (of_values if task != "ordinal" else ("r2",)) + OF_LINKS
     if wrong:
         usual = ", ".join(_BESIDES[task])
         raise InvalidInputError(

@@ -113,9 +113,15 @@ schema = click.option(
     help="What is public of every column of your own tables: see 'graphveil data schema'. Default: "
     "the schema.toml beside them, if there is one.",
 )
+link = click.option(
+    "--link",
+    type=click.Choice(["edges"]),
+    help="Learn which links there are: 'edges' takes the edges of a graph for links between its "
+    "nodes. Methods: dp-link, open-link.",
+)
 # Where data comes from and how it is split; _runs.make_source reads them.
 source = together(
-    root, split, fractions, train_share, thinned, min_class, classes, directed, schema
+    root, split, fractions, train_share, thinned, min_class, classes, directed, schema, link
 )
 
 sets = click.option(

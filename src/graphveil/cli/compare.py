@@ -223,6 +223,7 @@ _BESIDES = {
     "ordinal": ("accuracy", "mae"),
     "multilabel": ("macro_f1", "average_precision"),
     "regression": ("r2", "mae"),
+    "link": ("recall@10", "ndcg@10"),
 }
 
 

@@ -316,6 +316,7 @@ def _describe(source: str) -> dict[str, Any]:
         "mean_nodes": _mean(entry.num_nodes, entry.num_graphs),
         "num_features": entry.num_features,
         "num_classes": entry.num_classes or None,
+        "target_features": entry.target_features,
         "edges": "directed" if entry.directed else "undirected",
         "split": "own" if entry.own_split else "none",
         "licence": entry.licence,
@@ -421,7 +422,7 @@ def _mean(nodes: int | None, graphs: int | None) -> float | None:
 
 
 def _records(entry: dict[str, Any]) -> str:
-    if entry["record"] == "node":
+    if entry["record"] != "graph":
         return _size(entry["num_nodes"])
     return "graphs" if entry["num_graphs"] is None else f"{entry['num_graphs']:,} graphs"
 

@@ -70,6 +70,7 @@ def predict(
     """
     from graphveil import runs
     from graphveil.methods import moments
+    from graphveil.methods.given_data import refuse_links
 
     check_file(out, force)
     if mode == "noisy" and epsilon is None:
@@ -77,6 +78,7 @@ def predict(
     check_graph(data, run, mode)
     charged: dict[str, str] = {}
     trained = runs.Run(run)
+    refuse_links(trained.record().plan.facts.record, "Predictions")
     if sort is not None:
         _check_ranked(run, trained.record().plan.facts)
     with devices.use(device):

@@ -32,7 +32,7 @@ _NPZ["ppi"] = PPI
 _NPZ["reddit-sample"] = _NPZ["reddit"]
 _PLANETOID = {"cora": "Cora", "citeseer": "CiteSeer", "pubmed": "PubMed"}
 _OGB = {"ogbn-arxiv": "time", "ogbn-products": "sales_ranking", "ogbn-mag": "time/paper"}
-_GENERATED = ("social", "hospital", "synthetic-er", "synthetic-citations")
+_GENERATED = ("social", "hospital", "shop", "synthetic-er", "synthetic-citations")
 
 
 def is_generated(name: str) -> bool:
@@ -122,7 +122,19 @@ def _relbench(variant: str) -> list[Files]:
     return [(parsed.database, ("db/*.parquet", *tables))]
 
 
+def _plain_or_packed(folder: str, *files: str) -> list[Files]:
+    return [(folder, tuple(f"{file}{end}" for file in files)) for end in ("", ".gz")]
+
+
+def _amazon(variant: str) -> list[Files]:
+    return _plain_or_packed("amazon", "com-amazon.ungraph.txt" if variant else "Amazon0302.txt")
+
+
 _OTHERS = {
+    "movielens-100k": lambda _: _plain_or_packed("ml-100k", "u.data", "u.item", "u.user"),
+    "movielens-1m": lambda _: _plain_or_packed("ml-1m", "ratings.dat", "movies.dat", "users.dat"),
+    "lastfm": lambda _: _plain_or_packed("hetrec2011-lastfm-2k", "user_artists.dat", "artists.dat"),
+    "amazon-copurchase": _amazon,
     "graphland": graphland_files,
     "relbench": _relbench,
     "facebook100": _school,

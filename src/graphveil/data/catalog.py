@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from graphveil._errors import InvalidInputError
 from graphveil._inputs import at_home
 from graphveil.data._cache import cache
+from graphveil.data._link_sets import LINK_SETS
 from graphveil.data._places import files_of, is_generated, is_there
 from graphveil.data._task_sets import TASK_SETS
 from graphveil.graph.shares import part_ends
@@ -38,7 +39,8 @@ class Entry:
 
     ``task`` is what is learnt, see :mod:`graphveil.graph.targets`, and ``value_range`` between
     which values.
-    ``record`` is what is labelled and split, a ``node`` of one graph or a ``graph`` of many;
+    ``record`` is what is labelled and split, a ``node`` of one graph or a ``graph`` of many, or a
+    ``link``: see :mod:`graphveil.data._link_sets`;
     ``unit`` is what such a record is in the world, hence what a guarantee for one protects.
     ``num_nodes`` counts the nodes of all graphs, of the name without a variant. ``variants``: the
     name may be followed by a colon and more, as the note says; ``of_variant`` gives the fields
@@ -60,6 +62,7 @@ class Entry:
     value_range: tuple[float, float] | None = None
     record: str = "node"
     num_graphs: int | None = None
+    target_features: int | None = None
     directed: bool = False
     own_split: bool = False
     shares: tuple[float, float, float] | None = None  # of a drawn split, where its paper has others
@@ -78,8 +81,8 @@ class Entry:
 class Sizes:
     """The public sizes of a data set, which a plan needs; None where they depend on the files.
 
-    ``record`` is ``"node"`` or ``"graph"``; ``directed`` is False where the records are graphs.
-    The last three are those of :class:`Entry`.
+    ``record`` is ``"node"``, ``"graph"`` or ``"link"``; ``directed`` is False where the records
+    are graphs. The last four are those of :class:`Entry`.
     """
 
     num_records: int | None
@@ -92,6 +95,7 @@ class Sizes:
     split: tuple[int, int, int] | None = None
     task: str | None = "multiclass"
     value_range: tuple[float, float] | None = None
+    target_features: int | None = None
 
 
 def sizes_of(source: str) -> Sizes | None:
@@ -114,6 +118,7 @@ def sizes_of(source: str) -> Sizes | None:
         split=entry.split,
         task=entry.task,
         value_range=entry.value_range,
+        target_features=entry.target_features,
     )
 
 
@@ -186,9 +191,9 @@ def _load_entry(entry: Entry, source: str, root: str | Path | None) -> Data:
     data = entry.load(source, _root(root), variant)
     if "directed" not in data:  # files may say it of themselves
         data.directed = entry.directed
-    if entry.num_classes:
+    if entry.num_classes and entry.record != "link":
         data.num_classes = entry.num_classes
-    if entry.task not in (None, "multiclass") and "task" not in data:
+    if entry.task not in (None, "multiclass", "link") and "task" not in data:
         data.task = entry.task
     from graphveil.graph.checks import check
 
@@ -579,7 +584,7 @@ _ENTRIES = (
         licence="differs; often not stated",
         note="Write tu:NAME, as in tu:MUTAG. Which labels occur counts as public.",
     ),
-    *(Entry(**{**fields, "load": _loader(fields["load"])}) for fields in TASK_SETS),
+    *(Entry(**{**fields, "load": _loader(fields["load"])}) for fields in (*TASK_SETS, *LINK_SETS)),
 )
 
 CATALOG: dict[str, Entry] = {entry.name: entry for entry in _ENTRIES}

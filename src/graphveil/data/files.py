@@ -23,7 +23,8 @@ the data itself. Of one graph ``edge_attr`` is left out, and its owner hears so:
 reads it.
 
 **A .pt** written by ``torch.save(data, path)``, with the same names, taken as they are. The ``x``
-of one graph may be a sparse tensor, by rows or by coordinates.
+of one graph may be a sparse tensor, by rows or by coordinates. It may hold links, named as in
+:mod:`graphveil.graph.links`.
 
 **A store**, a directory with a ``manifest.json``: arrays that stay on disk, see
 :mod:`graphveil.data.store`.
@@ -70,11 +71,13 @@ from graphveil.graph.checks import (
     record_of,
 )
 from graphveil.graph.collate import collate
+from graphveil.graph.links import LINK_MASKS, OF_LINKS
 from graphveil.graph.sparse_rows import is_sparse, values_of
 
 _OF_GRAPHS = ("batch", "num_graphs", "pos")
 _TEXTS = ("class_names", "columns", "ids", *LINES)
 _NAMES = ("x", "edge_index", "y", *MASKS, "edge_attr", *OF_ALL, "ids", *_OF_GRAPHS)
+_NAMES_OF_LINKS = ("target_ids", "target_columns", "source_name", "target_name", "relation")
 PUBLIC = "public.txt"  # what tables rest on, beside them
 
 
@@ -317,8 +320,11 @@ def naming(path: Where) -> Iterator[None]:
 
 
 def _check_names(path: Path, names: list[str]) -> None:
-    unknown = [name for name in names if name not in _NAMES]
-    missing = [name for name in ("x", "edge_index") if name not in names]
+    """Refuse what a graph does not hold; links (:mod:`graphveil.graph.links`) are a .pt."""
+    of_links = "links" in names and path.suffix != ".npz"
+    known = _NAMES if not of_links else (*_NAMES, *OF_LINKS, *LINK_MASKS, *_NAMES_OF_LINKS)
+    unknown = [name for name in names if name not in known]
+    missing = [n for n in ("x", "links" if of_links else "edge_index") if n not in names]
     if unknown or missing:
         fault = f"has the unknown {unknown[0]!r}" if unknown else f"has no {missing[0]!r}"
-        raise InvalidInputError(f"{path} {fault}; it may hold {', '.join(_NAMES)}.")
+        raise InvalidInputError(f"{path} {fault}; it may hold {', '.join(known)}.")

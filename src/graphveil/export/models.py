@@ -26,6 +26,7 @@ from graphveil import __version__
 from graphveil._errors import InvalidInputError
 from graphveil.export.files import write_whole
 from graphveil.methods.features import Features
+from graphveil.methods.given_data import refuse_links
 
 if TYPE_CHECKING:
     from graphveil.export.onnx_graph import Graph
@@ -113,6 +114,7 @@ def to_onnx(
 def _check(method: Method) -> None:
     """Refuse what reads neighbours, was not fitted, or was changed since."""
     if method.name not in _READS:
+        refuse_links(method.record, "A model that is exported")
         whole = method.record == "graph"
         what = "reads whole graphs" if whole else "reads neighbours inside its network"
         raise InvalidInputError(

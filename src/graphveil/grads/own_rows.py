@@ -183,7 +183,7 @@ class RowSum:
         self.seen, self.loss = 0, 0.0
         for rows, squares, labels in batches:
             if len(labels):
-                with RowByRow(), _one_thread():
+                with RowByRow(), one_thread():
                     self._add(total, weights, rows, squares, labels)
         return total
 
@@ -278,7 +278,7 @@ _IDENTITY = nn.Identity()
 
 
 @contextmanager
-def _one_thread() -> Iterator[None]:
+def one_thread() -> Iterator[None]:
     """Work by one thread.
 
     Several cut a batch where its size says, and treat rows and numbers next to a cut by other

@@ -127,6 +127,14 @@ class PrivateStep:
         """The noise, in units of the bound. What is charged follows from it."""
         return self._sampling.noise_multiplier
 
+    @property
+    def expected_batch(self) -> float:
+        """The public number that sums are divided by: how many terms a step draws on average.
+
+        Examples whose number is private have a public ``divisor`` in its place.
+        """
+        return self.sample_rate * float(getattr(self.examples, "divisor", len(self.examples)))
+
     def _check_optimizer(self) -> None:
         """Refuse an optimizer of other parameters, and one that wants another kind of gradient."""
         held = {id(p) for group in self.optimizer.param_groups for p in group["params"]}
@@ -220,7 +228,7 @@ class PrivateStep:
                 "There were fewer losses than examples drawn: a loss that several examples share "
                 "is altered, not removed, by one of them. Give every example a loss of its own."
             )
-        expected = self.sample_rate * len(self.examples)
+        expected = self.expected_batch
         for name, parameter in self.module.named_parameters():
             # Whatever stood here before, in frozen parameters too, has no noise.
             grad = noisy[name] / expected if name in noisy else None
@@ -290,7 +298,7 @@ class PrivateStep:
         vector = self._gather(vector, ranks)
         vector = ranks.once(lambda: self._noise.release(vector, self.rng) if private else vector)
         if private and isinstance(clipping, Adaptive):
-            clipping.learn(float(vector[-1]), self.sample_rate * len(self.examples))
+            clipping.learn(float(vector[-1]), self.expected_batch)
             vector = vector[:-1]
         pieces = vector.split([value.numel() for value in total.values()])
         return {

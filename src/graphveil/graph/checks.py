@@ -27,7 +27,7 @@ from graphveil.graph.public_lines import DECLARED_PUBLIC, NUMBER_READ_OFF, Class
 from graphveil.graph.shares import MASKS
 from graphveil.graph.sparse_rows import LAYOUTS, as_csr, is_sound, is_sparse, values_of
 from graphveil.graph.stored import is_stored
-from graphveil.graph.targets import OF_CLASSES, TASKS, is_labelled
+from graphveil.graph.targets import LINK, OF_CLASSES, RECORDS, TASKS, is_labelled
 
 # What is said of all records together, not of one: a part of the data keeps it.
 LINES = ("public", "unprotected", "void_because")
@@ -106,6 +106,8 @@ def directed_of(data: Data) -> bool | None:
 
 def task_of(data: Data) -> str:
     """What is learnt, as ``data.task`` states (see :mod:`graphveil.graph.targets`)."""
+    if record_of(data) == "link":
+        return LINK
     return _validate.choice("task", data["task"] if has(data, "task") else TASKS[0], TASKS)
 
 
@@ -235,14 +237,22 @@ def check(
         )
         raise refusal("data", "a torch_geometric.data.Data", type(data).__name__, way_out)
     kind = record_of(data)
-    if record is not None and kind != _validate.choice("record", record, ("node", "graph")):
-        raise _wrong_kind(kind)
+    if record is not None and kind != _validate.choice("record", record, tuple(RECORDS)):
+        raise _wrong_kind(kind, record)
     num_nodes = _features(data)
     columns_of(data)
     class_names_of(data)
+    if kind == "link":
+        from graphveil.graph.links import check_links
+
+        check_links(data, masks=masks)
+        ids_of(data)
+        return data
     _edges(data, num_nodes)
     if kind == "graph":
-        _graphs(data, num_nodes)
+        from graphveil.graph.graph_checks import check_graphs
+
+        check_graphs(data, num_nodes)
     ids_of(data)
     if masks or any(has(data, name) for name in MASKS):
         _masks(data, num_records(data), kind, required=masks)
@@ -254,14 +264,18 @@ def check(
 def record_of(data: Data) -> str:
     """What is labelled and split: ``"graph"`` if ``data`` holds many (``batch``), else ``"node"``.
 
+    It is ``"link"`` where there are ``links``, whose sources are counted.
+
     The word is also the unit of a guarantee for one record.
     """
+    if has(data, "links"):
+        return "link"
     return "graph" if has(data, "batch") else "node"
 
 
 def num_records(data: Data) -> int:
     """How many records there are: the length of ``y`` and of the masks."""
-    if record_of(data) == "node":
+    if record_of(data) != "graph":
         return len(data["x"])
     # A PyG Batch has it as a property, a plain Data as an entry.
     number = getattr(data, "num_graphs", None)
@@ -279,6 +293,8 @@ def num_classes_of(data: Data) -> int:
     ``regression`` one value.
     """
     task = task_of(data)
+    if task == LINK:  # as many as targets
+        return len(data["target_x"] if has(data, "target_x") else data["x"])
     if task == "regression":
         return 1
     if has(data, "num_classes"):
@@ -307,10 +323,10 @@ def _features(data: Data) -> int:
         raise refusal("x", "a float tensor", str(x.dtype), "convert it with x.float()")
     if x.dim() != 2:
         way_out = "a single feature is a column: x.view(-1, 1)"
-        raise refusal("x", "of shape (nodes, features)", _shape(x), way_out)
+        raise refusal("x", "of shape (nodes, features)", shape_of(x), way_out)
     if 0 in x.shape:
         way_out = "an empty graph cannot be trained on, nor can nodes without any feature"
-        raise refusal("x", "of at least one node and one feature", _shape(x), way_out)
+        raise refusal("x", "of at least one node and one feature", shape_of(x), way_out)
     if is_sparse(x) and not _was_checked(data, x) and not is_sound(x):
         way_out = "make it with check_invariants=True, which says where it is wrong"
         raise refusal("x", "a sparse tensor whose entries lie inside it", "one outside", way_out)
@@ -355,7 +371,7 @@ def check_edge_index(edge_index: Tensor, num_nodes: int) -> None:
         raise refusal("edge_index", "a long tensor", str(edge_index.dtype), way_out)
     if edge_index.dim() != 2 or edge_index.size(0) != 2:
         way_out = "a list of pairs is turned by edge_index.t().contiguous()"
-        raise refusal("edge_index", "of shape (2, edges)", _shape(edge_index), way_out)
+        raise refusal("edge_index", "of shape (2, edges)", shape_of(edge_index), way_out)
     if edge_index.numel() and (edge_index.min() < 0 or edge_index.max() >= num_nodes):
         outside = ((edge_index < 0) | (edge_index >= num_nodes)).any(dim=0).nonzero()
         first = int(outside[0])
@@ -378,52 +394,14 @@ def _edges(data: Data, num_nodes: int) -> None:
         rows, way_out = edge_index.size(1), "give every edge a row, or leave it out"
         value = tensor_of(data, "edge_attr", "a tensor (edges, columns)", way_out)
         if value.dim() == 0 or len(value) != rows:
-            raise refusal("edge_attr", f"of {rows} rows", _shape(value), way_out)
+            raise refusal("edge_attr", f"of {rows} rows", shape_of(value), way_out)
 
 
-def _graphs(data: Data, num_nodes: int) -> None:
-    """``batch``, that edges stay inside a graph, and what else a set of graphs may carry."""
-    number = _validate.integer("num_graphs", num_records(data), "[1, 1e9]")
-    way_out = "say of each node which graph it is in"
-    batch = tensor_of(data, "batch", "a long tensor (nodes,)", way_out)
-    if batch.dtype != torch.long:
-        raise refusal("batch", "a long tensor", str(batch.dtype), "convert it with batch.long()")
-    if batch.shape != (num_nodes,):
-        raise refusal("batch", f"of shape ({num_nodes},)", _shape(batch), way_out)
-    outside = ((batch < 0) | (batch >= number)).nonzero()
-    if len(outside):
-        node = int(outside[0])
-        got = f"{int(batch[node])} at node {node}"
-        way_out = "number the graphs from 0, or correct num_graphs"
-        raise refusal("batch", f"made of graphs from 0 to {number - 1}", got, way_out)
-    graph_of = batch[data["edge_index"]]
-    between = (graph_of[0] != graph_of[1]).nonzero()
-    if len(between):
-        source, target = data["edge_index"][:, int(between[0])].tolist()
-        one, other = graph_of[:, int(between[0])].tolist()
-        got = f"the edge {source} -> {target} from graph {one} to {other} ({len(between)} such)"
-        way_out = "add the number of earlier nodes to each graph's edges"
-        raise refusal("edge_index", "inside one graph everywhere", got, way_out)
-    for name, rows, of in (("edge_attr", len(graph_of[0]), "edge"), ("pos", num_nodes, "node")):
-        if has(data, name):
-            _rows(data, name, rows, of)
-
-
-def _rows(data: Data, name: str, rows: int, of: str) -> None:
-    way_out = f"give every {of} a row, or leave it out"
-    value = tensor_of(data, name, f"a float tensor ({of}s, columns)", way_out)
-    if not value.is_floating_point():
-        raise refusal(name, "a float tensor", str(value.dtype), f"convert it with {name}.float()")
-    if value.dim() != 2 or len(value) != rows:
-        raise refusal(name, f"of shape ({rows}, columns)", _shape(value), way_out)
-    bad = (~torch.isfinite(value.float())).nonzero()
-    if len(bad):
-        row, column = bad[0].tolist()
-        got = f"{value[row, column].item()} at {of} {row}, column {column}"
-        raise refusal(name, "finite everywhere", got, "fill it in or leave it out")
-
-
-def _wrong_kind(kind: str) -> InvalidInputError:
+def _wrong_kind(kind: str, wanted: str) -> InvalidInputError:
+    if "link" in (kind, wanted):
+        return refusal(
+            "data", RECORDS[wanted], RECORDS[kind], "take a method for it, or other data"
+        )
     if kind == "graph":
         way_out = "take a method for whole graphs, or one of graphveil.graph.collate.uncollate"
         return refusal("data", "one graph, whose nodes are the records", "many graphs", way_out)
@@ -441,7 +419,7 @@ def _masks(data: Data, count: int, kind: str, *, required: bool) -> None:
             raise refusal(name, "a bool tensor", str(mask.dtype), way_out)
         if mask.shape != (count,):
             way_out = "of several splits take one column"
-            raise refusal(name, f"of shape ({count},)", _shape(mask), way_out)
+            raise refusal(name, f"of shape ({count},)", shape_of(mask), way_out)
     for one, other in combinations(present, 2):
         both = (data[one] & data[other]).nonzero()
         if len(both):
@@ -485,7 +463,7 @@ def _classes(data: Data, count: int, num_classes: int | None, kind: str) -> Tens
         raise refusal("y", "a long tensor", str(y.dtype), way_out)
     if y.shape != (count,):
         way_out = f"one label a {kind}: squeeze a column, take argmax of a one-hot"
-        raise refusal("y", f"of shape ({count},)", _shape(y), way_out)
+        raise refusal("y", f"of shape ({count},)", shape_of(y), way_out)
     if num_classes is None:
         if not has(data, "num_classes") and len(y) and int(y.max()) >= max(count, _ODD):
             got = f"{int(y.max())} at {kind} {int(y.argmax())}"
@@ -514,7 +492,7 @@ def _label_columns(data: Data, count: int, kind: str) -> Tensor:
         raise refusal("y", "a long tensor", str(y.dtype), "convert it with y.long()")
     columns = num_classes_of(data)
     if y.dim() != 2 or y.shape != (count, columns) or not columns:
-        raise refusal("y", f"of shape ({count}, {columns or 'labels'})", _shape(y), way_out)
+        raise refusal("y", f"of shape ({count}, {columns or 'labels'})", shape_of(y), way_out)
     outside = (y.abs() > 1).any(1).nonzero()
     if len(outside):
         place = int(outside[0])
@@ -531,7 +509,7 @@ def _values(data: Data, count: int, kind: str) -> Tensor:
     if not y.is_floating_point():
         raise refusal("y", "a float tensor", str(y.dtype), "convert it with y.float()")
     if y.shape != (count,):
-        raise refusal("y", f"of shape ({count},)", _shape(y), "squeeze a column: y.view(-1)")
+        raise refusal("y", f"of shape ({count},)", shape_of(y), "squeeze a column: y.view(-1)")
     if bool(y.isinf().any()):
         place = int(y.isinf().nonzero()[0])
         got = f"{float(y[place])} at {kind} {place}"
@@ -582,7 +560,8 @@ def has(data: Data, name: str) -> bool:
     return name in data and data[name] is not None
 
 
-def _shape(value: Tensor) -> str:
+def shape_of(value: Tensor) -> str:
+    """The shape of a tensor, in words."""
     return f"shape {tuple(value.shape)}"
 
 

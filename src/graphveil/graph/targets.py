@@ -22,6 +22,12 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from torch import Tensor
 
+RECORDS = {  # what data may be about
+    "node": "one graph of nodes",
+    "graph": "many graphs",
+    "link": "links between sources and targets",
+}
+LINK = "link"  # the one task of a record "link", which has no labels
 TASKS = ("multiclass", "binary", "multilabel", "ordinal", "regression")
 OF_CLASSES = ("multiclass", "binary", "ordinal")  # a record is in one of several classes
 

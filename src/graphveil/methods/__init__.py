@@ -7,6 +7,7 @@ first runs.
 from graphveil.methods.base import Method
 from graphveil.methods.baselines import GNNBaseline, MLPBaseline
 from graphveil.methods.dp_gnn import DPGNN
+from graphveil.methods.dp_link import DPLink
 from graphveil.methods.dpar import DPAR
 from graphveil.methods.gap import GAP
 from graphveil.methods.graph_baseline import GraphBaseline
@@ -15,7 +16,9 @@ from graphveil.methods.graph_split import GraphSplit
 from graphveil.methods.late_graph import DPMLP, LateGraph
 from graphveil.methods.open_dpar import OpenDPAR
 from graphveil.methods.open_gap import OpenGAP
+from graphveil.methods.open_link import OpenLink
 from graphveil.methods.plan import Facts, Plan
+from graphveil.methods.popularity import DPPopularity, ItemItem, Popularity
 
 METHODS: dict[str, type[Method]] = {
     kind.name: kind
@@ -32,6 +35,11 @@ METHODS: dict[str, type[Method]] = {
         OpenGAP,
         GraphBaseline,
         OpenDPAR,
+        DPLink,
+        DPPopularity,
+        OpenLink,
+        Popularity,
+        ItemItem,
     )
 }
 
@@ -41,15 +49,20 @@ __all__ = [
     "DPMLP",
     "GAP",
     "METHODS",
+    "DPLink",
+    "DPPopularity",
     "Facts",
     "GNNBaseline",
     "GraphBaseline",
     "GraphDPSGD",
     "GraphSplit",
+    "ItemItem",
     "LateGraph",
     "MLPBaseline",
     "Method",
     "OpenDPAR",
     "OpenGAP",
+    "OpenLink",
     "Plan",
+    "Popularity",
 ]

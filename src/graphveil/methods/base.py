@@ -26,8 +26,7 @@ from graphveil import _validate, devices
 from graphveil._errors import GraphveilError, InvalidInputError
 from graphveil._progress import Progress, choose_progress
 from graphveil.data.schema import Schema, as_schema
-from graphveil.graph.influence import count_units
-from graphveil.graph.targets import TASKS, is_labelled
+from graphveil.graph.targets import RECORDS, TASKS, is_labelled
 from graphveil.methods.class_weights import check_class_weights, weigh_classes
 from graphveil.methods.estimator import Estimator
 from graphveil.methods.inference import Inference, Noisy
@@ -127,10 +126,9 @@ class Method(Estimator, ABC):
         """What training on such a graph will run and cost. Touches no data."""
         self.check_settings()
         if facts.record != self.record:
-            kinds = {"node": "one graph of nodes", "graph": "many graphs"}
             raise InvalidInputError(
-                f"The method '{self.name}' must have {kinds[self.record]} to train on. Got "
-                f"{kinds[facts.record]} instead; take another method, or other data."
+                f"The method '{self.name}' must have {RECORDS[self.record]} to train on. Got "
+                f"{RECORDS[facts.record]} instead; take another method, or other data."
             )
         if facts.task not in self.tasks:
             raise InvalidInputError(
@@ -164,7 +162,7 @@ class Method(Estimator, ABC):
     def num_units(self, facts: Facts) -> int:
         """The public number of units; delta stays below one in so many."""
         unit = self.unit_for(facts)
-        units, bound = count_units(unit, facts.num_nodes), getattr(self, "public_edges", None)
+        units, bound = facts.count_units(unit), getattr(self, "public_edges", None)
         return units if bound is None or unit == "node" else min(units, bound)
 
     @final
@@ -279,11 +277,6 @@ class Method(Estimator, ABC):
     @final
     def _check_plan(self, plan: Plan, data: Data) -> None:
         """Refuse a plan that was made for other settings, or for other data."""
-        from graphveil.graph.checks import directed_of, num_records
-
-        facts = plan.facts
-        sizes = (num_records(data), data.x.shape[1], int(data.train_mask.sum()), directed_of(data))
-        planned = (facts.num_nodes, facts.num_features, facts.num_train, facts.directed)
         settings = {**self.training_settings(), "method": self.name}
         changed = _differing(settings, {**plan.settings, "method": plan.method})
         if not set(devices.public()) <= set(plan.public):
@@ -292,7 +285,7 @@ class Method(Estimator, ABC):
                 f"{devices.kind()!r} for a plan that does not name it instead; go on with --device "
                 "cpu, or start anew."
             )
-        if changed or sizes != planned:
+        if changed or not plan.facts.matches(data):
             what = (
                 f"another {', '.join(changed)}"
                 if changed
@@ -458,13 +451,18 @@ class Method(Estimator, ABC):
     ) -> float:
         """How right answers are on the labelled records of a mask, between 0 and 1.
 
-        Of classes that is the accuracy, of a regression R2. Outside the guarantee: it reads labels.
+        Of classes that is the accuracy, of a regression R2, of links the MRR. Outside the
+        guarantee: it reads labels, or links.
         """
         from graphveil.graph.checks import check
 
         _refuse_labels(y)
         data = self.take(data)
         check(data, labels=False, masks=False)
+        if self.record == "link":
+            from graphveil.methods.link_task import measure_fitted
+
+            return float(measure_fitted(self, data, mask)["test_mrr"] or 0.0)
         if "y" not in data:
             raise InvalidInputError("The data must have labels, 'y', to be scored by. Got none.")
         if mask not in data:
@@ -537,7 +535,7 @@ class Method(Estimator, ABC):
         """Data that this fitted method can read; anything else is refused."""
         from graphveil.graph.checks import check
         from graphveil.graph.columns import put_in_order
-        from graphveil.methods.given_data import check_edges_read
+        from graphveil.methods.given_data import check_edges_read, check_targets
 
         self._check_fitted()
         data = self.take(data)
@@ -550,6 +548,8 @@ class Method(Estimator, ABC):
                 f"The 'x' parameter must have {wanted} columns, as in training. Got "
                 f"{data.x.shape[1]} instead."
             )
+        if self.record == "link":
+            check_targets(self, data)
         self.check_settings()  # prediction has settings of its own, which may have been changed
         if changed := _differing(self.training_settings(), self.plan_.settings):
             raise InvalidInputError(
@@ -562,8 +562,10 @@ class Method(Estimator, ABC):
     def take(self, data: Any, *, to_train: bool = False) -> Data:
         """One ``Data``, also from tables, NetworkX, or a list or a data set of graphs."""
         from graphveil.graph.checks import MASKS
-        from graphveil.methods.given_data import take_graph, take_graphs
+        from graphveil.methods.given_data import take_graph, take_graphs, take_links
 
+        if self.record == "link":
+            return take_links(self, data)
         if self.record == "node":
             return take_graph(self, data)
         data = take_graphs(self, data)

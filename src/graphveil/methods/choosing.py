@@ -142,6 +142,11 @@ def _facts_of(data: Any) -> Facts:
 
 def _check_unit(facts: Facts, unit: str | None) -> str:
     """The unit, by default the record; many graphs and one graph have different ones."""
+    if facts.record == "link":
+        raise InvalidInputError(
+            "A method must be chosen for records that are labelled. Got links instead, which one "
+            "private method learns; take dp-link."
+        )
     if unit is None:
         return facts.record
     _validate.choice("unit", unit, UNITS)
@@ -300,7 +305,11 @@ def _answer(
 ) -> _Answer:
     """The chosen method with a reason against every other private one."""
     record = METHODS[method].record
-    kinds = {"node": "it classifies nodes of one graph", "graph": "it classifies whole graphs"}
+    kinds = {
+        "node": "it classifies nodes of one graph",
+        "graph": "it classifies whole graphs",
+        "link": "it learns which links there are",
+    }
     others = {
         name: reasons[name] if kind.record == record else kinds[kind.record]
         for name, kind in METHODS.items()

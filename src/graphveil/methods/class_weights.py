@@ -46,10 +46,10 @@ def check_class_weights(method: Any, facts: Facts) -> None:
     weights = method.class_weights
     if weights is None:
         return
-    if facts.task == "regression":
+    if facts.task in ("regression", "link"):
         raise InvalidInputError(
             f"The 'class_weights' parameter must go with classes or labels. Got {weights!r} for a "
-            "regression instead; leave it out."
+            f"{facts.task} instead; leave it out."
         )
     if isinstance(weights, str):
         _check_counting(method, facts)

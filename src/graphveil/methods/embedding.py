@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from graphveil import _validate, devices
 from graphveil._errors import InvalidInputError
+from graphveil.methods.given_data import refuse_links
 from graphveil.methods.inference import Visible, take_cache
 
 if TYPE_CHECKING:
@@ -70,6 +71,7 @@ def embed(method: Any, data: Data, mode: str, of: str | None = None) -> Embeddin
     """
     import torch
 
+    refuse_links(method.record, "An embedding")
     if of is not None:
         _validate.choice("of", of, KINDS)
     layer = None if of == "output" else _last_layer(method)

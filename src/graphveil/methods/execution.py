@@ -29,8 +29,10 @@ from graphveil.grads.clipped import ClippedSum, Losses
 from graphveil.grads.clipping import make_clipping
 from graphveil.grads.examples import Examples, TensorExamples, influence_of
 from graphveil.grads.own_rows import RowExamples, RowSum
+from graphveil.grads.pair_sums import PairSum
 from graphveil.grads.settings import Target
 from graphveil.grads.step import PrivateStep
+from graphveil.graph.link_terms import LinkTerms
 from graphveil.graph.neighbourhoods import RootedTerms
 from graphveil.methods.checkpoint import Checkpoint
 from graphveil.methods.open_training import make_optimizer
@@ -180,20 +182,26 @@ class Execution:
     # --- steps -----------------------------------------------------------------------------------
 
     def train(
-        self, part: Steps, network: nn.Module, terms: Any, losses: Losses, max_grad_norm: Any = None
+        self,
+        part: Steps,
+        network: nn.Module,
+        terms: Any,
+        losses: Losses,
+        max_grad_norm: Any = None,
+        *,
+        shortened: float = 1.0,
     ) -> None:
         """Take all steps of a part with ``network``; those of an earlier attempt count.
 
         ``max_grad_norm`` are thresholds that were read off the data, for a part without a bound.
+        ``shortened`` is a public share of the learning rate.
         """
         self._start(part)
         with devices.placed(network):
-            self._train(part, network, terms, losses, max_grad_norm)
+            step = self._make_step(part, network, terms, losses, max_grad_norm)
+            self._train(part, network, step, shortened)
 
-    def _train(
-        self, part: Steps, network: nn.Module, terms: Any, losses: Losses, max_grad_norm: Any
-    ) -> None:
-        step = self._make_step(part, network, terms, losses, max_grad_norm)
+    def _train(self, part: Steps, network: nn.Module, step: PrivateStep, shortened: float) -> None:
         place = None if self.checkpoint is None else self._begin(self.checkpoint, part, step)
         step.align()
         # Fewer than planned where an earlier attempt, under other settings, spent some already.
@@ -208,7 +216,7 @@ class Execution:
             self.on_step(network, step.taken)
         for taken in left if self.progress is None else self.progress(left):
             for group in step.optimizer.param_groups:
-                group["lr"] = part.learning_rate * part.decay ** (taken / steps)
+                group["lr"] = part.learning_rate * shortened * part.decay ** (taken / steps)
             step()
             if steps - taken <= averaged:
                 average.update_parameters(network)
@@ -247,8 +255,7 @@ class Execution:
         influence_of(examples, part.removed, part.altered)  # refuses less than terms state
         bound = part.max_grad_norm if max_grad_norm is None else max_grad_norm
         clipping, plan = make_clipping(part.clipping, bound), self.plan
-        summed = RowSum if isinstance(examples, RowExamples) else ClippedSum
-        clipped: Any = summed(network, losses, clipping)
+        clipped: Any = _sum_for(examples, network)(network, losses, clipping)
         if (observer := _observing.current()) is not None:
             clipped, examples = observer.equip(part, clipped, examples)
         target = None
@@ -278,6 +285,14 @@ class Execution:
         self._start(part)
         self.spent[part.name] = part.event
         return train()
+
+
+def _sum_for(examples: Examples, network: nn.Module) -> Any:
+    """The clipped sum that is fastest for such examples and such a network."""
+    if isinstance(examples, RowExamples):
+        return RowSum
+    closed = isinstance(examples, LinkTerms) and getattr(network, "is_linear", False)
+    return PairSum if closed else ClippedSum
 
 
 def _forget_finished(place: Path | None) -> None:

@@ -58,6 +58,35 @@ def take_graphs(method: Method, data: Any) -> Data:
     return collate(data)
 
 
+def take_links(method: Method, data: Any) -> Data:
+    """Links as they are: a ``Data`` with ``links``, as graphveil.graph.links says."""
+    return data  # the checks say what is wrong with it
+
+
+def refuse_links(record: str, what: str) -> None:
+    """Refuse links where ``what`` somebody asks for is about records with an answer each."""
+    if record == "link":
+        raise InvalidInputError(
+            f"{what} must be of nodes or graphs. Got a method that learns links instead, whose "
+            "answers are lists of targets; take 'graphveil recommend', or method.recommend(data)."
+        )
+
+
+def check_targets(method: Method, data: Data) -> None:
+    """Refuse other targets than a fitted method knows."""
+    facts = method.plan_.facts
+    columns = data.target_x.shape[1] if "target_x" in data else None
+    targets = len(data.x) if columns is None else len(data.target_x)
+    by_place = method.network_.knows_targets  # has numbers for each of them
+    if columns != facts.target_features or (by_place and targets != facts.num_classes):
+        raise InvalidInputError(
+            f"The targets must be those of training: {facts.num_classes:,} rows of "
+            f"{facts.target_features or facts.num_features} columns. Got {targets:,} rows of "
+            f"{columns or data.x.shape[1]} instead; give the same, or train with popularity=False, "
+            "which takes new rows."
+        )
+
+
 def check_edges_read(method: Method, data: Data) -> None:
     """Refuse what is said of edges and would be dropped; say what is dropped as documented.
 

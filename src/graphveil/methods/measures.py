@@ -30,6 +30,7 @@ METRICS = (
     "mae",
     "rmse",
 )
+OF_LINKS = ("mrr", "hits@10", "ndcg@10", "recall@10")  # see graphveil.methods.ranking
 SMALLER_IS_BETTER = ("brier", "calibration_error", "mae", "rmse", "loss")
 RANKINGS = ("roc_auc", "micro_auc", "average_precision")  # by probabilities, not by decisions
 UNBOUNDED = ("r2", "mae", "rmse", "loss")  # figures that are no shares

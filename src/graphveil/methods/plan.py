@@ -17,7 +17,9 @@ import dp_accounting as dpa
 
 from graphveil import _validate, devices
 from graphveil._errors import InvalidInputError
-from graphveil.graph.targets import TASKS
+from graphveil.graph.influence import count_units
+from graphveil.graph.link_influence import count_pairs
+from graphveil.graph.targets import LINK, RECORDS, TASKS
 from graphveil.methods import parts as _parts
 from graphveil.methods.parts import Part
 from graphveil.privacy.events import composed
@@ -41,7 +43,9 @@ class Facts:
     ``num_nodes`` counts the records: nodes of one graph, or whole graphs if a ``record`` is one.
     ``directed`` says whether edges have a direction, None that nobody stated it; only the unit
     ``edge`` asks. ``task`` is one of :data:`graphveil.graph.targets.TASKS`; ``num_classes`` counts
-    classes or labels, and is 1 of a regression, whose values lie in ``value_range``.
+    classes or labels, and is 1 of a regression, whose values lie in ``value_range``. Of a record
+    "link" the records are sources, the classes are targets, and ``target_features`` are the columns
+    of these, None where they are the sources themselves. How many links there are is no fact.
     """
 
     num_nodes: int
@@ -52,16 +56,17 @@ class Facts:
     record: str = "node"
     task: str = "multiclass"
     value_range: tuple[float, float] | None = None
+    target_features: int | None = None
 
     def __post_init__(self) -> None:
         _validate.integer("num_nodes", self.num_nodes, "[1, 1e12]")
         _validate.integer("num_features", self.num_features, "[1, 1e9]")
-        _validate.choice("task", self.task, TASKS)
+        _validate.choice("task", self.task, (LINK,) if self.record == "link" else TASKS)
         _validate.integer("num_classes", self.num_classes, _NUMBERS.get(self.task, "[2, 1e9]"))
         if self.task == "regression":
             object.__setattr__(self, "value_range", _check_range(self.value_range))
         _validate.integer("num_train", self.num_train, f"[1, {self.num_nodes}]")
-        _validate.choice("record", self.record, ("node", "graph"))
+        _validate.choice("record", self.record, tuple(RECORDS))
         if not (self.directed is None or isinstance(self.directed, bool)):
             raise InvalidInputError(
                 f"The 'directed' parameter must be True, False or None. Got {self.directed!r} "
@@ -74,19 +79,49 @@ class Facts:
         from graphveil.graph import checks
 
         checks.check(data)
+        directed, of_links = checks.directed_of(data), checks.record_of(data) == "link"
+        if of_links and "target_x" in data:
+            directed = True
         return cls(
             num_nodes=checks.num_records(data),
             num_features=data.x.shape[1],
             num_classes=checks.num_classes_of(data),
             num_train=int(data.train_mask.sum()),
-            directed=checks.directed_of(data),
+            directed=directed,
             record=checks.record_of(data),
             task=checks.task_of(data),
             value_range=checks.value_range_of(data),
+            target_features=data.target_x.shape[1] if of_links and "target_x" in data else None,
         )
 
+    def count_units(self, unit: str) -> int:
+        """How many units there may be: of edges all pairs, never those that there are."""
+        if self.record == "link" and unit.startswith("edge"):
+            targets = None if self.target_features is None else self.num_classes
+            return count_pairs(self.num_nodes, targets, directed=self.directed)
+        return count_units(unit, self.num_nodes)
 
-_NUMBERS = {"binary": "[2, 2]", "multilabel": "[1, 1e9]", "regression": "[1, 1]"}
+    def matches(self, data: Data) -> bool:
+        """Whether data has these sizes, and as many training records."""
+        from graphveil.graph import checks
+
+        known = (checks.num_records(data), data.x.shape[1], int(data.train_mask.sum()))
+        if known != (self.num_nodes, self.num_features, self.num_train):
+            return False
+        if self.record != "link":
+            return checks.directed_of(data) == self.directed
+        columns = data.target_x.shape[1] if "target_x" in data else None
+        directed = True if columns else checks.directed_of(data)
+        mine = (self.num_classes, self.target_features, self.directed)
+        return (checks.num_classes_of(data), columns, directed) == mine
+
+
+_NUMBERS = {
+    "link": "[1, 1e9]",
+    "binary": "[2, 2]",
+    "multilabel": "[1, 1e9]",
+    "regression": "[1, 1]",
+}
 
 
 def _check_range(ends: Any) -> tuple[float, float]:

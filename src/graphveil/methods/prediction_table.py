@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from graphveil.methods.given_data import refuse_links
 from graphveil.methods.moments import interval_of
 
 if TYPE_CHECKING:
@@ -18,6 +19,7 @@ def tabulate(method: Method, data: Data, answers: Tensor) -> pd.DataFrame:
     """A row for each record of ``data``; see :meth:`Method.predict_frame`."""
     import pandas as pd
 
+    refuse_links(method.record, "A table of predictions")
     task = method.task(method.plan_.facts)
     decided = task.decide(answers).numpy()
     columns: dict[str, Any] = {"id": _ids(data), "prediction": decided}

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from graphveil._errors import InvalidInputError
-from graphveil.graph.targets import OF_CLASSES, is_labelled
+from graphveil.graph.targets import LINK, OF_CLASSES, is_labelled
 from graphveil.methods.chance import best_by_chance
 from graphveil.methods.measures import METRICS as METRICS
 from graphveil.methods.measures import (
@@ -443,6 +443,10 @@ class Regression(Task):
 
 def make_task(facts: Facts, *, binary: bool = False, huber: float | None = None) -> Task:
     """The task that data of such facts is about."""
+    if facts.task == LINK:
+        from graphveil.methods.link_task import LinkTask
+
+        return LinkTask(num_classes=facts.num_classes)
     if facts.task == "multilabel":
         return Labels(num_classes=facts.num_classes)
     if facts.task == "regression":

@@ -12,7 +12,7 @@ import math
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, fields
-from functools import cached_property
+from functools import cache, cached_property
 from html import escape
 from importlib import metadata
 from typing import Any
@@ -460,7 +460,13 @@ def versions() -> dict[str, str]:
     """The library and those of its dependencies on which a printed epsilon rests."""
     from graphveil import __version__
 
-    installed = {"graphveil": __version__}
+    return {"graphveil": __version__, **_dependencies()}
+
+
+@cache
+def _dependencies() -> dict[str, str]:
+    """Read once: what is loaded stays, and a search through all that is installed takes long."""
+    installed = {}
     for name in ("dp-accounting", "numpy", "scipy", "torch", "torch-geometric"):
         with suppress(metadata.PackageNotFoundError):  # an accounting-only installation
             installed[name] = metadata.version(name)

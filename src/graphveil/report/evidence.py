@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from graphveil import _validate, runs
+from graphveil._errors import InvalidInputError
 from graphveil.audit import results
 from graphveil.data.catalog import CATALOG, Entry
 from graphveil.graph.targets import OF_CLASSES
@@ -260,6 +261,11 @@ def _record(directory: Path) -> tuple[Record, Certificate, dict[str, Any]]:
     certificate is made from the plan, the charges and the streams of the run.
     """
     record = runs.Run(directory).record()
+    if record.plan.facts.record == "link":
+        raise InvalidInputError(
+            f"A page must be of a run on nodes or graphs. Got {directory}, which learnt links, "
+            "instead; its figures stand in metrics.json, its promise in certificate.txt."
+        )
     certificate = record.plan.certificate(
         record.charges, void_because=record.void_because, inference=record.inference
     )

@@ -126,6 +126,8 @@ class Spending:
             "task": task_of(data),
             "value_range": value_range_of(data),
         }
+        if facts.target_features is not None:
+            whole["target_features"] = facts.target_features
         self._reserve(
             plans,
             plans.for_facts(facts),

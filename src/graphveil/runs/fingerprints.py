@@ -10,7 +10,15 @@ if TYPE_CHECKING:
 
     from graphveil.graph.lists import Lists
 
-_CONTENT = ("x", "edge_index", "y", "batch")  # what data is, however it may be split
+_CONTENT = (
+    "x",
+    "edge_index",
+    "y",
+    "batch",
+    "target_x",
+    "links",
+    "link_time",
+)  # what data is, however it may be split
 
 
 def fingerprint_of(data: Data, digest: Any) -> str:
@@ -24,7 +32,7 @@ def fingerprint_of(data: Data, digest: Any) -> str:
 
     from graphveil.graph.stored import is_stored
 
-    if is_stored(data):
+    if is_stored(data) or "links" in data:
         return content_hash(data, _CONTENT, digest)
     plain = Data(**{name: data[name] for name in _CONTENT if name in data})
     plain.edge_index = coalesce(data.edge_index, num_nodes=len(data.x))

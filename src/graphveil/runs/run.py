@@ -13,7 +13,7 @@ import json
 import os
 import shutil
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from torch_geometric.data import Data
 
     from graphveil.methods.embedding import Embedding
+    from graphveil.methods.link_scoring import Recommendations
     from graphveil.privacy.guarantee import Certificate
 
 FINGERPRINT, KEY = "data.sha256", "data.key"
@@ -412,6 +413,23 @@ class Run:
         }
         _record.write_events(self.directory, method, hashes)
         _record.write_certificate(self.directory, method.certificate_)
+
+    # --- recommendation --------------------------------------------------------------------------
+
+    def recommend(
+        self, data: Data, *, top: int = 10, sources: Sequence[int] | None = None
+    ) -> tuple[Any, Recommendations]:
+        """The method, and the ``top`` targets of each source of ``data``, or of some.
+
+        *Guarantee*: what the ``seen_by`` of the answer says; nothing is charged.
+        """
+        method: Any = self.read()
+        if method.record != "link":
+            raise InvalidInputError(
+                f"The run must have learnt links to recommend by. Got {self.directory}, whose "
+                f"records are {method.record}s, instead; predict them."
+            )
+        return method, method.recommend(self.put_in_order(data), top=top, sources=sources)
 
     # --- embedding -------------------------------------------------------------------------------
 

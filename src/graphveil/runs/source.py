@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 SPLITS = ("transductive", "inductive", "given")
 MEMORY = "(in memory)"  # where the data of a method was that was fitted by hand
+LINKS = ("edges",)  # what of a graph may be taken for links
 THINNED = ("keep", "remove")  # what becomes of training records that train_share leaves out
 
 
@@ -40,6 +41,9 @@ class Source:
     :func:`graphveil.graph.splits.leave_out_small_classes`: read off the labels, and declared
     public.
 
+    With ``link`` the records are links: ``edges`` takes the edges of a graph for links between its
+    nodes, and a split is of links; ``inductive`` then withholds whole sources.
+
     Of files of one's own, ``classes`` and ``directed`` state what is public of classes and edges,
     and ``schema`` (a Schema, or its path) what is of every column of tables; without it, the
     ``schema.toml`` beside them is taken: see :func:`graphveil.data.files.read`.
@@ -56,6 +60,7 @@ class Source:
     min_class: int | None = None
     thinned: str = "keep"
     schema: Any = None
+    link: str | None = None
 
     def __post_init__(self) -> None:
         if self.classes is not None:
@@ -69,6 +74,8 @@ class Source:
         _validate.integer("seed", self.seed, "[0, 1e18]")
         _validate.number("train_share", self.train_share, "(0, 1]")
         _validate.choice("thinned", self.thinned, THINNED)
+        if self.link is not None:
+            self._check_link()
         if self.min_class is not None:
             _validate.integer("min_class", self.min_class, "[1, 1e9]")
         if self.fractions is not None:
@@ -77,6 +84,17 @@ class Source:
                 raise InvalidInputError(
                     "The 'fractions' parameter must go with a split that is drawn. Got "
                     f"{self.fractions} with the split 'given' instead; leave one of them out."
+                )
+
+    def _check_link(self) -> None:
+        """Refuse what links do not have: classes, and a share of records."""
+        _validate.choice("link", self.link, LINKS)
+        for name, usual in (("train_share", 1.0), ("classes", None), ("min_class", None)):
+            if getattr(self, name) != usual:
+                raise InvalidInputError(
+                    f"The '{name}' parameter must be left out where links are learnt. Got "
+                    f"{getattr(self, name)!r} with link={self.link!r} instead; thin links by "
+                    "'fractions'."
                 )
 
     @property
@@ -96,14 +114,20 @@ class Source:
         data = load(
             self.data, self.root, classes=self.classes, directed=self.directed, schema=self.schema
         )
-        _check_roles(self.data, data)
-        return data
+        if self.link is None:
+            _check_roles(self.data, data)
+            return data
+        from graphveil.graph.links import edges_as_links
+
+        return edges_as_links(data)
 
     def arrange(self, data: Data) -> Arranged:
         """Split a loaded graph into what is trained on and what is tested on."""
         from graphveil.graph.checks import MASKS, check
         from graphveil.graph.splits import draw_masks, leave_out_small_classes, separate, thin
 
+        if "links" in data:
+            return self._arrange_links(data)
         if self.min_class is not None:
             data = leave_out_small_classes(data, self.min_class)
         masks = [name for name in MASKS if name in data]
@@ -124,6 +148,29 @@ class Source:
         if how == "inductive":
             training, testing = separate(data)
             return Arranged(training=training, testing=testing, mode="disjoint", split=how)
+        return Arranged(training=data, testing=data, mode=None, split=how)
+
+    def _arrange_links(self, data: Data) -> Arranged:
+        """Withhold links: drawn one by one, with their sources, or as the data says."""
+        from graphveil.graph.link_splits import split_links
+        from graphveil.graph.links import LINK_MASKS
+
+        own = all(name in data for name in (*LINK_MASKS, "train_mask"))
+        how = self.split or ("given" if own and self.fractions is None else "transductive")
+        if how == "given" and not own:
+            raise InvalidInputError(
+                f"{self.data} must have masks of its links to be split as given. Got none, or not "
+                "all, instead; let the split transductive draw them."
+            )
+        if self.train_share < 1 or self.min_class is not None:
+            raise InvalidInputError(
+                "Links must be trained on without 'train_share' and 'min_class', which are about "
+                f"labelled records. Got {self.train_share:g} and {self.min_class!r} instead; thin "
+                "links by 'fractions'."
+            )
+        if how != "given":
+            by = "source" if how == "inductive" else "random"
+            data = split_links(data, self._shares, self.seed, by=by)
         return Arranged(training=data, testing=data, mode=None, split=how)
 
     def _takes_own(self, masks: int) -> bool:
@@ -155,6 +202,8 @@ class Source:
             return None
         if self.directed is not None:
             known = replace(known, directed=self.directed)
+        if self.link is not None or known.record == "link":
+            return self._expected_links(known)
         parts = self._parts(known.num_nodes)
         if parts is None:
             return None
@@ -164,6 +213,28 @@ class Source:
         gone = self.thinned == "remove" or self.split == "inductive"
         removed = train - kept if gone else 0
         return replace(known, num_nodes=records - removed, num_train=max(1, kept))
+
+    def _expected_links(self, known: Facts) -> Facts | None:
+        """Of links, or of a graph whose edges are: its nodes are sources and targets."""
+        of_links = known.record == "link"
+        if known.record == "graph" or (self.split == "given" and not of_links):
+            return None
+        if of_links and self.split in (None, "given") and sizes_of(self.data) is None:
+            return None
+        trained = known.num_nodes
+        if self.split == "inductive":
+            trained = max(1, part_ends(known.num_nodes, self._shares)[0])
+        if of_links:
+            return replace(known, num_train=trained)
+        return Facts(
+            num_nodes=known.num_nodes,
+            num_features=known.num_features,
+            num_classes=known.num_nodes,
+            num_train=trained,
+            directed=known.directed,
+            record="link",
+            task="link",
+        )
 
     def _parts(self, records: int) -> tuple[int, int] | None:
         """How many of the ``records`` are trained on, and with those to validate; None: unknown."""
@@ -223,6 +294,7 @@ def cataloged_facts(data: str) -> Facts | None:
         record=sizes.record,
         task=sizes.task or "multiclass",
         value_range=sizes.value_range,
+        target_features=sizes.target_features,
     )
 
 

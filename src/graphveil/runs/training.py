@@ -219,6 +219,7 @@ class Training:
         check_schema(before.schema, _plain_schema(data), f"The run in {self.directory}")
         # What decides who is trained on, and how classes and edges are read.
         names = ("seed", "train_share", "classes", "directed", "fractions", "min_class", "thinned")
+        names = (*names, "link")
         then = {name: getattr(before.source, name) for name in names} | vars(plan.facts)
         same = {name: getattr(self.source, name) for name in names} | vars(now)
         self._check_same(_record.as_plain(then), _record.as_plain(same))
@@ -234,6 +235,7 @@ class Training:
     def _fingerprint(self, data: Data, checkpoint: Path) -> str:
         """A hash of the data and its split, keyed with a secret of the ledger, or of the run."""
         from graphveil.graph.checks import MASKS
+        from graphveil.graph.links import LINK_MASKS, OF_LINKS
 
         if self.spending is not None:
             digest = self.spending.ledger.read().fingerprint_hash()
@@ -242,7 +244,8 @@ class Training:
             if not key.exists():
                 write_file(key, secrets.token_hex(32).encode(), private=True)
             digest = keyed_hash(key.read_text())
-        return content_hash(data, ("x", "edge_index", "y", *MASKS, "batch"), digest)
+        names = ("x", "edge_index", "y", *MASKS, "batch", *OF_LINKS, *LINK_MASKS)
+        return content_hash(data, names, digest)
 
     # --- what is left of a run that stopped ------------------------------------------------------
 
@@ -270,6 +273,10 @@ class Training:
 
 def measure(method: Method, arranged: Arranged) -> dict[str, Any]:
     """The figures of a fitted method on test records: read off labels, outside the certificate."""
+    if method.record == "link":
+        from graphveil.methods.link_task import measure_fitted
+
+        return measure_fitted(method, method.readable(arranged.testing))
     chances = method.infer(arranged.testing, arranged.mode)
     task = method.task(method.plan_.facts)
     return task.measure_test(chances, arranged.testing, method.record)
