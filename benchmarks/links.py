@@ -29,7 +29,8 @@ from graphveil.methods import METHODS
 from graphveil.methods.ranking import measure_links, ranking_metrics
 
 SHOWN = ("mrr", "recall@10")
-OPEN = ("popularity", "item-item", "open-link")
+OPEN = ("popularity", "item-item")
+TRAINED_ON = {"shop": "node", "debian": "edge", "pages": "edge"}  # by open-link: whose terms
 PRIVATE = ("dp-link", "dp-popularity")
 
 
@@ -66,13 +67,15 @@ TITLES = {
 def requests(name: str) -> list[tuple[str, str | None, float | None]]:
     """Methods with their unit and what they may spend."""
     private = [(method, unit, epsilon) for unit, epsilon in BUDGETS[name] for method in PRIVATE]
-    return [*((method, None, None) for method in OPEN), *private]
+    open_link = ("open-link", TRAINED_ON[name], None)
+    return [*((method, None, None) for method in OPEN), open_link, *private]
 
 
 def measure(name: str, root: str, seed: int, request: tuple[Any, ...]) -> dict[str, Any]:
     method, unit, epsilon = request
     data = DATA[name](root, seed)
-    settings = {} if epsilon is None else {"unit": unit, "epsilon": epsilon}
+    given = {"unit": unit, "epsilon": epsilon}
+    settings = {name: value for name, value in given.items() if value is not None}
     start = time.monotonic()
     fitted = METHODS[method](seed=seed, **settings).fit(data, progress=False)
     seconds = round(time.monotonic() - start, 1)
@@ -132,8 +135,8 @@ def gains(rows: dict[str, Any]) -> str:
 
     least = mrr("popularity", None, None)
     lines = []
-    for open_method in ("open-link", "item-item"):
-        gain = mrr(open_method, None, None) - least
+    for open_method, trained_on in (("open-link", "node"), ("item-item", None)):
+        gain = mrr(open_method, trained_on, None) - least
         shares = [
             f"{100 * (mrr('dp-link', unit, epsilon) - least) / gain:.0f} % at epsilon {epsilon:g} "
             f"({unit})"

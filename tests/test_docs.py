@@ -39,6 +39,24 @@ def test_the_example_of_a_replay_prints_what_the_page_says(capsys, monkeypatch):
     assert capsys.readouterr().out.strip() == shown.strip()
 
 
+@pytest.mark.parametrize("place", range(4))
+def test_the_examples_of_relations_are_complete(place, capsys):
+    blocks = examples("relations.md")
+    assert len(blocks) == 4
+    exec(compile(blocks[place], "relations.md", "exec"), {"__name__": "example"})
+    shown = capsys.readouterr().out
+    if place == 0:
+        assert "the types that are people: patient" in shown
+        assert "a node is one patient, whose row holds the lists" in shown
+    elif place == 1:
+        assert "user-buys-item mean x0" in shown
+        assert float(shown.split()[-1]) > 0.6
+    elif place == 2:
+        assert "removed=1, altered=0" in shown
+    else:
+        assert 2.0 < float(shown) < 2.5
+
+
 def test_the_example_of_an_embedding_is_complete(capsys, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     (example,) = examples("export.md")
@@ -47,3 +65,11 @@ def test_the_example_of_an_embedding_is_complete(capsys, monkeypatch, tmp_path):
     assert "hidden (" in said
     assert "whoever may see that node's row" in said
     assert (tmp_path / "rows.csv").read_text().startswith("id,e0,e1,")
+
+
+def test_the_example_of_a_recommendation_is_complete(capsys):
+    (example,) = examples("links.md")
+    exec(compile(example, "links.md", "exec"), {"__name__": "example"})
+    said = capsys.readouterr().out
+    assert "differential privacy for one" in said
+    assert "each source's list to that source" in said

@@ -5,8 +5,11 @@ accounting never waits for torch:
 
 ======================  =================================================================
 load                    a graph by name, or from files or tables of one's own
+release_sums            noisy sums at the public rows of a typed graph, made once
 from_networkx           a graph of NetworkX, by the attributes of its nodes
 split                   a graph with random training, validation and test nodes
+set_owners              a graph that knows whose its records are: an owner is one unit
+cap_owners              a graph in which an owner has at most so many records
 DPGNN                   a private graph network on capped neighbourhoods
 LateGraph               a private network trained without edges, that predicts with them
 GAP                     noisy sums over the neighbours, made once; predictions reuse them
@@ -78,7 +81,8 @@ if TYPE_CHECKING:
     )
     from graphveil.data import from_networkx, load
     from graphveil.grads import make_private
-    from graphveil.graph.splits import split
+    from graphveil.graph.owners import set_owners
+    from graphveil.graph.splits import cap_owners, split
     from graphveil.mechanisms import Gaussian, GumbelTopK, Laplace
     from graphveil.methods import (
         DPAR,
@@ -102,6 +106,7 @@ if TYPE_CHECKING:
         Popularity,
     )
     from graphveil.methods.choosing import choose
+    from graphveil.methods.public_sums import release_sums
     from graphveil.privacy.accounting import calibrate, delta_of, epsilon_of
     from graphveil.privacy.guarantee import Certificate, Guarantee
     from graphveil.privacy.ledger import Ledger
@@ -148,6 +153,7 @@ __all__ = [
     "VerificationError",
     "__version__",
     "calibrate",
+    "cap_owners",
     "choose",
     "delta_of",
     "epsilon_of",
@@ -156,9 +162,11 @@ __all__ = [
     "load",
     "make_private",
     "read",
+    "release_sums",
     "runs",
     "secret",
     "seeded",
+    "set_owners",
     "split",
 ]
 
@@ -169,12 +177,14 @@ _NAMES_OF = {
     "graphveil.data": "from_networkx load",
     "graphveil.export": "export",  # the module itself
     "graphveil.grads": "make_private",
-    "graphveil.graph.splits": "split",
+    "graphveil.graph.owners": "set_owners",
+    "graphveil.graph.splits": "cap_owners split",
     "graphveil.mechanisms": "Gaussian GumbelTopK Laplace",
     "graphveil.methods": "DPAR DPGNN DPLink DPMLP DPPopularity GAP METHODS Facts GNNBaseline "
     "GraphBaseline GraphDPSGD GraphSplit ItemItem LateGraph MLPBaseline OpenDPAR OpenGAP OpenLink "
     "Popularity",
     "graphveil.methods.choosing": "choose",
+    "graphveil.methods.public_sums": "release_sums",
     "graphveil.privacy.accounting": "calibrate delta_of epsilon_of",
     "graphveil.privacy.guarantee": "Certificate Guarantee",
     "graphveil.privacy.ledger": "Ledger",

@@ -6,7 +6,7 @@ from graphveil.audit import cases
 from graphveil.methods import METHODS
 
 QUICK = {"steps": 4, "hidden_channels": 4, "open_steps": 4}
-PRIVATE = [name for name, kind in METHODS.items() if kind.private]
+PRIVATE = [name for name, kind in METHODS.items() if kind.private and kind.record != "link"]
 
 
 def make(name, **settings):

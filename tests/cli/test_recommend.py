@@ -85,3 +85,16 @@ def test_train_and_recommend(answer, tmp_path):
     answer(f"recommend {directory} --data shop:1000 --top 3 --out {out}")
     assert out.read_text().startswith("id,rank,target,score\nP-000000,1,I-")
     assert json.loads((directory / "metrics.json").read_text())["protocol"] == "full"
+
+
+def test_edges_of_a_graph_are_links_again(answer, tmp_path):
+    directory = tmp_path / "run"
+    stated = "--data social --link edges --split transductive --epsilon 8"
+    answer(f"train dp-link {stated} --out {directory} --set steps=2 --set negatives=1")
+    said = answer(f"recommend {directory} --data social --top 2 --of 5")
+    social = load("social")
+    friends = set(social.edge_index[1][social.edge_index[0] == 5].tolist())
+    targets = [int(row["target"]) for row in said["recommendations"]]
+    assert len(targets) == 2
+    assert not set(targets) & (friends | {5})
+    assert "nothing is promised to a target" in said["seen_by"]

@@ -93,6 +93,8 @@ def same(out, data, dtype=np.float32):
             assert torch.equal(array.nan_to_num(-9), data[name].nan_to_num(-9))
     assert ids_of(out, manifest) == getattr(data, "ids", None)
     for name in OF_ALL:
+        if name.startswith("owner_"):
+            continue  # a store holds one row of each owner, and is about rows
         default = [] if name in ("public", "unprotected", "void_because") else None
         stated = getattr(data, name, default)
         stated = list(stated) if isinstance(stated, tuple) else stated

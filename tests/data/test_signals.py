@@ -268,6 +268,25 @@ def test_ptbxl_arrays_are_scaled_to_millivolts(tmp_path):
     assert "cannot be read" in refused(load, "ecg", root=tmp_path)
 
 
+def test_recordings_of_ptbxl_are_a_patients_where_the_files_say_so(tmp_path):
+    path = tmp_path / "PTBXL" / "ptbxl_2s5_1987.npz"
+    path.parent.mkdir()
+    ids = {"ecg_id": np.array([7, 3, 9])}
+    signal = {"signal_uV": np.ones((3, 12, 4), np.int16), "abnormal": np.array([0, 1, 0])}
+    np.savez(path, **signal, **ids)
+    assert "owner" not in load("ecg", root=tmp_path)
+    table = path.parent / "ptbxl_database.csv"
+    table.write_text("ecg_id,patient_id,age\n3,15709.0,50\n7,13243.0,60\n9,15709.0,51\n8,1.0,9\n")
+    data = load("ecg:ptbxl:spectrum", root=tmp_path)
+    assert data.owner.tolist() == [13243, 15709, 15709]
+    assert (data.owner_name, data.unit_name) == ("patient", "recording")
+    table.write_text("ecg_id,patient_id\n3,15709\n")
+    assert "cannot be read" in refused(load, "ecg", root=tmp_path)
+    table.unlink()
+    np.savez(path, **signal, patient_id=np.array([4, 4, 5]))
+    assert load("ecg", root=tmp_path).owner.tolist() == [4, 4, 5]
+
+
 def test_a_spectrum_is_a_rows_own_and_knows_no_beginning():
     time = torch.arange(200.0)
     waves = torch.stack([torch.sin(time * 2 * math.pi * k / 200 + k) + k for k in range(1, 6)])

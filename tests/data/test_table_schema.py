@@ -29,7 +29,7 @@ from graphveil.data.schema import (
     Schema,
     Text,
 )
-from graphveil.graph.checks import public_of
+from graphveil.graph.checks import check, public_of
 from graphveil.graph.splits import split
 
 SCHEMA = Schema(
@@ -209,17 +209,25 @@ def test_a_label_that_no_schema_states_is_read_as_ever(tmp_path):
     assert "task" not in data
 
 
-def test_owners_are_numbered_and_one_with_two_rows_is_refused(tmp_path):
+def test_owners_are_numbered_and_one_may_have_several_rows(tmp_path):
     schema = Schema(columns={"a": Number(low=0, high=1)}, owner="person", split="fold")
     nodes = "id,person,fold,a\n1,ann,train,1\n2,bob,test,0\n"
     data = load(folder_with(tmp_path / "t", nodes, "source,target\n", schema))
     assert data.owner.tolist() == [0, 1]
     assert data.test_mask.tolist() == [False, True]
-    message = refusal(
-        load, folder_with(tmp_path / "t", nodes.replace("bob", "ann"), "source,target\n", schema)
-    )
-    assert "'ann' in row 2" in message
-    assert "not one unit yet" in message
+    several = nodes.replace("bob", "ann") + "3,bob,,1\n4,ann,,0\n"
+    data = load(folder_with(tmp_path / "t", several, "source,target\n", schema))
+    assert data.owner.tolist() == [0, 0, 1, 0]
+    assert data.owner_name == "person"
+    with pytest.raises(InvalidInputError, match="person 0 in 'train_mask' and in 'test_mask'"):
+        check(data, labels=False)
+    capped = Schema.from_dict(schema.to_dict() | {"owner_rows": 2})
+    data = load(folder_with(tmp_path / "t", several, "source,target\n", capped))
+    assert sorted(data.owner.tolist()) == [0, 0, 1]
+    assert data.owner_rows == 2
+    assert len(data.ids) == 3
+    assert load(tmp_path / "t", schema=capped.for_prediction()).x.shape == (4, 1)
+    assert "without one" in refusal(Schema, owner_rows=2)
     without = nodes.replace("person", "x")
     assert "'x'" in refusal(load, folder_with(tmp_path / "t", without, "source,target\n", schema))
 

@@ -364,7 +364,7 @@ def test_rows_without_a_label_each_are_refused():
 
 
 def test_more_rows_than_rounding_is_paid_for_are_refused(monkeypatch):
-    monkeypatch.setattr("graphveil.grads.step.MOST_DRAWN", 20)
+    monkeypatch.setattr("graphveil.grads.own_rows.MOST_DRAWN", 20)
     examples = RowExamples(torch.randn(40, 3), torch.zeros(40, dtype=torch.long))
 
     def step(rate):

@@ -182,6 +182,33 @@ def test_a_term_does_not_know_its_company(monkeypatch):
         assert some.items() <= whole.items()
 
 
+def test_a_term_of_a_perceptron_does_not_know_its_company(monkeypatch):
+    examples, network = terms(), scorer("mlp")
+
+    def seen(drawn):
+        """Of every term: its loss, and the gradients at what comes out of every layer."""
+        result = {}
+        plain = ClippedSum._losses_and_calls
+
+        def note(self, pairs):
+            losses, calls = plain(self, pairs)
+            for term in range(pairs.count):
+                key = pairs.rows[pairs.owner == term].numpy().tobytes()
+                rows = [call.grad[call.rows.owner == term] for of in calls.values() for call in of]
+                result[key] = float(losses[term]), *(part.numpy().tobytes() for part in rows)
+            return losses, calls
+
+        with monkeypatch.context() as patch:
+            patch.setattr(ClippedSum, "_losses_and_calls", note)
+            ClippedSum(network, link_losses, Flat(0.5))(examples.batches(drawn))
+        return result
+
+    whole = seen(torch.arange(40))
+    assert len(whole) == 40
+    for part in (torch.arange(1), torch.arange(5, 8), torch.arange(0, 40, 3)):
+        assert seen(part).items() <= whole.items()
+
+
 def test_what_is_not_one_linear_layer_is_refused():
     with pytest.raises(InvalidInputError, match="one linear layer"):
         PairSum(scorer("mlp"), None, Flat(1.0))

@@ -253,10 +253,10 @@ def test_a_cap_on_those_who_name_one_that_is_left_out_is_noticed():
 
 def test_a_public_type_that_is_made_from_people_is_noticed():
     def make(data):
-        told_by = own_lists(data)
+        lists = own_lists(data)
         sums = torch.zeros(len(data.target_x), 3)
-        owners = torch.from_numpy(np.repeat(np.arange(len(data.x)), np.diff(told_by.offsets)))
-        sums.index_add_(0, torch.from_numpy(np.asarray(told_by.others)), data.x[owners])
+        owners = torch.from_numpy(np.repeat(np.arange(len(data.x)), np.diff(lists.offsets)))
+        sums.index_add_(0, torch.from_numpy(np.asarray(lists.others)), data.x[owners])
         data.target_x = sums[:, :2]
         return terms_of_persons(data)
 

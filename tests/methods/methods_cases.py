@@ -16,6 +16,7 @@ from graphveil.rng import SecretStream
 
 FEATURES, CLASSES, NODES = 5, 3, 60
 QUICK = {"steps": 4, "hidden_channels": 4, "open_steps": 4}
+OF_LABELS = [name for name, kind in METHODS.items() if kind.record != "link"]
 OF_NODES = {name: kind for name, kind in METHODS.items() if kind.record == "node"}
 PRIVATE = [name for name, kind in OF_NODES.items() if kind.private]
 OPEN = [name for name in OF_NODES if name not in PRIVATE]

@@ -660,6 +660,9 @@ def test_the_facts_of_a_graph_are_what_is_public_of_it():
         "record": "node",
         "task": "multiclass",
         "value_range": None,
+        "num_owners": None,
+        "train_rows": None,
+        "owner_rows": None,
     }
     assert Facts.of(graph(directed=True)).directed
     assert Facts.of(changed(graph(directed=True), directed=None)).directed is None

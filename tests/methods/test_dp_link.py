@@ -97,6 +97,16 @@ def test_a_count_of_those_who_name_a_public_target_is_refused():
         DPLink(**QUICK, links_in=2).plan(Facts.of(links()))
 
 
+def test_more_pairs_than_rounding_is_paid_for_are_refused():
+    facts = Facts(
+        num_nodes=10**6, num_features=5, num_classes=100, num_train=10**6, directed=True,
+        record="link", task="link", target_features=4,
+    )  # fmt: skip
+    assert DPLink(**QUICK).plan(facts).part("weights").rate == 0.05
+    with pytest.raises(UnprovenError, match="sample_rate"):
+        DPLink(**QUICK, sample_rate=1.0).plan(facts)
+
+
 def test_a_plan_for_other_targets_is_not_run():
     data = links()
     plan = DPLink(**QUICK).plan(Facts.of(data))
@@ -322,6 +332,13 @@ def test_one_table_of_very_many_scores_is_refused(monkeypatch):
     monkeypatch.setattr(link_scoring, "MOST_SCORES", 100)
     with pytest.raises(InvalidInputError, match="recommend"):
         method.predict(data)
+
+
+@pytest.mark.parametrize("ask", ["predict_frame", "embed"])
+def test_what_links_have_no_table_of_is_refused(ask):
+    method, data = fitted("public targets")
+    with pytest.raises(InvalidInputError, match="recommend"):
+        getattr(method, ask)(data)
 
 
 # --- data -----------------------------------------------------------------------------------------

@@ -7,13 +7,12 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from methods_cases import OF_NODES, changed, data_for, graph, graphs, made
+from methods_cases import OF_LABELS, OF_NODES, changed, data_for, graph, graphs, made
 
 import graphveil
 from graphveil._errors import InvalidInputError, NotFittedError
 from graphveil.data.class_list import Notice
 from graphveil.graph.splits import separate
-from graphveil.methods import METHODS
 
 COUNT = 80
 IDS = [f"p{k:02}" for k in range(COUNT)]
@@ -72,7 +71,7 @@ def test_names_that_are_not_public_stay_away():
     assert not [name for name in vars(method).values() if "sick" in str(name)]
 
 
-@pytest.mark.parametrize("name", METHODS)
+@pytest.mark.parametrize("name", OF_LABELS)
 def test_every_method_has_a_table(name):
     data = data_for(name)
     method = made(name).fit(data)
@@ -288,7 +287,7 @@ def test_no_method_for_nodes_drops_what_is_said_of_edges(name, attribute):
     assert torch.equal(method.predict_proba(weighed), method.predict_proba(data))
 
 
-@pytest.mark.parametrize("name", [name for name in METHODS if name not in OF_NODES])
+@pytest.mark.parametrize("name", [name for name in OF_LABELS if name not in OF_NODES])
 def test_whole_graphs_count_attributes_and_refuse_weights(name):
     data = graphs()
     bonds = (torch.arange(data.num_edges) % 2).float().unsqueeze(1)

@@ -198,13 +198,13 @@ def test_what_is_counted_in_public_has_its_own_name(unit):
     event = dpa.GaussianDpEvent(noise_multiplier=3.0)
     charges = [Charge(paid_for="a sum", event=event)]
     certificate = certify(charges, unit=unit, delta=1e-5, released="a sum")
-    records = "graphs" if unit == "graph" else "nodes"
+    records = {"graph": "graphs", "owner": "records"}.get(unit, "nodes")
     assert certificate.public[0].startswith(f"the number of {records}, ")
     assert "one edge-" not in str(certificate)
 
 
 def test_each_unit_says_how_two_data_sets_differ():
-    """Only a node has a row: an edge or a graph is missing, and no row is a null row."""
+    """A node has a row, an owner several: an edge or a graph is missing, and no row is null."""
     said = {}
     for unit in UNITS:
         (said[unit],) = (
@@ -214,7 +214,8 @@ def test_each_unit_says_how_two_data_sets_differ():
     assert "the edge is missing" in said["edge-directed"]
     assert "both its messages" in said["edge-undirected"]
     assert "the graph is missing" in said["graph"]
-    assert sum("row" in line for line in said.values()) == 1
+    assert "all records of the owner are null rows" in said["owner"]
+    assert sum("row" in line for line in said.values()) == 2
 
 
 NOT_PROTECTED = f"the validation nodes: {DECLARED_PUBLIC}, and not protected"

@@ -125,4 +125,4 @@ def test_what_is_about_labels_is_refused_with_links(wrong):
 
 def test_other_relations_are_refused():
     with pytest.raises(InvalidInputError, match="link"):
-        Source(data="social", link="friends")
+        Source(data="social", link="friends").load()

@@ -201,11 +201,17 @@ def test_a_split_of_its_own_is_planned_with_its_sizes():
     assert Source(data="reddit-sample").expected() is None
     entries = [entry for entry in CATALOG.values() if entry.split is not None]
     for entry in entries:
-        records = entry.num_nodes if entry.record == "node" else entry.num_graphs
+        records = entry.num_graphs if entry.record == "graph" else entry.num_nodes
         assert sum(entry.split) <= records
         assert entry.own_split
     for one, other in itertools.pairwise(entries):
         assert one.split != other.split
+
+
+def test_links_are_planned_with_the_sizes_they_turn_out_to_have():
+    for stated in ({}, {"split": "transductive"}, {"split": "inductive"}, {"split": "given"}):
+        source = Source(data="shop:1000", **stated)
+        assert source.expected() == Facts.of(source.arrange(source.load()).training)
 
 
 def test_results_know_their_split_and_old_ones_keep_their_keys():

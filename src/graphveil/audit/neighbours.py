@@ -24,11 +24,14 @@ from graphveil.rng import seeded
 
 @dataclass(frozen=True)
 class Neighbour:
-    """A data set without one unit. ``record`` is the node or graph that is gone; None of edges."""
+    """A data set without one unit. ``record`` is the node or graph that is gone; None of edges.
+
+    Of an owner it is a list of all their records.
+    """
 
     name: str
     data: Data
-    record: int | None = None
+    record: int | list[int] | None = None
 
 
 def neighbours(
@@ -38,6 +41,10 @@ def neighbours(
     if unit == "graph":
         for graph, why in _graphs(data, most, seed):
             yield Neighbour(f"graph {graph} left ({why})", leave(data, graph), graph)
+    elif unit == "owner":
+        for owner, why in _owners(data, most, seed):
+            rows = (data.owner == owner).nonzero().flatten().tolist()
+            yield Neighbour(f"owner {owner} withheld ({why})", withhold_all(data, rows), rows)
     elif unit == "node":
         for node, why in _nodes(data, most, seed):
             gone = remove(data, node) if relation == "remove" else withhold(data, node)
@@ -56,6 +63,13 @@ def neighbours(
 def withhold(data: Data, node: int) -> Data:
     """``data`` with the null row in the place of ``node``'s: no features, no label, no list."""
     return _replace(data, node, data.edge_index[0] != node)
+
+
+def withhold_all(data: Data, records: list[int]) -> Data:
+    """``data`` with null rows, or graphs without a node, in the places of ``records``."""
+    for record in records:
+        data = leave(data, record) if "batch" in data else withhold(data, record)
+    return data
 
 
 def remove(data: Data, node: int) -> Data:
@@ -144,6 +158,20 @@ def _graphs(data: Data, most: int, seed: int) -> Iterator[tuple[int, str]]:
     ]
     lot = seeded(seed, "neighbours").generator().permutation(len(data.y)).tolist()
     yield from _first([*extremes, *((graph, "by lot") for graph in lot)], most)
+
+
+def _owners(data: Data, most: int, seed: int) -> Iterator[tuple[int, str]]:
+    """Those with the most and the fewest records, trained on and not, then others by lot."""
+    owners, rows = data.owner.unique(return_counts=True)
+    trained = torch.isin(owners, data.owner[data.train_mask])
+    extremes = [
+        (owners[rows.where(trained, torch.tensor(-1)).argmax()], "trained on, most records"),
+        (owners[rows.where(trained, rows.max() + 1).argmin()], "trained on, fewest records"),
+    ]
+    if not trained.all():
+        extremes.append((owners[~trained][0], "not trained on"))
+    lot = seeded(seed, "neighbours").generator().permutation(owners.numpy()).tolist()
+    yield from _first([*extremes, *((owner, "by lot") for owner in lot)], most)
 
 
 def _edges(data: Data, most: int, seed: int) -> Iterator[tuple[tuple[int, int], str]]:

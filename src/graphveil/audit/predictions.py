@@ -102,7 +102,7 @@ def check_prediction(fitted: Method, data: Data, mode: str) -> tuple[Answers, li
 
 
 def compare_predictions(
-    first: Answers, second: Answers, record: int | None, *, own_rows: bool
+    first: Answers, second: Answers, record: int | list[int] | None, *, own_rows: bool
 ) -> list[Violation]:
     """What a neighbour shows; with ``own_rows`` those of the record itself may differ."""
     assert first.values is not None
@@ -125,7 +125,7 @@ def compare_predictions(
         )
     for old, new in zip(first.released, second.released, strict=False):
         moved = np.abs(new.value - old.value)
-        if own_rows and record is not None and len(moved) > record:
+        if own_rows and isinstance(record, int) and len(moved) > record:
             moved[record] = 0
         distance = float(np.linalg.norm(moved))
         most = old.mechanism.sensitivity

@@ -181,7 +181,7 @@ def _follow_prediction(
     return compare_predictions(first, second, neighbour.record, own_rows=plan.unit == "node")
 
 
-def _own_terms(data: Data, record_gone: int | None) -> Callable[[Any], Tensor]:
+def _own_terms(data: Data, record_gone: int | list[int] | None) -> Callable[[Any], Tensor]:
     """Which of some examples are the loss terms of the record that is gone."""
     train = data.train_mask.nonzero().flatten()
 
@@ -190,9 +190,11 @@ def _own_terms(data: Data, record_gone: int | None) -> Callable[[Any], Tensor]:
         if record_gone is None or isinstance(examples, RowExamples) or hasattr(examples, "groups"):
             return nothing  # a record without a label has no loss there
         roots = getattr(examples, "roots", getattr(examples, "ids", None))
+        if roots is not None and len(roots) > len(examples):
+            return nothing  # nor has an owner of several
         if roots is None:
             roots = train if len(examples) == len(train) else nothing
-        return (roots == record_gone).nonzero().flatten()
+        return torch.isin(roots, torch.tensor(record_gone)).nonzero().flatten()
 
     return own
 
@@ -240,7 +242,7 @@ def _moved(
         if isinstance(one.mechanism, GumbelTopK):
             continue  # scores may change in any way
         apart = np.abs(one.value - two.value)
-        if own and neighbour.record is not None and row <= neighbour.record < row + len(apart):
+        if own and isinstance(neighbour.record, int) and row <= neighbour.record < row + len(apart):
             apart[neighbour.record - row] = 0
         row += len(apart) if apart.ndim == 2 else 0
         power = 1 if isinstance(one.mechanism, Laplace) else 2

@@ -266,6 +266,7 @@ GUESSES = {
     "regression": "the mean of the training values",
     "multilabel": "how often each label occurs",
     "ordinal": "the middle class",
+    "link": "how often each target is linked",
 }
 
 
@@ -282,7 +283,7 @@ def _baseline(row: Row) -> tuple[str, float | None]:
     """The row that never reads an edge: its label, and what it may spend."""
     name = METHODS[row.method].baseline or ""
     # Under an edge unit features are public: what never reads an edge needs no privacy there.
-    return ("mlp", None) if name and row.unit != "node" else (name, row.target_epsilon)
+    return ("mlp", None) if name and row.unit.startswith("edge") else (name, row.target_epsilon)
 
 
 def _verdict(row: Row, baseline: Row | None) -> str | None:

@@ -54,19 +54,13 @@ def measure_outcome(
         more = _fit(method, arranged, extra)
     except RefusedError as error:
         return {"refused": str(error)}
+    chances: Any = None
     if method.record == "link":
-        if extra is not None:
-            raise InvalidInputError(
-                f"Links have figures and nothing besides. Got the shape's {extra!r} instead."
-            )
-        from graphveil.runs.training import measure
-
-        outcome, chances = _outcome(method, measure(method, arranged)), None
+        outcome = _outcome_of_links(method, arranged, extra)
     else:
         chances = method.infer(arranged.testing, arranged.mode)
         task = method.task(method.plan_.facts)
-        scores = task.measure_test(chances, arranged.testing, method.record)
-        outcome = _outcome(method, scores)
+        outcome = _outcome(method, task.measure_test(chances, arranged.testing, method.record))
     outcome["seconds"] = time.monotonic() - begun
     outcome["made_with"] = unstated(method, request.settings)
     confusion = outcome.pop("confusion")
@@ -92,6 +86,18 @@ def try_outcome(
         return measure_outcome(request, source, data, extra, start)
     except GraphveilError as error:
         return {"refused": str(error)}
+
+
+def _outcome_of_links(method: Method, arranged: Arranged, extra: str | None) -> Outcome:
+    """Of links there are figures, and nothing besides."""
+    from graphveil.runs.training import measure
+
+    if extra is not None:
+        raise InvalidInputError(
+            f"A shape of links must be one of figures alone. Got one with {extra!r} instead; take "
+            "data of labelled records."
+        )
+    return _outcome(method, measure(method, arranged))
 
 
 def _outcome(method: Method, scores: Outcome) -> Outcome:

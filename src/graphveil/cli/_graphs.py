@@ -60,9 +60,12 @@ def read_ids(trained: Run, data: str, record: str) -> Sequence[str] | None:
     """
     from graphveil.data import files, graph_tables, store
     from graphveil.data.store_format import is_store
+    from graphveil.data.typed_schema import is_typed_place
 
     if is_cataloged(data) or not at_home(data).is_dir():
         return None
+    if is_typed_place(at_home(data)):
+        return load_graph(trained, data, None).ids
     if is_store(data):
         return getattr(store.open_store(at_home(data)), "ids", None)
     column = (trained.record().asked.schema or {}).get("id", "id")

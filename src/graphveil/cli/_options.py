@@ -113,15 +113,34 @@ schema = click.option(
     help="What is public of every column of your own tables: see 'graphveil data schema'. Default: "
     "the schema.toml beside them, if there is one.",
 )
-link = click.option(
-    "--link",
-    type=click.Choice(["edges"]),
-    help="Learn which links there are: 'edges' takes the edges of a graph for links between its "
-    "nodes. Methods: dp-link, open-link.",
+
+
+def _words(
+    context: click.Context, parameter: click.Parameter, text: str | None
+) -> list[str] | None:
+    """Words with commas between them."""
+    return None if text is None else [word.strip() for word in text.split(",")]
+
+
+# What is stated of tables of several types.
+typed = together(
+    click.option(
+        "--people",
+        metavar="A,B",
+        callback=_words,
+        help="Of tables of several types, those that are people; rows of all others are public.",
+    ),
+    click.option("--target", metavar="TYPE", help="The type of people whose label is predicted."),
+    click.option(
+        "--link",
+        metavar="RELATION",
+        help="Learn which links there are: of tables of several types those of a relation; "
+        "'edges' takes the edges of a graph for links between its nodes.",
+    ),
 )
 # Where data comes from and how it is split; _runs.make_source reads them.
 source = together(
-    root, split, fractions, train_share, thinned, min_class, classes, directed, schema, link
+    root, split, fractions, train_share, thinned, min_class, classes, directed, schema, typed
 )
 
 sets = click.option(

@@ -60,7 +60,7 @@ def plan_result(planned: Plan, certificate: Certificate) -> Result:
     result.update({"facts": vars(facts)})
     result.row(
         "planned for",
-        f"{facts.num_nodes:,} {facts.record}s, {facts.num_train:,} to train on, "
+        f"{facts.num_nodes:,} {facts.record}s{_owned(facts)}, {facts.num_train:,} to train on, "
         f"{facts.num_features:,} features, {_answers(facts)}",
     )
     return result
@@ -150,6 +150,11 @@ def _add_structure(result: Result, details: Mapping[str, Any]) -> None:
     result.row("rows", f"{details['rows']:,} training nodes")
     if details["graph_rate"] < 1:
         result.row("sample", f"each node takes part with probability {details['graph_rate']:g}")
+
+
+def _owned(facts: Facts) -> str:
+    """How many owners there are, who are counted where all records of one are one term."""
+    return "" if facts.num_owners is None else f" of {facts.num_owners:,} owners"
 
 
 def _answers(facts: Facts) -> str:

@@ -83,10 +83,9 @@ def run_json(run: str, method: Method) -> dict[str, Any]:
 
 def price(guarantee: Guarantee) -> str:
     """What is promised, and to whom."""
-    from graphveil.privacy.guarantee import ONE
 
     epsilon, delta = figure(guarantee.epsilon), f"{guarantee.delta:g}"
-    return f"{epsilon}  at delta {delta}, for {ONE[guarantee.unit]} ({guarantee.relation})"
+    return f"{epsilon}  at delta {delta}, for {guarantee.one} ({guarantee.relation})"
 
 
 def add_cost(result: Result, certificate: Certificate, of: str = "") -> None:

@@ -37,6 +37,8 @@ CONFIG: Schema = {
             "thinned",
             "schema",
             "device",
+            "target",
+            "link",
         ),
         str,
     ),
@@ -44,6 +46,7 @@ CONFIG: Schema = {
     **dict.fromkeys(("private_losses", "directed"), bool),
     **dict.fromkeys(("seed", "min_class"), int),
     "fractions": list,
+    "people": (str, list),
     "classes": (int, str, list),
     "settings": dict,
 }

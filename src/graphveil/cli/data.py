@@ -63,6 +63,7 @@ def list_(as_json: bool) -> None:
 @option.classes
 @option.directed
 @option.schema
+@option.typed
 @option.as_json
 @notices()
 def show_(source: str, root: str | None, as_json: bool, **stated: Any) -> None:
@@ -332,6 +333,8 @@ def _count(source: str, root: str | None, stated: dict[str, Any]) -> dict[str, A
     from graphveil.graph.targets import is_labelled
 
     graph = load(source, root, **stated)
+    if "links" in graph:
+        return _count_links(source, graph)
     task = checks.task_of(graph)
     classes = None if graph.y is None or task == "regression" else checks.num_classes_of(graph)
     graphs = checks.num_records(graph) if checks.record_of(graph) == "graph" else None
@@ -356,6 +359,25 @@ def _count(source: str, root: str | None, stated: dict[str, Any]) -> dict[str, A
             for name in checks.MASKS
             if name in graph
         },
+    }
+
+
+def _count_links(source: str, links: Any) -> dict[str, Any]:
+    """What is in the data of a link task."""
+    from graphveil.graph import checks
+
+    targets = links.target_x if "target_x" in links else links.x
+    return {
+        "path": str(Path(source)),
+        "record": "link",
+        "relation": links.relation,
+        "num_sources": len(links.x),
+        "source_features": links.x.shape[1],
+        "num_targets": len(targets),
+        "target_features": targets.shape[1],
+        "num_links": links.links.shape[1],
+        "edges": _DIRECTION[checks.directed_of(links)],
+        "public": list(getattr(links, "public", ())),
     }
 
 

@@ -46,6 +46,7 @@ from graphveil.data.column_kinds import (
 )
 from graphveil.data.schema import Label, Schema, missing_name
 from graphveil.graph.checks import shorten
+from graphveil.graph.owners import OWNER, is_plain_word
 from graphveil.graph.sparse_rows import as_tensor
 
 MOST_DENSE = 4096  # columns of x; wider rows are sparse, whatever they hold
@@ -250,7 +251,7 @@ def put_label(
 
 
 def put_owner(data: Data, schema: Schema, table: pd.DataFrame, where: Any) -> None:
-    """Number the owners of rows, if the schema names them; one with several rows is refused."""
+    """Number the owners of rows, if the schema names them; the column says what an owner is."""
     if schema.owner is None:
         return
     if schema.owner not in table:
@@ -261,13 +262,9 @@ def put_owner(data: Data, schema: Schema, table: pd.DataFrame, where: Any) -> No
     cells = read_cells(table[schema.owner], where, schema)
     check_cells(where, cells.column, pd.Series(cells.empty), "filled in", "every row needs one")
     owners, _ = pd.factorize(pd.Series(cells.words(), dtype=object))
-    several = pd.Series(owners).duplicated()
-    way_out = (
-        "several rows of one person are not one unit yet, so that a guarantee for a row would be "
-        "weaker for that person; keep one row for each"
-    )
-    check_cells(where, cells.column, several, "another in each row", way_out)
     data.owner = torch.from_numpy(owners.astype(np.int64))
+    name = re.sub(r"[ _-](id|number|no|key)$", "", schema.owner, flags=re.IGNORECASE)
+    data.owner_name = name if is_plain_word(name) else OWNER
 
 
 def public_lines(schema: Schema) -> list[str]:

@@ -26,6 +26,9 @@ reads it.
 of one graph may be a sparse tensor, by rows or by coordinates. It may hold links, named as in
 :mod:`graphveil.graph.links`.
 
+**Tables of several types**, a directory with ``nodes-TYPE.csv`` and
+``edges-SOURCE-RELATION-TARGET.csv``, see :mod:`graphveil.data.typed`.
+
 **A store**, a directory with a ``manifest.json``: arrays that stay on disk, see
 :mod:`graphveil.data.store`.
 
@@ -57,9 +60,11 @@ from graphveil.data import classes as _classes
 from graphveil.data._tables import Where
 from graphveil.data.class_list import Stated, parse_classes
 from graphveil.data.frames import frames_to_data, say_unread
+from graphveil.data.in_memory import refuse_stated
 from graphveil.data.schema import Schema, as_schema, schema_beside
 from graphveil.data.store import open_store
 from graphveil.data.store_format import is_store, is_unfinished
+from graphveil.data.typed_schema import is_typed_place
 from graphveil.graph.checks import (
     LINES,
     MASKS,
@@ -74,15 +79,24 @@ from graphveil.graph.collate import collate
 from graphveil.graph.links import LINK_MASKS, OF_LINKS
 from graphveil.graph.sparse_rows import is_sparse, values_of
 
-_OF_GRAPHS = ("batch", "num_graphs", "pos")
-_TEXTS = ("class_names", "columns", "ids", *LINES)
+_OF_GRAPHS = ("batch", "num_graphs", "pos", "owner")
+_TEXTS = ("class_names", "columns", "ids", "own_lists", *LINES)
 _NAMES = ("x", "edge_index", "y", *MASKS, "edge_attr", *OF_ALL, "ids", *_OF_GRAPHS)
 _NAMES_OF_LINKS = ("target_ids", "target_columns", "source_name", "target_name", "relation")
+_PLAIN = (
+    "num_classes", "num_graphs", "directed", "task", "unit_name", "owner_name", "owner_rows",
+    "value_range",
+)  # fmt: skip
 PUBLIC = "public.txt"  # what tables rest on, beside them
 
 
 def read(
-    path: str | Path, *, schema: Any = None, classes: Any = None, directed: bool | None = None
+    path: str | Path,
+    *,
+    schema: Any = None,
+    classes: Any = None,
+    directed: bool | None = None,
+    **typed: Any,
 ) -> Data:
     """Read the graph at ``path``.
 
@@ -93,7 +107,8 @@ def read(
 
     ``schema`` states what is public of every column of tables: a
     :class:`~graphveil.data.schema.Schema` or the path of one. None takes the ``schema.toml`` beside
-    them, if there is one; without any, features are numbers.
+    them, if there is one; without any, features are numbers. Of a folder with a table for each
+    type, ``typed`` are ``people``, ``target`` and ``link``: see :mod:`graphveil.data.typed`.
 
     Refused, in one line: absent, empty, truncated or garbled files, missing columns, duplicate ids,
     edges to absent nodes, features that are no numbers, labels that look like identifiers, and
@@ -106,6 +121,11 @@ def read(
     if not os.path.exists(path):  # unlike path.exists(), False for a name that is too long
         raise InvalidInputError(f"There is no file or directory {path}; check the path.")
     statement = parse_classes(classes)
+    if is_typed_place(path):
+        from graphveil.data.typed import read_typed
+
+        return read_typed(path, schema=schema, classes=statement, directed=directed, **typed)
+    refuse_stated("a graph without types", **typed)
     if path.is_dir() and (is_store(path) or is_unfinished(path)):
         _refuse_statements(path, schema, statement)
         data = open_store(path)
@@ -144,7 +164,13 @@ def read(
 def _schema_for(path: Path, schema: Any) -> Schema | None:
     """The schema that is named, or the one beside tables."""
     if path.is_dir():
-        return schema_beside(path) if schema is None else as_schema(schema)
+        stated = schema_beside(path) if schema is None else as_schema(schema)
+        if stated is not None and stated.typed is not None:
+            raise InvalidInputError(
+                f"The schema is about several types, so that {path} must hold a table for each, "
+                "such as nodes-patient.csv. Got one of all nodes instead; give a folder of types."
+            )
+        return stated
     if schema is not None:
         raise InvalidInputError(
             f"The 'schema' parameter is for a directory with tables. Got it for {path} instead, "
@@ -239,7 +265,7 @@ def _read_npz(path: Path) -> Data:
             arrays = {name: file[name] for name in file.files}
     data = Data()
     for name, array in arrays.items():
-        if name in ("num_classes", "num_graphs", "directed", "task", "unit_name", "value_range"):
+        if name in _PLAIN:
             data[name] = array.item() if array.ndim == 0 else array.tolist()
         elif name in _TEXTS:
             if array.ndim > 1 or (array.size and array.dtype.kind != "U"):
@@ -258,7 +284,7 @@ def _as_pyg_has_it(path: Path, name: str, array: NDArray[Any]) -> NDArray[Any]:
     if name in ("x", "edge_attr", "pos"):
         with np.errstate(over="ignore"):  # what is infinite then, the checks refuse
             return array.astype(np.float32)
-    if name in ("edge_index", "y", "batch") and array.dtype.kind in "iu":
+    if name in ("edge_index", "y", "batch", "owner") and array.dtype.kind in "iu":
         if array.dtype.kind == "u" and array.size and array.max() > np.iinfo(np.int64).max:
             raise InvalidInputError(
                 f"{path}: {name!r} must be whole numbers below 2^63, got {array.max()}; correct it."

@@ -31,6 +31,7 @@ from graphveil.data.class_list import Notice, Stated, parse_classes
 from graphveil.data.encoding import encode_table
 from graphveil.data.schema import Schema, as_schema
 from graphveil.graph.checks import check, shorten
+from graphveil.graph.splits import cap_owners
 
 _PARTS = ("train", "val", "test")
 _ENDS = ("source", "target")
@@ -119,7 +120,14 @@ def frames_to_data(
     put_records(data, nodes, where, schema=stated, public=public)
     if names.label is None and "label" in names.label_names() and "label" in nodes:
         _classes.put(data, where, nodes["label"], statement)
-    return check(data, labels=False, masks=False)
+    return check(cap_by_rule(data, stated), labels=False, masks=False)
+
+
+def cap_by_rule(data: Data, schema: Schema | None) -> Data:
+    """The data without the rows of owners that a schema's public rule leaves out."""
+    if schema is None or schema.owner_rows is None:
+        return data
+    return cap_owners(data, schema.owner_rows)
 
 
 def settle_stated(schema: Schema | None, classes: Stated, directed: bool | None) -> bool:

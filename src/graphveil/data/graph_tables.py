@@ -30,7 +30,7 @@ from graphveil.data import _tables, encoding
 from graphveil.data import classes as _classes
 from graphveil.data.class_list import Stated
 from graphveil.data.files import read_public
-from graphveil.data.frames import put_records, settle_stated
+from graphveil.data.frames import cap_by_rule, put_records, settle_stated
 from graphveil.data.schema import Schema
 from graphveil.graph.collate import merge_edges
 
@@ -93,7 +93,7 @@ def read_graphs(
     put_records(data, graphs, graphs_path, schema=schema, public=read_public(folder))
     if names.label is None and "label" in graphs:
         _classes.put(data, graphs_path, graphs["label"], classes, "graphs")
-    return data
+    return cap_by_rule(data, schema)
 
 
 def _rows_of(nodes: pd.DataFrame, path: Path, schema: Schema | None) -> Data:

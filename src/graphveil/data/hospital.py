@@ -10,6 +10,8 @@ hospital:lab        the albumin, in grams a litre (regression)
 hospital:triage     the level of urgency, 1 to 5 (ordinal)
 hospital:diagnoses  which of eight diagnoses were made (multilabel)
 hospital:ward       the ward that a patient lies in (multiclass)
+hospital:typed      who is readmitted (binary): patients, drugs and diagnoses, in tables of their
+                    own, see :mod:`graphveil.data.typed_hospital`
 ==================  ==============================================================================
 """
 
@@ -47,6 +49,8 @@ from graphveil.data.schema import (
     Number,
     Schema,
 )
+from graphveil.data.typed_hospital import schema_of as typed_schema_of
+from graphveil.data.typed_hospital import tables as typed_tables
 from graphveil.rng import seeded
 
 PATIENTS = 5000
@@ -56,7 +60,15 @@ DIAGNOSES = (
     "sepsis",
 )  # fmt: skip
 VARIANTS = ("", "lab", "triage", "diagnoses", "ward")
-_FILES = {"nodes.csv", "edges.csv", FILE}
+TYPED = "typed"
+_PEOPLE = (("nodes", "edges"), ("nodes-patient", "edges-patient-meets-patient"))
+_FILES = {FILE} | {
+    f"{stem}.csv"
+    for stem in (
+        *_PEOPLE[0], *_PEOPLE[1], "nodes-drug", "nodes-diagnosis", "edges-patient-takes-drug",
+        "edges-patient-has-diagnosis", "edges-drug-treats-diagnosis",
+    )
+}  # fmt: skip
 _IN_ROOM = 12  # patients, on average
 _DEATHS = 0.03
 
@@ -157,6 +169,10 @@ def schema_of(variant: str = "") -> Schema:
 def hospital(name: str, root: Path, variant: str) -> Data:
     """The data set ``hospital`` of the catalog; ``variant`` is what is predicted."""
     _check_variant(name, variant)
+    if variant == TYPED:
+        from graphveil.data import typed_hospital
+
+        return typed_hospital.load()
     nodes, edges = tables()
     schema, where = schema_of(variant), Path(name)
     with warnings.catch_warnings():
@@ -169,7 +185,7 @@ def hospital(name: str, root: Path, variant: str) -> Data:
 
 
 def write(name: str, out: str | Path, *, force: bool = False) -> tuple[int, int]:
-    """Write ``hospital`` or a variant as nodes.csv, edges.csv and schema.toml into a folder.
+    """Write ``hospital`` or a variant as tables and their schema.toml into a folder.
 
     Returns how many patients and contacts there are. A folder that is there is replaced with
     ``force``, if it holds such tables and nothing else.
@@ -191,25 +207,37 @@ def write(name: str, out: str | Path, *, force: bool = False) -> tuple[int, int]
         raise InvalidInputError(
             f"{path} exists and is not written over; choose another name, or use --force."
         )
-    nodes, edges = tables()
+    files = _tables_of(variant)
     with writing(path):
         parent = path.absolute().parent
         parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix=partial_name(path.name), dir=parent) as work:
             new = Path(work) / "new"
             new.mkdir()
-            nodes.to_csv(new / "nodes.csv", index=False)
-            edges.to_csv(new / "edges.csv", index=False)
-            (new / FILE).write_text(schema_of(variant).to_toml(), encoding="utf-8")
+            for stem, table in files.items():
+                table.to_csv(new / f"{stem}.csv", index=False)
+            schema = typed_schema_of() if variant == TYPED else schema_of(variant)
+            (new / FILE).write_text(schema.to_toml(), encoding="utf-8")
             if path.exists():
                 path.rename(Path(work) / "old")
             new.rename(path)
-    return len(nodes), len(edges)
+    nodes, edges = _PEOPLE[variant == TYPED]
+    return len(files[nodes]), len(files[edges])
+
+
+def _tables_of(variant: str) -> dict[str, pd.DataFrame]:
+    """All tables of a variant, by the stems of their files."""
+    if variant == TYPED:
+        typed = typed_tables()
+        nodes = {f"nodes-{name}": table for name, table in typed.nodes.items()}
+        return nodes | {f"edges-{name}": table for name, table in typed.edges.items()}
+    patients, contacts = tables()
+    return {"nodes": patients, "edges": contacts}
 
 
 def _check_variant(name: str, variant: str) -> None:
-    if variant not in VARIANTS:
-        listed = ", ".join(f"':{word}'" for word in VARIANTS[1:])
+    if variant not in (*VARIANTS, TYPED):
+        listed = ", ".join(f"':{word}'" for word in (*VARIANTS[1:], TYPED))
         refuse_variant("hospital", listed, name, "; write 'hospital' or 'hospital:triage'")
 
 

@@ -22,14 +22,29 @@ if TYPE_CHECKING:
 
 
 def read_memory(
-    source: Any, *, schema: Any = None, classes: Any = None, directed: bool | None = None
+    source: Any,
+    *,
+    schema: Any = None,
+    classes: Any = None,
+    directed: bool | None = None,
+    people: Any = None,
+    target: str | None = None,
+    link: str | None = None,
 ) -> Data:
-    """The graph of a pair of tables, ``(nodes, edges)``, or of a graph of NetworkX.
+    """The graph of a pair of tables, ``(nodes, edges)``, of NetworkX, or of a ``HeteroData``.
+
+    ``people``, ``target`` and ``link`` are for the latter: :mod:`graphveil.data.typed`.
 
     *Guarantee*: none; reading is not releasing. See :func:`graphveil.data.frames.frames_to_data`.
     """
     from graphveil.data.frames import frames_to_data, is_frame
 
+    if _is_hetero(source):
+        from graphveil.data.typed import take_hetero
+
+        refuse_stated("a HeteroData", schema=schema, classes=classes, directed=directed)
+        return take_hetero(source, people=people, target=target, link=link)
+    refuse_stated("a graph without types", people=people, target=target, link=link)
     if _is_networkx(source):
         if directed not in (None, source.is_directed()):
             raise InvalidInputError(
@@ -43,8 +58,8 @@ def read_memory(
         return frames_to_data(nodes, edges, schema=schema, classes=classes, directed=directed)
     raise InvalidInputError(
         "A graph must be a torch_geometric.data.Data, a pair of tables (nodes, edges), a graph of "
-        f"NetworkX, or loaded by its name or path. Got {type(source).__name__} instead; reduce a "
-        "heterogeneous graph to one type of node, or see docs/data.md."
+        "NetworkX, a HeteroData, or loaded by its name or path. Got "
+        f"{type(source).__name__} instead; see docs/data.md."
     )
 
 
@@ -158,6 +173,20 @@ def _edge_table(graph: nx.Graph, ends: tuple[str, str]) -> pd.DataFrame:
         if name not in table:
             table[name] = 0
     return table
+
+
+def refuse_stated(of: str, **stated: Any) -> None:
+    """Refuse what is stated ``of`` data that takes no such statement."""
+    for name, value in stated.items():
+        if value is not None:
+            raise InvalidInputError(
+                f"The '{name}' parameter cannot go with {of}. Got {value!r} instead; leave it out."
+            )
+
+
+def _is_hetero(value: Any) -> bool:
+    module = sys.modules.get("torch_geometric.data")  # whoever has such a graph has imported it
+    return module is not None and isinstance(value, module.HeteroData)
 
 
 def _is_networkx(value: Any) -> bool:

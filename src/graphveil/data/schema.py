@@ -36,7 +36,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from graphveil import _schema, _validate
 from graphveil._errors import InvalidInputError
@@ -59,6 +59,9 @@ from graphveil.data.column_kinds import (
     words_of,
 )
 from graphveil.graph.targets import OF_CLASSES, TASKS
+
+if TYPE_CHECKING:
+    from graphveil.data.typed_schema import Types
 
 __all__ = [
     "FILE", "KINDS", "Category", "Column", "Date", "Edges", "Flag", "Ignored", "Label", "Number",
@@ -219,9 +222,12 @@ class Schema:
 
     ``columns`` say what becomes of features, in the order that ``x`` has. ``unit`` is what one row
     is about. ``id``, ``split`` and ``owner`` name columns; without ``split``, a column called split
-    is taken if there is one. An ``owner`` is the person a row belongs to. ``empty`` are words that
-    count as an empty cell. ``fixed`` says that a model was trained by it, so that no refusal
-    asks for another one; it is written nowhere.
+    is taken if there is one. An ``owner`` is the person a row belongs to: all rows of one are one
+    unit. ``owner_rows`` is a public rule, by which nobody has more rows; surplus ones are left out,
+    see :func:`graphveil.graph.splits.cap_owners`. ``empty`` are words that count as an empty cell.
+    ``fixed`` says that a model was trained by it, so that no refusal asks for another one; it is
+    written nowhere. Where tables have types, this is the schema of the records, and ``typed`` knows
+    all of them: :mod:`graphveil.data.typed_schema`.
 
     *Guarantee*: none is needed; certificates of what is trained by it list it as public.
     """
@@ -232,13 +238,15 @@ class Schema:
     id: str = "id"
     split: str | None = None
     owner: str | None = None
+    owner_rows: int | None = None
     edges: Edges = field(default_factory=Edges)
     empty: Sequence[str] = ()
     fixed: bool = field(default=False, compare=False, repr=False)
+    typed: Types | None = None
 
     keys: ClassVar[_schema.Schema] = {
-        "unit": str, "id": str, "split": str, "owner": str, "empty": list, "columns": dict,
-        "label": dict, "edges": dict,
+        "unit": str, "id": str, "split": str, "owner": str, "owner_rows": int, "empty": list,
+        "columns": dict, "label": dict, "edges": dict,
     }  # fmt: skip
 
     def __post_init__(self) -> None:
@@ -254,6 +262,14 @@ class Schema:
                 raise InvalidInputError(
                     "The 'columns' parameter must be columns by their names. Got "
                     f"{_validate.shown(column)} for {_validate.shown(name)} instead."
+                )
+        if self.owner_rows is not None:
+            _validate.integer("owner_rows", self.owner_rows, "[1, 1e9]")
+            if self.owner is None:
+                raise InvalidInputError(
+                    "The 'owner_rows' parameter must go with an 'owner', the column that says "
+                    f"whose a row is. Got {self.owner_rows} without one instead; name it, or leave "
+                    "this out."
                 )
         self._check_roles()
         names = self.encoded_names()
@@ -330,16 +346,23 @@ class Schema:
 
     def for_prediction(self) -> Schema:
         """The same for tables to predict on, in which nobody asks whose a row is."""
-        if self.owner is None:
-            return replace(self, fixed=True)
-        columns = {**self.columns, self.owner: Ignored()}
-        return replace(self, owner=None, columns=columns, fixed=True)
+        schema = replace(self, fixed=True)
+        if self.owner is not None:
+            columns = {**self.columns, self.owner: Ignored()}
+            schema = replace(schema, owner=None, owner_rows=None, columns=columns)
+        return schema if self.typed is None else replace(schema, typed=self.typed.fixed(schema))
 
     def difference(self, other: Schema) -> str | None:
         """The first thing that ``other`` states differently, in half a sentence; None if nothing.
 
         The order of columns counts for nothing. This is the schema of a run, the other is here.
         """
+        if self.typed is not None and other.typed is not None:
+            return self.typed.difference(other.typed)
+        if self.typed is not None or other.typed is not None:
+            one_table, typed = "about one table", "about several types"
+            run, here = (one_table, typed) if self.typed is None else (typed, one_table)
+            return f"it is {run} in the run and {here} here"
         one, two = self.to_dict(), other.to_dict()
         for key in self.keys:
             mine, others = one.get(key), two.get(key)
@@ -374,6 +397,10 @@ class Schema:
         """The schema that a table of TOML or JSON states; refusals name the ``place``."""
         if not isinstance(table, Mapping):
             raise InvalidInputError(f"{place} must be a table. Got {_validate.shown(table)}.")
+        if "types" in table or "people" in table:
+            from graphveil.data.typed_schema import Types
+
+            return Types.from_dict(table, place).as_schema()
         _schema.check_table(table, cls.keys, place)
         content = dict(table)
         columns = {
@@ -391,6 +418,8 @@ class Schema:
 
     def to_dict(self) -> dict[str, Any]:
         """What is stated, as JSON has it; :meth:`from_dict` gives the same schema back."""
+        if self.typed is not None:
+            return self.typed.to_dict()
         content = plain_fields(self)
         content["columns"] = {name: column.to_dict() for name, column in self.columns.items()}
         for name in ("label", "edges"):
@@ -403,14 +432,16 @@ class Schema:
 
     def to_toml(self) -> str:
         """The text of a ``schema.toml``; :meth:`read` gives the same schema back."""
+        if self.typed is not None:
+            return self.typed.to_toml()
         content = self.to_dict()
         heads = {key: value for key, value in content.items() if not isinstance(value, dict)}
         tables = {
             f"columns.{write_key(n)}": table for n, table in content.get("columns", {}).items()
         }
         tables |= {name: content[name] for name in ("label", "edges") if name in content}
-        blocks = [_lines(heads)] if heads else []
-        blocks += [f"[{name}]\n{_lines(table)}" for name, table in tables.items()]
+        blocks = [write_lines(heads)] if heads else []
+        blocks += [f"[{name}]\n{write_lines(table)}" for name, table in tables.items()]
         return "\n".join(blocks)
 
     @staticmethod
@@ -457,7 +488,8 @@ def write_key(name: str) -> str:
     return name if _BARE.fullmatch(name) else write_value(name)
 
 
-def _lines(table: Mapping[str, Any]) -> str:
+def write_lines(table: Mapping[str, Any]) -> str:
+    """A table as TOML writes it, a line for each entry."""
     return "".join(f"{write_key(name)} = {write_value(value)}\n" for name, value in table.items())
 
 

@@ -7,7 +7,7 @@ marked as a guess. Neither pandas nor torch is loaded here.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from graphveil._errors import InvalidInputError
 from graphveil.data.schema import write_key, write_value
@@ -18,6 +18,13 @@ _HEAD = """\
 # from a name; correct it. Kinds are number, category, date, flag, text and ignored; add
 # optional = true where a cell may be empty. docs/data.md explains each entry.
 """
+_HEAD_OF_TYPES = """\
+# What is public of these tables: a first draft, made from the names of columns alone.
+# Fill in every "?": what you know without looking at the data. What is marked "# ?" was guessed
+# from a name; correct it. A type that is public may have its columns left out if they are numbers.
+# docs/relations.md explains each entry.
+"""
+_ENDS = ("source", "target")
 _ID = re.compile(r"(.*_)?(id|uuid|key|nr|mrn)|.+_no|[a-z]id")
 _UNIT = re.compile(r"[(\[][^)\]]*[)\]]\s*$")  # of a measurement, behind its name
 _LABELS = ("label", "target", "outcome", "class", "y")
@@ -75,7 +82,7 @@ def draft(
     records = of_graphs or columns
     known = {"graph", "id"} if of_graphs else set()
     head = ['unit = "?"   # what one record is: "patient", "customer", "molecule"']
-    name = "id" if "id" in records else next((n for n in records if _ID.fullmatch(_words(n))), None)
+    name = "id" if "id" in records else next((n for n in records if _is_id(n)), None)
     if name != "id":
         head.append(f"id = {write_value(name or '?')}   # ? the column of ids")
     split = next((name for name in records if _words(name) in _SPLITS), None)
@@ -85,21 +92,59 @@ def draft(
     taken = known if of_graphs else {name, split, label}
     blocks = [f"{_HEAD}\n" + "\n".join(head)]
     blocks += [_block(name) for name in columns if name not in taken]
-    guess = "   # ? guessed by its name" if label != "?" else "   # what is to be predicted"
-    blocks.append(
-        f'[label]\ncolumn = {write_value(label)}{guess}\ntask = "?"     # binary, multiclass, '
-        'ordinal, multilabel or regression\nclasses = "?"  # the public list, as ["no", "yes"]; of '
-        "a regression low = and high = instead"
-    )
+    blocks.append(_label(label))
     blocks.append(_edges(of_edges))
     return "\n\n".join(block for block in blocks if block) + "\n"
 
 
-def _block(name: str) -> str:
+def draft_types(types: Mapping[str, Sequence[str]], relations: Mapping[str, Sequence[str]]) -> str:
+    """The text of a first ``schema.toml`` for tables of several types, by their columns.
+
+    *Guarantee*: none is needed; names of columns are public, and nothing else is read.
+    """
+    listed = ", ".join(types)
+    blocks = [
+        f"{_HEAD_OF_TYPES}\npeople = "
+        f'"?"   # the list of types that are people, of: {listed}; all others are public\n'
+        'target = "?"   # the type of people whose label is predicted; or link = a relation'
+    ]
+    for kind, columns in types.items():
+        place = f"types.{write_key(kind)}"
+        name = "id" if "id" in columns else next((n for n in columns if _is_id(n)), None)
+        head = [f"[{place}]", *([] if name == "id" else [f"id = {write_value(name or '?')}   # ?"])]
+        split = next((n for n in columns if _words(n) in _SPLITS), None)
+        head += [] if split in (None, "split") else [f"split = {write_value(split)}   # ?"]
+        blocks.append("\n".join(head))
+        label = next((n for n in columns if _words(n) in _LABELS), None)
+        taken = {name, split, label}
+        blocks += [_block(n, f"{place}.columns") for n in columns if n not in taken]
+        if label is not None:
+            blocks.append(_label(label, f"{place}.label"))
+    for relation, columns in relations.items():
+        ends = [] if {"source", "target"} <= set(columns) or len(columns) < 2 else columns[:2]
+        lines = [f"{end} = {write_value(n)}   # ?" for end, n in zip(_ENDS, ends, strict=False)]
+        blocks.append("\n".join([f"[relations.{write_key(relation)}]", *lines]))
+    return "\n\n".join(blocks) + "\n"
+
+
+def _is_id(name: str) -> bool:
+    return _ID.fullmatch(_words(name)) is not None
+
+
+def _label(name: str, place: str = "label") -> str:
+    guess = "   # ? guessed by its name" if name != "?" else "   # what is to be predicted"
+    return (
+        f'[{place}]\ncolumn = {write_value(name)}{guess}\ntask = "?"     # binary, multiclass, '
+        'ordinal, multilabel or regression\nclasses = "?"  # the public list, as ["no", "yes"]; of '
+        "a regression low = and high = instead"
+    )
+
+
+def _block(name: str, place: str = "columns") -> str:
     words = _words(name)
     kind = next((kind for kind, form in _KINDS if re.fullmatch(form, words)), None)
     kind = "number" if kind is None and _UNIT.search(name) else kind
-    head = f"[columns.{write_key(name)}]"
+    head = f"[{place}.{write_key(name)}]"
     if kind is None:
         return "\n".join([head, 'kind = "?"', *_UNKNOWN])
     word = "category" if kind == "hashed" else kind

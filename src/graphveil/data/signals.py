@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import numpy as np
+import pandas as pd
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
@@ -29,6 +30,7 @@ from torch_geometric.data import Data
 from graphveil._errors import InvalidInputError
 from graphveil._inputs import at_home
 from graphveil.data._cache import cache, find, reading, reason, refuse_variant
+from graphveil.graph.owners import set_owners
 
 LIMB = ("I", "II", "III", "aVR", "aVL", "aVF")
 CHEST = ("V1", "V2", "V3", "V4", "V5", "V6")
@@ -122,7 +124,11 @@ def spectra(signals: Tensor, bins: int = 64) -> Tensor:
 
 
 def _ptbxl(name: str, root: Path) -> Data:
-    """1987 records of PTB-XL: 12 leads, 2.5 seconds at 100 Hz, and whether any is abnormal."""
+    """1987 records of PTB-XL: 12 leads, 2.5 seconds at 100 Hz, and whether any is abnormal.
+
+    A patient may have several. Whose each is stands in ``patient_id`` of the file, or by ``ecg_id``
+    in PTB-XL's own ``ptbxl_database.csv`` beside it; without either a recording is the unit.
+    """
     folder, file = "PTBXL", "ptbxl_2s5_1987.npz"
     place = find(root, Path(folder), [file])
     if place is None:
@@ -130,12 +136,23 @@ def _ptbxl(name: str, root: Path) -> Data:
     with reading(name, place):
         with np.load(place / file, allow_pickle=False) as arrays:
             microvolts, y = arrays["signal_uV"], arrays["abnormal"]
+            patients = _patients(arrays, place / "ptbxl_database.csv")
         if microvolts.ndim != 3 or microvolts.shape[:2] != (len(y), len(LEADS)):
             raise ValueError(f"signal_uV {microvolts.shape}, abnormal {y.shape}")
         signals = torch.from_numpy(microvolts.astype(np.float32) / np.float32(1000))
         data = as_graphs(signals, torch.from_numpy(y.astype(np.int64)))
-    data.class_names = ["normal", "abnormal"]
-    return data
+    data.class_names, data.unit_name = ["normal", "abnormal"], "recording"
+    return data if patients is None else set_owners(data, patients, name="patient")
+
+
+def _patients(arrays: Any, database: Path) -> Tensor | None:
+    """Whose each recording is, where the files say."""
+    if "patient_id" in arrays:
+        return torch.from_numpy(arrays["patient_id"].astype(np.int64))
+    if not database.is_file():
+        return None
+    table = pd.read_csv(database, usecols=["ecg_id", "patient_id"]).set_index("ecg_id")
+    return torch.from_numpy(table.patient_id.loc[arrays["ecg_id"]].to_numpy().astype(np.int64))
 
 
 def _cpsc(name: str, root: Path) -> Data:

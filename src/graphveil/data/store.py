@@ -34,7 +34,7 @@ from graphveil.graph.stored import Stored, StoredGraph
 
 _STATED = (
     "num_classes", "class_names", "columns", "schema", "task", "value_range", "directed",
-    "unit_name", *LINES,
+    "unit_name", "own_lists", "spent", *LINES,
 )  # fmt: skip
 
 

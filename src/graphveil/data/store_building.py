@@ -269,8 +269,8 @@ class _Build:
             name = self.state["nodes"]["facts"]["schema"]["owner"]
             _refuse_twice(
                 self.source.where, owners, twice, name, "another in each row",
-                "several rows of one person are not one unit yet, so that a guarantee for a row "
-                "would be weaker for that person; keep one row for each",
+                "a store holds one row of each, so that a row is the unit; keep one row for each, "
+                "or read the tables into memory, where all rows of an owner are one unit",
             )  # fmt: skip
 
     def _pass_edges(self) -> None:

@@ -98,6 +98,8 @@ class Manifest:
     columns: list[str] | None = None
     schema: dict[str, Any] | None = None
     unit_name: str | None = None
+    own_lists: list[str] | None = None
+    spent: list[dict[str, Any]] | None = None
     public: list[str] = field(default_factory=list)
     unprotected: list[str] = field(default_factory=list)
     void_because: list[str] = field(default_factory=list)

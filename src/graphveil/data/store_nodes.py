@@ -131,8 +131,12 @@ class TableRows:
 
 
 def facts_of(data: Data) -> dict[str, Any]:
-    """What is said of all records of ``data`` together, as JSON has it."""
-    facts = {name: data[name] for name in OF_ALL if has(data, name)}
+    """What is said of all records of ``data`` together, as JSON has it; nothing of owners.
+
+    A store holds one row of each owner.
+    """
+    names = [name for name in OF_ALL if not name.startswith("owner_")]
+    facts = {name: data[name] for name in names if has(data, name)}
     return {
         name: list(value) if isinstance(value, (tuple, torch.Tensor)) else value
         for name, value in facts.items()

@@ -40,7 +40,9 @@ from graphveil.data.store_tables import (
     has_tables,
 )
 from graphveil.data.store_texts import drop_first, keys_of, number_of, require_arrow
+from graphveil.data.typed_schema import is_typed_place
 from graphveil.graph.checks import check, directed_of, record_of
+from graphveil.graph.owners import check_one_each
 from graphveil.graph.sparse_rows import as_csr, is_sparse
 
 _EDGES = 1 << 20  # edges that are read together, at most
@@ -176,6 +178,7 @@ class GraphSource(Source):
             )
         self.data, self.name, self.where, self.edges_where = data, name, name, name
         self.directed, self._fingerprint = directed_of(data), fingerprint
+        check_one_each(data)
         self.facts = facts_of(data)
 
     def fingerprint(self) -> Any:
@@ -443,6 +446,11 @@ def _open_named(source: str | Path, root: Any, stated: dict[str, Any]) -> Source
     from graphveil.data.catalog import entry_of, load
 
     path = at_home(source)
+    if is_typed_place(path):
+        raise InvalidInputError(
+            f"A store must hold one table of nodes. Got tables of several types in {path} instead; "
+            "load them as they are."
+        )
     if isinstance(source, str) and entry_of(source) is not None:
         data = load(source, root, **stated)
         return GraphSource(data, source, ["catalog", source, str(root)])

@@ -8,7 +8,8 @@ from graphveil._errors import InvalidInputError
 from graphveil._inputs import at_home
 from graphveil.data._tables import column_names, table_path
 from graphveil.data.schema import FILE
-from graphveil.data.schema_draft import draft
+from graphveil.data.schema_draft import draft, draft_types
+from graphveil.data.typed_schema import is_typed_place, relation_names, type_names
 
 
 def place_for(path: str | Path) -> Path:
@@ -30,6 +31,12 @@ def draft_for(path: str | Path) -> tuple[str, list[str]]:
     if path.is_file():
         columns = column_names(path)
         return draft(columns), columns
+    if is_typed_place(path):
+        types = {name: column_names(table_path(path, f"nodes-{name}")) for name in type_names(path)}
+        relations = {
+            name: column_names(table_path(path, f"edges-{name}")) for name in relation_names(path)
+        }
+        return draft_types(types, relations), [n for columns in types.values() for n in columns]
     columns = column_names(table_path(path, "nodes"))
     has_graphs = any((path / f"graphs.{end}").exists() for end in ("csv", "parquet"))
     graphs = column_names(table_path(path, "graphs")) if has_graphs else []

@@ -20,6 +20,11 @@ rows, for what follows them. Whether rows are kept sparse is decided by the numb
 (R + n / R) 2^-53 of what the terms' norms add up to, all layers together, since the norm of errors
 is at most the sum of the terms' errors. Twice that, of n bounds, is below 2^-18 for two million
 terms, which :data:`~graphveil.grads.rules.PAY_FOR_SUMS` pays for.
+
+A term may be the mean of several rows' losses, clipped as one. Then its gradient may be short while
+its rows' are long: a norm is read as no less than 1 / 16 of what these add up to, so that what is
+summed is 16 n bounds long at most. For 120,000 terms of two million rows in all that is as much as
+above. A term has at most R rows, and the sums of a batch more than R / 2, two by two.
 """
 
 from __future__ import annotations
@@ -36,25 +41,29 @@ from scipy import sparse
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from graphveil._errors import InvalidInputError
+from graphveil._errors import InvalidInputError, UnprovenError
 from graphveil.grads.clipping import Clipping
 from graphveil.grads.company import check_others, check_parts
 from graphveil.grads.modules import empty_sum, noise_units, trained_blocks
 from graphveil.grads.products import SMALL, RowByRow
 from graphveil.grads.recording import Losses, check_losses
-from graphveil.grads.rules import PAY_FOR_SUMS, enlarge
+from graphveil.grads.rows import Rows
+from graphveil.grads.rules import PAY_FOR_SUMS, Call, LinearRule, enlarge
 from graphveil.graph.lazy_rows import LazyRows, slices
 from graphveil.graph.sparse_rows import MOST_DENSE, as_csr, is_sparse
 from graphveil.graph.targets import fill_in, is_live
 
-MOST_DRAWN = 2_000_000  # terms of a step, on average, whose rounding is paid for
+MOST_DRAWN = 2_000_000  # rows of a step, on average, whose rounding is paid for
+MOST_MEANS = 120_000  # the same, of terms that are means of rows
+_CANCEL = 1 / 16  # of what rows' gradients add up to: the least that their sum's norm is read as
 _ROWS_AT_ONCE = 8192
+_IN_MEANS = int(_ROWS_AT_ONCE / _CANCEL)  # roundings of a sum of rows, as parts of its norm
 _FEW = 1 << 24  # numbers on disk that are rather held in memory
 _TINY = 1e-300  # more than what is lost of squares that underflow
 _BY_THEMSELVES = (nn.Tanh, nn.ReLU, nn.Identity)  # modules that treat every number by itself
 
 Function = Callable[[Tensor], Tensor]
-Batch = tuple["sparse.csr_array | Tensor", Tensor, Tensor]
+Batch = tuple["sparse.csr_array | Tensor", Tensor, Tensor, Tensor | None]
 
 
 @runtime_checkable
@@ -84,10 +93,22 @@ class RowExamples:
     """Examples that are rows with a target each; negative ones have no loss.
 
     ``rows`` are a sparse matrix of scipy, a tensor of any layout, or rows on disk. A row with an
-    entry that is not finite counts for nothing.
+    entry that is not finite counts for nothing. With ``sizes`` the examples are the means of so
+    many rows each, one after the other; where all are 1, that is the rows.
     """
 
-    def __init__(self, rows: sparse.csr_array | Tensor | LazyRows, labels: Tensor) -> None:
+    def __init__(
+        self,
+        rows: sparse.csr_array | Tensor | LazyRows,
+        labels: Tensor,
+        sizes: Tensor | None = None,
+    ) -> None:
+        self.sizes = None if sizes is None or bool((sizes == 1).all()) else _check_sizes(sizes)
+        if self.sizes is not None and int(self.sizes.sum()) != len(labels):
+            raise InvalidInputError(
+                f"The sizes of examples must add up to {len(labels)} rows. Got "
+                f"{int(self.sizes.sum())} instead."
+            )
         if rows.shape[0] != len(labels):
             raise InvalidInputError(
                 f"Rows and labels must be as many. Got {rows.shape[0]} and {len(labels)} instead."
@@ -105,7 +126,14 @@ class RowExamples:
         self.labels[broken] = -1
 
     def __len__(self) -> int:
-        return len(self.labels)
+        return len(self.labels) if self.sizes is None else len(self.sizes)
+
+    @property
+    def most_drawn(self) -> float:
+        """How many examples a step may draw on average: rounding is paid for so many."""
+        if self.sizes is None:
+            return MOST_DRAWN
+        return min(MOST_MEANS, MOST_DRAWN * len(self) / len(self.labels))
 
     @cached_property
     def _all(self) -> list[Batch]:
@@ -113,8 +141,10 @@ class RowExamples:
         return list(self._batches([*slices(len(self), _ROWS_AT_ONCE)], wide=True))
 
     def batches(self, drawn: Tensor) -> Iterator[Batch]:
-        """Rows, their squared lengths, labels; a few thousand examples at a time."""
-        if len(drawn) < len(self):
+        """Rows, their squared lengths, labels, sizes; a few thousand rows at a time."""
+        if self.sizes is not None:
+            yield from self._means(drawn, self.sizes)
+        elif len(drawn) < len(self):
             yield from self._batches(drawn.split(_ROWS_AT_ONCE))
         elif isinstance(self.rows, LazyRows):
             yield from self._batches([*slices(len(self), _ROWS_AT_ONCE)])
@@ -131,7 +161,32 @@ class RowExamples:
             else:
                 rows = self.rows[some.numpy()]
             rows = _widen(rows) if wide and isinstance(rows, Tensor) else rows
-            yield rows, self.squares[some], self.labels[some]
+            yield rows, self.squares[some], self.labels[some], None
+
+    def _means(self, drawn: Tensor, sizes: Tensor) -> Iterator[Batch]:
+        """Examples with all of their rows, as many as fit."""
+        first = sizes.cumsum(0) - sizes
+        ends, start = sizes[drawn].cumsum(0).numpy(), 0
+        while start < len(drawn):
+            before = ends[start - 1] if start else 0
+            stop = max(start + 1, int(np.searchsorted(ends, before + _ROWS_AT_ONCE, "right")))
+            part = drawn[start:stop]
+            within = torch.arange(int(sizes[part].sum()))
+            within -= (sizes[part].cumsum(0) - sizes[part]).repeat_interleave(sizes[part])
+            places = first[part].repeat_interleave(sizes[part]) + within
+            for rows, squares, labels, _ in self._batches([places]):
+                yield rows, squares, labels, sizes[part]
+            start = stop
+
+
+def _check_sizes(sizes: Tensor) -> Tensor:
+    if bool(((sizes < 1) | (sizes > _ROWS_AT_ONCE)).any()):
+        raise UnprovenError(
+            f"An example must be the mean of at most {_ROWS_AT_ONCE:,} rows, for which rounding is "
+            f"paid. Got {int(sizes.max()):,} instead; keep fewer of an owner's records, with "
+            "graphveil.cap_owners."
+        )
+    return sizes
 
 
 def _measure(
@@ -181,10 +236,10 @@ class RowSum:
         total = empty_sum(self.module)
         weights = [(link.layer.weight.double(), link.layer.bias.double()) for link in self._links]
         self.seen, self.loss = 0, 0.0
-        for rows, squares, labels in batches:
+        for rows, squares, labels, sizes in batches:
             if len(labels):
                 with RowByRow(), one_thread():
-                    self._add(total, weights, rows, squares, labels)
+                    self._add(total, weights, rows, squares, labels, sizes)
         return total
 
     def _add(
@@ -194,22 +249,31 @@ class RowSum:
         rows: sparse.csr_array | Tensor,
         squares: Tensor,
         labels: Tensor,
+        sizes: Tensor | None,
     ) -> None:
         """Add the clipped gradients of a few examples to ``total``."""
         count = len(labels)
+        whose = None if sizes is None else _Means(sizes)
         hidden, made = self._forward(weights, rows, -count % SMALL)
-        grads = self._backward(weights, hidden, made, _pad_targets(labels, -count % SMALL))
+        shares = None if whose is None else F.pad(whose.shares, (0, -count % SMALL))
+        grads = self._backward(weights, hidden, made, _pad_targets(labels, -count % SMALL), shares)
         reads = [None, *hidden]  # the first layer reads the rows themselves
-        self.seen += count
+        self.seen += count if sizes is None else len(sizes)
         norms = {}
         for link, read, grad in zip(self._links, reads, grads, strict=True):
             layer = link.layer
             lengths = squares if read is None else read[:count].square().sum(1)
             # A norm is never read too small: rounding makes it larger, if anything.
-            spare = enlarge(layer.in_features + layer.out_features + len(grads), torch.float64)
+            roundings = layer.in_features + layer.out_features + len(grads)
             lengths = (lengths + 1.0) * (grad[:count].square().sum(1) + _TINY)
-            norms[link.name] = lengths * (spare * PAY_FOR_SUMS)
+            if whose is not None:
+                roundings += _IN_MEANS
+                inputs = rows if read is None else read[:count]
+                lengths = whose.squared_norms(layer, inputs, grad[:count], lengths)
+            norms[link.name] = lengths * (enlarge(roundings, torch.float64) * PAY_FOR_SUMS)
         factors = self.clipping.factors(norms)
+        if whose is not None:
+            factors = {name: factor[whose.owner] for name, factor in factors.items()}
         for link, read, grad in zip(self._links, reads, grads, strict=True):
             factor = factors[link.name].unsqueeze(1)
             clipped = torch.where(factor > 0, grad[:count] * factor, 0.0)
@@ -250,8 +314,12 @@ class RowSum:
         hidden: list[Tensor],
         made: list[Tensor],
         labels: Tensor,
+        shares: Tensor | None,
     ) -> list[Tensor]:
-        """The gradients of the losses at what comes out of every layer."""
+        """The gradients of the losses at what comes out of every layer.
+
+        Of examples that are means of rows, each row has its share.
+        """
         outputs, live = made[-1].requires_grad_(), is_live(labels)
         batch = outputs, fill_in(labels)
         with torch.enable_grad():
@@ -262,6 +330,8 @@ class RowSum:
             plain = outputs.detach(), batch[1]
             for check in (check_others, check_parts):
                 check(self._lose, plain, losses.detach(), "the outputs")
+        if shares is not None:
+            losses, grad = losses.detach() * shares, grad * shares.view(-1, *[1] * (grad.dim() - 1))
         self.loss += float(losses.detach()[live].sum())
         grads = [torch.where(live.unsqueeze(1), grad, 0.0)]
         for (weight, _), read, out in zip(weights[:0:-1], hidden[::-1], made[-2::-1], strict=True):
@@ -272,6 +342,47 @@ class RowSum:
 
     def _lose(self, batch: tuple[Tensor, Tensor]) -> Tensor:
         return check_losses(self.losses(_IDENTITY, batch))
+
+
+class _Means:
+    """Examples that are means of several rows: whose the rows are, and how long means are."""
+
+    def __init__(self, sizes: Tensor) -> None:
+        self.sizes, self.count = sizes, len(sizes)
+        self.owner = torch.arange(self.count).repeat_interleave(sizes)
+        self.shares = sizes.double().reciprocal()[self.owner]
+
+    def squared_norms(
+        self,
+        layer: nn.Linear,
+        inputs: sparse.csr_array | Tensor,
+        grad: Tensor,
+        lengths: Tensor,
+    ) -> Tensor:
+        """The squared norm of every example's gradient of a layer, and no less than is paid for.
+
+        ``lengths`` are those of the rows' own gradients, squared.
+        """
+        added = torch.zeros(self.count, dtype=torch.float64)
+        added.index_add_(0, self.owner, lengths.sqrt())
+        if isinstance(inputs, Tensor):
+            call = Call((_widen(inputs)[: len(grad)],), grad, Rows(self.owner, self.count))
+            norms = LinearRule(layer, [call], self.count).squared_norms()
+        else:
+            norms = self._sparse(inputs, grad)
+        return torch.maximum(norms, (_CANCEL * added).square())
+
+    def _sparse(self, inputs: sparse.csr_array, grad: Tensor) -> Tensor:
+        """One output after the other: its gradients' sums are as sparse as the rows."""
+        ends = np.concatenate([[0], self.sizes.cumsum(0).numpy()])
+        places, norms = np.arange(len(grad)), np.zeros(self.count)
+        for column in grad.t().contiguous().numpy():
+            adding = sparse.csr_array((column, places, ends), shape=(self.count, len(grad)))
+            total = sparse.csr_array(adding @ inputs)
+            whose = np.repeat(np.arange(self.count), np.diff(total.indptr))
+            norms += np.bincount(whose, total.data**2, minlength=self.count)
+            norms += np.add.reduceat(column, ends[:-1]) ** 2
+        return torch.from_numpy(norms)
 
 
 _IDENTITY = nn.Identity()

@@ -21,6 +21,7 @@ import torch
 from torch import Tensor
 
 _current: ContextVar[Rows | None] = ContextVar("rows", default=None)
+_groups: ContextVar[Rows | None] = ContextVar("groups", default=None)
 
 
 @dataclass(frozen=True)
@@ -81,6 +82,24 @@ def ragged(owner: Tensor, count: int) -> Iterator[None]:
         _current.reset(token)
 
 
+@contextmanager
+def grouped(owner: Tensor, count: int) -> Iterator[None]:
+    """Say that what counts as an example inside is a part of one: example e is of ``owner[e]``.
+
+    Rows, those of :func:`ragged` inside too, are then rows of the ``count`` owners.
+    """
+    token = _groups.set(Rows(owner, count))
+    try:
+        yield
+    finally:
+        _groups.reset(token)
+
+
 def current_rows() -> Rows | None:
     """The innermost :func:`ragged`, or None where the leading dimension counts examples."""
-    return _current.get()
+    rows, groups = _current.get(), _groups.get()
+    if groups is None:
+        return rows
+    if rows is None:
+        return groups
+    return Rows(groups.owner[rows.owner], groups.count)

@@ -109,9 +109,10 @@ class PrivateStep:
         self.earlier: dpa.DpEvent = dpa.NoOpDpEvent()  # charged before, for other steps than these
         self._checkpoint = StepCheckpoint(self)
         check_delivery(examples, sampling.delivery)
-        if isinstance(clipped, RowSum) and sampling.sample_rate * len(examples) > MOST_DRAWN:
+        most = getattr(examples, "most_drawn", MOST_DRAWN)
+        if isinstance(clipped, RowSum) and sampling.sample_rate * len(examples) > most:
             raise UnprovenError(
-                f"A step on rows must draw at most {MOST_DRAWN:,} of them on average, for which "
+                f"A step on rows must draw at most {most:,.0f} of them on average, for which "
                 f"rounding is paid. Got {sampling.sample_rate * len(examples):,.0f} instead; take "
                 "a smaller 'sample_rate'."
             )

@@ -13,6 +13,7 @@ entry for each graph.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from importlib import import_module
 from itertools import combinations
 from typing import Any
 
@@ -33,7 +34,7 @@ from graphveil.graph.targets import LINK, OF_CLASSES, RECORDS, TASKS, is_labelle
 LINES = ("public", "unprotected", "void_because")
 OF_ALL = (
     "num_classes", "class_names", "columns", "directed", "task", "value_range", "unit_name",
-    "schema", *LINES,
+    "owner_name", "owner_rows", "schema", "own_lists", "spent", *LINES,
 )  # fmt: skip
 
 _CLASSES = "[1, 1e6]"
@@ -232,7 +233,7 @@ def check(
     """
     if not isinstance(data, Data):
         way_out = (
-            "reduce a heterogeneous graph to one type of node, join a list of graphs with "
+            "take a HeteroData by graphveil.load(graph, people=[...]), join a list of graphs with "
             "graphveil.graph.collate.collate, or load with graphveil.data.load"
         )
         raise refusal("data", "a torch_geometric.data.Data", type(data).__name__, way_out)
@@ -258,6 +259,8 @@ def check(
         _masks(data, num_records(data), kind, required=masks)
     if labels or has(data, "y"):
         _labels(data, num_records(data), num_classes, kind, required=labels)
+    if any(has(data, name) for name in ("owner", "owner_name", "owner_rows")):
+        import_module("graphveil.graph.owners").check_owners(data, parts=masks)  # built on this
     return data
 
 

@@ -45,11 +45,12 @@ def collate(
 ) -> Data:
     """A list of graphs, or a PyG data set of them, as one ``Data``.
 
-    Taken from each: ``x``, ``edge_index``, ``edge_attr``, ``pos`` and ``y``; the rest is left
-    behind. ``x``, ``edge_attr`` and ``pos`` are in all graphs or in none. Where no graph has ``x``,
-    each node gets a 1. ``y`` is one class, or what the ``task`` of the first graph says; without it
-    a graph is unlabelled. Edges are taken as they are unless ``undirected``, which adds the other
-    direction where it is missing. A ``Data`` that is many graphs already comes back as it is.
+    Taken from each: ``x``, ``edge_index``, ``edge_attr``, ``pos``, ``y`` and ``owner``, the number
+    of whose it is; the rest is left behind. ``x``, ``edge_attr``, ``pos`` and ``owner`` are in all
+    graphs or in none. Where no graph has ``x``, each node gets a 1. ``y`` is one class, or what the
+    ``task`` of the first graph says; without it a graph is unlabelled. Edges are taken as they are
+    unless ``undirected``, which adds the other direction where it is missing. A ``Data`` that is
+    many graphs already comes back as it is.
 
     *Guarantee*: none needed; each graph's rows are its own.
     """
@@ -75,9 +76,7 @@ def collate(
     data.num_graphs = len(parts)
     if (y := _join_labels([part["y"] for part in parts])) is not None:
         data.y = y
-    for name in ("task", "value_range"):
-        if has(listed[0], name):
-            data[name] = listed[0][name]
+    _put_stated(data, listed)
     if num_classes is not None:
         data.num_classes = _validate.integer("num_classes", num_classes, "[1, 1e6]")
     data = merge_edges(data, mirror=True) if undirected else data
@@ -130,10 +129,12 @@ def uncollate(data: Data) -> list[Data]:
         Data.from_dict({name: values[number] for name, values in columns.items()})
         for number in range(data.num_graphs)
     ]
-    for graph in graphs:
+    for number, graph in enumerate(graphs):
         for name in OF_ALL:
             if name in data:
                 graph[name] = data[name]
+        if has(data, "owner"):
+            graph.owner = data.owner[number]
     return graphs
 
 
@@ -232,6 +233,24 @@ def _label(graph: Data) -> Tensor | None:
         way_out = "a graph has one class, from 0; leave y out where it is unknown, or state a task"
         raise refusal("y", "one whole number", got, way_out)
     return y.flatten()[0].long()
+
+
+def _put_stated(data: Data, graphs: list[Data]) -> None:
+    """Give ``data`` what the first graph states of all, and whose each graph is."""
+    for name in ("task", "value_range", "owner_name", "owner_rows"):
+        if has(graphs[0], name):
+            data[name] = graphs[0][name]
+    if any(has(graph, "owner") for graph in graphs):
+        data.owner = torch.stack([_owner(graph) for graph in graphs])
+
+
+def _owner(graph: Data) -> Tensor:
+    """The number of whose a graph is."""
+    owner = torch.as_tensor(graph["owner"]) if has(graph, "owner") else torch.empty(0)
+    if owner.numel() != 1 or owner.is_floating_point() or owner.is_complex():
+        got = f"{owner.dtype} of shape {tuple(owner.shape)}" if has(graph, "owner") else "nothing"
+        raise refusal("owner", "one whole number, in all graphs or in none", got, "correct it")
+    return owner.flatten()[0].long()
 
 
 def _join_labels(labels: list[Tensor | None]) -> Tensor | None:

@@ -99,8 +99,8 @@ def _check_pairs(data: Data, sources: int, targets: int) -> None:
             raise refusal("links", f"made of {word}s from 0 to {count - 1}", got, way_out)
     if is_one_type(data):
         _check_one_type(data, links)
-    keys = links[0] * targets + links[1]
-    if len(keys.unique()) < len(keys):
+    keys = (links[0] * targets + links[1]).sort().values
+    if bool((keys[1:] == keys[:-1]).any()):
         raise refusal("links", "made of different pairs", "a pair twice", "keep every pair once")
 
 
@@ -181,8 +181,8 @@ def statements(data: Data, mask: Tensor | None = None) -> Pairs:
 
 def lists_of(sources: NDArray[Any], targets: NDArray[Any], num_sources: int, width: int) -> Lists:
     """The lists that statements make: sorted, so that their order makes no difference."""
-    keys = np.unique(sources.astype(np.int64) * width + targets)
-    owners, others = np.divmod(keys, width)
+    keys = np.sort(sources.astype(np.int64) * width + targets)
+    owners, others = np.divmod(keys[np.diff(keys, prepend=-1) != 0], width)
     counts = np.bincount(owners, minlength=num_sources)
     return Lists(np.concatenate([[0], np.cumsum(counts)]), others)
 

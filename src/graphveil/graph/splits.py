@@ -39,6 +39,7 @@ from graphveil.graph.checks import (
     record_of,
     task_of,
 )
+from graphveil.graph.owners import owners_of, rank_owners
 from graphveil.graph.public_lines import LEFT_OUT
 from graphveil.graph.shares import SHARES, check_fractions, part_ends, thinned_size
 from graphveil.graph.sparse_rows import take_rows
@@ -52,9 +53,10 @@ def split(data: Data, fractions: Sequence[float] = SHARES, seed: int = 0) -> Dat
     """A copy of ``data`` with random ``train_mask``, ``val_mask`` and ``test_mask``.
 
     ``fractions`` are the three parts' shares of the nodes; what they leave of 1 is in no part. The
-    part of a node depends on its id, the number of nodes and ``seed``. Afterwards each unlabelled
-    node (negative ``y``) is taken out of its part, which moves no other node. Many graphs are
-    split in the same way, graph by graph.
+    part of a node depends on its id, the number of nodes and ``seed``. Where records have owners
+    (``data.owner``), owners are drawn, each with all that is theirs, and shares are of owners.
+    Afterwards each unlabelled node (negative ``y``) is taken out of its part, which moves no other
+    node. Many graphs are split in the same way, graph by graph.
 
     *Guarantee*: no cost. The split is a function of public values; *who is unlabelled* counts as
     public too where there are such nodes.
@@ -64,20 +66,24 @@ def split(data: Data, fractions: Sequence[float] = SHARES, seed: int = 0) -> Dat
 
 def draw_masks(data: Data, fractions: Sequence[float] = SHARES, seed: int = 0) -> Data:
     """As :func:`split`, of data that was checked when it was read."""
-    shares, count = check_fractions(fractions), num_records(data)
+    shares, owner = check_fractions(fractions), owners_of(data)
+    whose = torch.arange(num_records(data)) if owner is None else rank_owners(owner)
+    count = len(whose) if owner is None else int(whose.max()) + 1
     order = torch.from_numpy(seeded(seed, "split").generator().permutation(count))
 
     result = copy.copy(data)
     start = 0
     for name, end in zip(MASKS, part_ends(count, shares), strict=True):
-        mask = torch.zeros(count, dtype=torch.bool)
-        mask[order[start:end]] = True
+        drawn = torch.zeros(count, dtype=torch.bool)
+        drawn[order[start:end]] = True
+        mask = drawn[whose]
         result[name] = mask if data.y is None else mask & is_labelled(data.y)
         start = end
     if not result.train_mask.any():
         raise InvalidInputError(
             f"The 'fractions' parameter must leave somebody to train on. Got {tuple(fractions)} of "
-            f"{count} {record_of(data)}s instead; take a larger first share, or label more of them."
+            f"{len(whose)} {record_of(data)}s instead; take a larger first share, or label more of "
+            "them."
         )
     return result
 
@@ -85,6 +91,7 @@ def draw_masks(data: Data, fractions: Sequence[float] = SHARES, seed: int = 0) -
 def thin(data: Data, share: float, seed: int = 0, *, remove: bool = False) -> Data:
     """A copy of ``data`` with a random ``share`` of its training records left in ``train_mask``.
 
+    Where records have owners it is a share of the owners, each with all that is theirs.
     The others stay in the data, without a part in training. With ``remove`` they and their edges
     are gone from it, and what is left is numbered afresh, with its old ids as ``node_id`` (of
     graphs ``graph_id``). Smaller shares of the same ``seed`` are subsets of larger ones.
@@ -93,11 +100,45 @@ def thin(data: Data, share: float, seed: int = 0, *, remove: bool = False) -> Da
     """
     share = _validate.number("share", share, "(0, 1]")
     training = check(data, labels=False, masks=True).train_mask.nonzero().flatten()
-    order = torch.from_numpy(seeded(seed, "training share").generator().permutation(len(training)))
+    owner = owners_of(data)
+    whose = torch.arange(len(training)) if owner is None else rank_owners(owner[training])
+    count = int(whose.max()) + 1
+    order = torch.from_numpy(seeded(seed, "training share").generator().permutation(count))
+    drawn = torch.zeros(count, dtype=torch.bool)
+    drawn[order[: thinned_size(count, share)]] = True
     result = copy.copy(data)
     result.train_mask = torch.zeros_like(data.train_mask)
-    result.train_mask[training[order[: thinned_size(len(training), share)]]] = True
+    result.train_mask[training[drawn[whose]]] = True
     return _select(result, result.train_mask | ~data.train_mask) if remove else result
+
+
+def cap_owners(data: Data, most: int, seed: int = 0) -> Data:
+    """A copy of ``data`` in which nobody owns more than ``most`` records, which is a public rule.
+
+    The others are gone, with their edges. Which ones stay is drawn by ``seed`` among an owner's
+    records, without a look at them. What is left is numbered afresh, with its old ids as
+    ``node_id`` (of graphs ``graph_id``), and ``data.owner_rows`` states the rule. Methods that
+    charge for every row of an owner need it.
+
+    *Guarantee*: no cost. Who stays depends on the ids, on whose they are and on ``seed``.
+    """
+    most = _validate.integer("most", most, "[1, 1e9]")
+    owner = owners_of(check(data, labels=False, masks=False))
+    if owner is None:
+        raise InvalidInputError(
+            "The data must say whose its records are, 'owner'. Got none instead; give owners with "
+            "graphveil.set_owners, or name their column in the schema."
+        )
+    priority = torch.from_numpy(seeded(seed, "owner rows").generator().permutation(len(owner)))
+    drawn = priority.argsort()
+    drawn = drawn[owner[drawn].argsort(stable=True)]  # an owner's together, by priority
+    sizes = owner.unique(return_counts=True)[1]
+    place = torch.arange(len(owner)) - (sizes.cumsum(0) - sizes).repeat_interleave(sizes)
+    kept = torch.zeros(len(owner), dtype=torch.bool)
+    kept[drawn[place < most]] = True
+    result = _select(data, kept)
+    result.owner_rows = most
+    return result
 
 
 def leave_out_small_classes(data: Data, least: int) -> Data:

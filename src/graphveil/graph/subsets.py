@@ -15,7 +15,7 @@ from graphveil.graph.checks import MASKS, OF_ALL, ids_of, num_records, record_of
 
 OF_NODES = ("x", "pos")
 OF_EDGES = ("edge_attr",)
-OF_GRAPHS = ("y", *MASKS, "graph_id")
+OF_GRAPHS = ("y", *MASKS, "owner", "graph_id")
 
 
 def select_graphs(data: Data, which: Tensor) -> Data:

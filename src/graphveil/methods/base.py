@@ -30,6 +30,7 @@ from graphveil.graph.targets import RECORDS, TASKS, is_labelled
 from graphveil.methods.class_weights import check_class_weights, weigh_classes
 from graphveil.methods.estimator import Estimator
 from graphveil.methods.inference import Inference, Noisy
+from graphveil.methods.owners import count_owners, leave_owners, protect_owners
 from graphveil.methods.parts import Release
 from graphveil.methods.plan import Facts, Plan
 from graphveil.methods.settings import setting, setting_fields, settings
@@ -55,7 +56,8 @@ class Method(Estimator, ABC):
     how it runs them, and how it predicts. Its traits say what it is: whether it is ``private``,
     which method is its ``baseline``, whether it is ``compared`` unless somebody asks for less,
     which ``units`` it protects, what a ``record`` is, what a private score of it reads
-    (``scored_by``), whether it can read a graph that does not fit in memory (``reads_stores``).
+    (``scored_by``), whether it can read a graph that does not fit in memory (``reads_stores``), and
+    how it charges for an owner of several records (``owners``; :mod:`graphveil.methods.owners`).
     """
 
     name: ClassVar[str]
@@ -69,6 +71,7 @@ class Method(Estimator, ABC):
     modes: ClassVar[tuple[str, ...]]
     scored_by: ClassVar[str] = ""  # nothing is proven of a private score
     reads_stores: ClassVar[bool] = False
+    owners: ClassVar[str | None] = None  # as 'one term', by 'rows', or in no proven way
 
     seed: int = setting(
         "Draws first weights and other public choices, never noise.", 0, "[0, 1e18]"
@@ -136,7 +139,9 @@ class Method(Estimator, ABC):
                 f"Got {facts.task!r} instead; take another method."
             )
         check_class_weights(self, facts)
-        return replace(self._plan(facts), settings=self.training_settings()).plain()
+        facts = count_owners(self, facts)
+        plan = replace(self._plan(facts), settings=self.training_settings())
+        return protect_owners(plan).plain()
 
     @final
     def task(self, facts: Facts) -> Task:
@@ -161,6 +166,8 @@ class Method(Estimator, ABC):
     @final
     def num_units(self, facts: Facts) -> int:
         """The public number of units; delta stays below one in so many."""
+        if facts.num_owners is not None:
+            return facts.num_owners
         unit = self.unit_for(facts)
         units, bound = facts.count_units(unit), getattr(self, "public_edges", None)
         return units if bound is None or unit == "node" else min(units, bound)
@@ -260,7 +267,7 @@ class Method(Estimator, ABC):
         earlier = self._forget()
         self.plan_ = plan
         try:
-            encoded = self._encode(data)
+            encoded = leave_owners(plan.facts, self._encode(data))
             execution.class_weights = weigh_classes(self, execution, encoded)
             network = self._train(execution, encoded).eval()
             self._check_plan(plan, data)  # what ran is what was planned, to the end

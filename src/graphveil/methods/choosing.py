@@ -261,6 +261,13 @@ def _for_anybody() -> _Answer:
 
 def _for_themselves(facts: Facts, epsilon: float, delta: float | None) -> _Answer:
     """Nodes, each of which sees its own prediction."""
+    if facts.has_shared_owners:
+        shared = (
+            "Each node sees the prediction of itself alone (themselves), and some are the same "
+            "owner's: an owner of several nodes is one loss term of a model of own rows.",
+        )
+        unproven = {"gap": "nothing is proven for it of owners of several nodes"}
+        return _answer("dp-mlp", "visible", shared, _reading_openly() | unproven)
     mu = gaussian_mu(epsilon, choose_delta(delta, facts.num_nodes))
     signal = mu * facts.num_train
     pays = signal >= SUMS_PAY

@@ -85,8 +85,11 @@ def _check_counting(method: Any, facts: Facts) -> None:
         )
 
 
-def plan_counts(method: Any, delta: float) -> list[Part]:
-    """The release that counts classes, if there is one; a record is in one class, and moves it."""
+def plan_counts(method: Any, delta: float, records: int = 1) -> list[Part]:
+    """The release that counts classes, if there is one; a record is in one class, and moves it.
+
+    A unit may have several ``records``, all in one class.
+    """
     if not pays_for_counts(method):
         return []
     noise = calibrate(
@@ -96,10 +99,12 @@ def plan_counts(method: Any, delta: float) -> list[Part]:
         safe=1e7,
         risky=1e-2,
     )
-    return [count_release(noise, method.record)]
+    return [count_release(noise, method.record, records=records)]
 
 
-def count_release(noise: float, record: str = "node", labels: int | None = None) -> Release:
+def count_release(
+    noise: float, record: str = "node", labels: int | None = None, records: int = 1
+) -> Release:
     """Noisy numbers of training records in each class: a record moves one of them by one.
 
     With several ``labels`` a record may have them all.
@@ -110,7 +115,7 @@ def count_release(noise: float, record: str = "node", labels: int | None = None)
     return Release(
         name=PART,
         paid_for=f"noisy numbers of {of} {counted}",
-        mechanism=Gaussian(noise_multiplier=noise, sensitivity=bound),
+        mechanism=Gaussian(noise_multiplier=noise, sensitivity=records * bound),
     )
 
 
@@ -140,10 +145,20 @@ def release_counts(execution: Execution, data: Data) -> Tensor:
 
 
 def _count_classes(facts: Facts, data: Data) -> Tensor:
-    """How many training records each class or label has; who is withheld is in none."""
+    """How many training records each class or label has; who is withheld is in none.
+
+    Where an owner's records are one term, an owner is in each class by the share of their records.
+    """
     import torch
+    from torch.nn import functional as F
+
+    from graphveil.methods.owners import sum_by_owner
 
     labels = data.y[data.train_mask]
+    if facts.pools_owners:
+        several = facts.task == "multilabel"
+        flags = labels == 1 if several else F.one_hot(labels + 1, facts.num_classes + 1)[:, 1:]
+        return sum_by_owner(flags.double(), data, math.sqrt(facts.num_classes) if several else 1.0)
     if facts.task == "multilabel":
         return (labels == 1).sum(0).double()
     return torch.bincount(labels[labels >= 0], minlength=facts.num_classes).double()

@@ -19,6 +19,7 @@ from graphveil.methods.budget import claimed_noise, plan_steps, signal_to_noise
 from graphveil.methods.class_weights import plan_counts
 from graphveil.methods.features import Features
 from graphveil.methods.inference import Disjoint, Noisy, Visible, check_degrees, hear_neighbours
+from graphveil.methods.owners import records_charged, scale_influence
 from graphveil.methods.plan import Facts, Plan
 from graphveil.methods.settings import (
     Budget,
@@ -73,6 +74,7 @@ class DPGNN(Method, FeatureSettings, StepSettings, Budget):
     """
 
     name: ClassVar[str] = "dp-gnn"
+    owners: ClassVar[str | None] = "rows"
     baseline: ClassVar[str | None] = "dp-mlp"
     compared: ClassVar[bool] = True
     units: ClassVar[tuple[str, ...]] = ("node", "edge")
@@ -166,6 +168,8 @@ class DPGNN(Method, FeatureSettings, StepSettings, Budget):
             relation=self.relation,
             public_degree=self.public_degree,
         )
+        if facts.num_owners is not None:
+            return scale_influence(facts, counted)
         if self.delivery_in_use < 1 and self.sender_cap is not None:
             # The own term is drawn at another rate than those that are altered: each counts apart.
             return 1, min(self.sender_cap, facts.num_train)
@@ -211,6 +215,10 @@ class DPGNN(Method, FeatureSettings, StepSettings, Budget):
     def _plan(self, facts: Facts) -> Plan:
         self._check_paper_settings()
         self._check_delivery()
+        delivery = self.delivery_in_use
+        if facts.num_owners is not None:
+            self._check_owners()
+            delivery = 1.0
         check_bound(self.max_grad_norm, "per_layer" if self.paper else self.clipping)
         plan = replace(
             plan_steps(
@@ -221,8 +229,8 @@ class DPGNN(Method, FeatureSettings, StepSettings, Budget):
                 unit=self.unit_for(facts),
                 noise=(lambda delta: self._paper_multiplier(facts, delta)) if self.paper else None,
                 batch=self._batch(facts) if self.paper else None,
-                delivery=self.delivery_in_use,
-                before=lambda delta: plan_counts(self, delta),
+                delivery=delivery,
+                before=lambda delta: plan_counts(self, delta, records_charged(facts)),
             ),
             relation=self.relation,
             public_degree=self.public_degree,
@@ -230,9 +238,25 @@ class DPGNN(Method, FeatureSettings, StepSettings, Budget):
             void_because=self._sampler_flaw,
             public=("whether edges have a direction",) if self.unit == "edge" else (),
         )
-        if self.delivery_in_use < 1:
-            plan = replace(plan, details={**plan.details, "delivery": self.delivery_in_use})
+        if delivery < 1:
+            plan = replace(plan, details={**plan.details, "delivery": delivery})
         return self._claim(plan) if self.paper else plan
+
+    def _check_owners(self) -> None:
+        """Refuse what is proven for one row alone."""
+        settled = {
+            "paper": (self.paper, not self.paper),
+            "relation": (self.relation, self.relation == "withhold"),
+            "sampler": (self._sampler, self._sampler == "senders"),
+            "delivery": (self.delivery, self.delivery in (None, 1.0)),
+        }
+        for name, (value, fits) in settled.items():
+            if not fits:
+                raise UnprovenError(
+                    f"The '{name}' must be left out for owners of several nodes: its proof is for "
+                    f"one. Got {value!r} instead; leave it out, or keep one node of each owner "
+                    "with graphveil.cap_owners(data, 1)."
+                )
 
     def _claim(self, plan: Plan) -> Plan:
         """With the paper's batches, thresholds, number of steps and claim."""

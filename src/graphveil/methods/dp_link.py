@@ -25,6 +25,7 @@ import math
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, final
 
+from graphveil._errors import UnprovenError
 from graphveil.mechanisms import Gaussian
 from graphveil.methods import link_models
 from graphveil.methods.base import Method
@@ -50,9 +51,10 @@ if TYPE_CHECKING:
     from graphveil.methods.execution import Execution
     from graphveil.nn.link_descriptions import LinkNetwork
 
+MOST_DRAWN = 3_000_000  # pairs in a step: see graphveil.grads.rules.PAY_FOR_SUMS
 _DRAWN = 50_000  # loss terms that a step reads, about
 _NOISE = 0.5  # in one score, at the end
-_LONGEST = 2.0  # a learning rate beyond which steps may overshoot, for rows of length 1
+_LONGEST = 10.0  # a learning rate beyond which steps may overshoot where rows are private
 _LONGEST_PUBLIC = 50.0  # where public rows of targets say later when steps overshoot
 SHARES = {"popularity": 0.1, "links": 0.01}  # of a squared Gaussian mu; the steps get the rest
 PAID_FOR_POPULARITY = "noisy counts of how often each target is linked"
@@ -125,6 +127,9 @@ class DPLink(Method, LinkSettings, StepSettings, Budget):
         )
         parts = _parts(self, facts, scale)
         steps = next(part for part in parts if isinstance(part, Steps))
+        if unit == "node":
+            kept = 1 if link_models.is_of_people(self, facts) else link_models.kept_of(self, facts)
+            _check_drawn(steps.rate * steps.population * kept)
         drawn = steps.rate * steps.population
         return Plan(
             method=self.name,
@@ -161,6 +166,7 @@ class DPLink(Method, LinkSettings, StepSettings, Budget):
         divisor = _release_number(execution, data) if self.unit == "edge" else None
         steps = plan.part("weights")
         if divisor is not None:
+            _check_drawn(steps.rate * divisor * (1 if facts.directed else 2))
             divisor = max(divisor, _least_divisor(self, facts, steps))
         terms = link_models.make_terms(self, facts, network, data, rate=steps.rate, divisor=divisor)
         shortened = 1.0
@@ -265,6 +271,15 @@ def _choose_length(method: Any, facts: Facts, steps: Steps) -> float:
         return longest
     noise = output_noise(steps, steps.rate * steps.population, length)
     return min(longest, _NOISE / noise) if noise else longest
+
+
+def _check_drawn(pairs: float) -> None:
+    """Refuse more pairs in a step than rounding is paid for."""
+    if pairs > MOST_DRAWN:
+        raise UnprovenError(
+            f"A step must draw at most {MOST_DRAWN:,} pairs, for which rounding is paid. Got about "
+            f"{pairs:,.0f} instead; take a smaller 'sample_rate', or fewer 'links_kept'."
+        )
 
 
 def _least_divisor(method: Any, facts: Facts, steps: Steps) -> float:

@@ -36,7 +36,7 @@ from graphveil.graph.link_terms import LinkTerms
 from graphveil.graph.neighbourhoods import RootedTerms
 from graphveil.methods.checkpoint import Checkpoint
 from graphveil.methods.open_training import make_optimizer
-from graphveil.methods.parts import Open, Part, Release, Steps, Unclipped
+from graphveil.methods.parts import Earlier, Open, Part, Release, Steps, Unclipped
 from graphveil.methods.plan import Plan
 from graphveil.privacy.events import composed
 from graphveil.privacy.guarantee import Charge
@@ -305,7 +305,7 @@ def check_shared(plan: Plan, ranks: processes.Ranks) -> None:
     """Refuse several processes where they have nothing to share, or would train apart."""
     if ranks.world == 1:
         return
-    alone = [part.name for part in plan.parts if not isinstance(part, (Steps, Release))]
+    alone = [part.name for part in plan.parts if not isinstance(part, (Steps, Release, Earlier))]
     if alone or not any(isinstance(part, Steps) for part in plan.parts):
         why = f"trains its part {alone[0]!r} in the open" if alone else "takes no private steps"
         raise InvalidInputError(

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 def take_graph(method: Method, data: Any) -> Data:
     """One graph: a ``Data``, a pair of tables (nodes, edges), or a graph of NetworkX.
 
+    Of a ``HeteroData`` that names its people these are taken, with their lists.
+
     A fitted method reads tables by the schema that it was trained by, and else labels as numbers of
     the classes that it knows; of others the labels say which classes there are, see
     :mod:`graphveil.data.classes`.
@@ -25,7 +27,11 @@ def take_graph(method: Method, data: Any) -> Data:
     from torch_geometric.data import Data
     from torch_geometric.data.hetero_data import HeteroData
 
-    if isinstance(data, (Data, HeteroData)) or data is None:
+    if isinstance(data, HeteroData):
+        from graphveil.graph.typed import flatten
+
+        return flatten(data)
+    if isinstance(data, Data) or data is None:
         return data  # the checks say what is wrong with what is no Data
     from graphveil.data.in_memory import read_memory
 

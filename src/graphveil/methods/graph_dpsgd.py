@@ -125,6 +125,7 @@ class GraphDPSGD(Method, GraphSettings, StepSettings, PublishedSettings, Budget)
     units: ClassVar[tuple[str, ...]] = ("graph",)
     inferences = (Visible(OWN_GRAPH), Disjoint())
     scored_by: ClassVar[str] = "own graph"
+    owners: ClassVar[str | None] = "one term"
 
     steps: int | None = setting(  # type: ignore[assignment]
         "Private steps; by default 100 on counts and 80 with convolutions.", None, "[1, 1e9]"
@@ -234,6 +235,11 @@ class GraphDPSGD(Method, GraphSettings, StepSettings, PublishedSettings, Budget)
                     f"{getattr(self, stated[0])!r} instead; the noise follows from 'epsilon'."
                 )
             return
+        if facts.num_owners is not None:
+            raise InvalidInputError(
+                "The paper claims its epsilon for one graph. Got owners of several with "
+                "paper=True; leave out 'paper', or the owners."
+            )
         for name in ("noise_multiplier", "batch_size"):
             if published[name] is None:
                 raise InvalidInputError(
@@ -316,9 +322,14 @@ class GraphDPSGD(Method, GraphSettings, StepSettings, PublishedSettings, Budget)
         return network
 
     def terms(self, data: Data) -> Any:
-        """The loss terms of convolutions to draw from: the training graphs."""
+        """The loss terms of convolutions to draw from: training graphs, or those of an owner."""
+        from graphveil.graph.owners import group_training
+
         graphs = self.graphs(data)
         graphs.ids = data.train_mask.nonzero().flatten()
+        grouped = group_training(data)
+        if grouped is not None and bool((grouped.sizes > 1).any()):
+            graphs.ids, graphs.sizes = graphs.ids[grouped.order], grouped.sizes
         return graphs
 
     def graphs(self, data: Data) -> Any:

@@ -179,12 +179,17 @@ def count_rows(method: Any, data: Data) -> sparse.csr_array:
 def count_examples(method: Any, data: Data) -> Any:
     """The loss terms of a linear model: the rows of the training graphs.
 
+    Where data has owners it is one for each owner, of all their training graphs.
+
     *Guarantee conditions* (unit ``graph``): a term is a function of its own graph alone.
     """
     from graphveil.grads.own_rows import RowExamples
+    from graphveil.graph.owners import group_training
 
-    ids = data.train_mask.nonzero().flatten()
-    return RowExamples(count_rows(method, data)[ids.numpy()], data.y[ids])
+    ids, sizes = data.train_mask.nonzero().flatten(), None
+    if (grouped := group_training(data)) is not None:
+        ids, sizes = ids[grouped.order], grouped.sizes
+    return RowExamples(count_rows(method, data)[ids.numpy()], data.y[ids], sizes)
 
 
 def count_losses(task: Task, weights: Tensor | None) -> Any:

@@ -165,6 +165,12 @@ class Noisy:
 
     def part(self, method: Any, epsilon: float, sensitivity: float = 1.0) -> Release:
         """The release that a prediction makes for so much more epsilon. Touches no data."""
+        if method.plan_.unit == "owner":
+            raise UnprovenError(
+                "A noisy prediction must be charged for one node each: how far an owner with "
+                "several moves the sums is not proven. Got a plan for owners instead; use the mode "
+                "'visible' or 'disjoint'."
+            )
         times = 1 if self.sums is None else int(getattr(method, self.sums))
         noise = calibrate(
             lambda noise: repeated(

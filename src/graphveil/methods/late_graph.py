@@ -38,6 +38,7 @@ class DPMLP(Method, OwnRowSettings, Budget):
     compared: ClassVar[bool] = True
     inferences = (Visible(OWN_ROW), Disjoint())
     scored_by: ClassVar[str] = "own row"
+    owners: ClassVar[str | None] = "one term"
     reads_stores: ClassVar[bool] = True
     reads_prior: ClassVar[bool] = False
 
@@ -75,6 +76,7 @@ class LateGraph(Method, OwnRowSettings, Budget):
     compared: ClassVar[bool] = True
     inferences = (Visible(reach="rounds"), Noisy(), Disjoint(student="student"))
     scored_by: ClassVar[str] = "own row"
+    owners: ClassVar[str | None] = "one term"
     reads_stores: ClassVar[bool] = True
     reads_prior: ClassVar[bool] = True
 

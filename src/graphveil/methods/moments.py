@@ -10,6 +10,7 @@ errors     the sum over training nodes of                a node moves it by 1 at
 =========  ============================================  ======================================
 
 Rows are on a grid on which float64 adds exactly, so that a node moves a sum by its own row alone.
+Of an owner of several nodes it is the mean of their rows that is added.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ def release_moments(execution: Execution, data: Data) -> tuple[float, float]:
 
     values = _values(data)
     rows = torch.stack([values, values.square()], 1) / math.sqrt(2)
-    total = _release(execution, "moments", rows) * math.sqrt(2)
+    total = _release(execution, "moments", rows, data) * math.sqrt(2)
     mean, square = (total / execution.plan.facts.num_train).clamp(-1.0, 1.0).tolist()
     return mean, max(square - mean**2, _LEAST)
 
@@ -68,7 +69,7 @@ def release_errors(execution: Execution, answers: Tensor, data: Data) -> float:
     off = answers.squeeze(1).double().clamp(-1.0, 1.0) - _values(data)
     known = data.y[data.train_mask] >= 0
     rows = off.square().clamp_max(1.0).where(known, 0.0).unsqueeze(1)
-    total = _release(execution, "errors", rows)
+    total = _release(execution, "errors", rows, data)
     noise = execution.plan.part("errors").mechanism.noise_multiplier
     return max(float(total[0]) + noise, noise) / execution.plan.facts.num_train + _LEAST
 
@@ -102,12 +103,11 @@ def _values(data: Data) -> Tensor:
     return (2 * targets - 1).where(targets >= 0, 0.0)
 
 
-def _release(execution: Execution, name: str, rows: Tensor) -> Tensor:
-    import torch
-
+def _release(execution: Execution, name: str, rows: Tensor, data: Data) -> Tensor:
     from graphveil.graph.aggregation import bounded_rows
+    from graphveil.methods.owners import sum_by_owner
 
-    total = bounded_rows(rows).sum(0, dtype=torch.float64)
+    total = sum_by_owner(bounded_rows(rows), data)
     noisy: Tensor = execution.release(
         execution.plan.part(name), lambda mechanism, rng: {name: mechanism.release(total, rng)}
     )[name]

@@ -371,17 +371,18 @@ def release_mean(method: Any, execution: Execution, data: Data) -> Tensor:
 
     from graphveil.graph.aggregation import bounded_rows
     from graphveil.graph.lazy_rows import LazyRows, pick_rows, slices
+    from graphveil.methods.owners import sum_by_owner
 
     length = row_length(method)
     train = pick_rows(prepare(method, data), data.train_mask)
     parts = [slice(None)]
-    if isinstance(train, LazyRows):
+    if isinstance(train, LazyRows) and "owner" not in data:
         parts = list(slices(len(train), _ROWS_AT_ONCE))
     total = torch.zeros(train.shape[1], dtype=torch.float64)
     for some in parts:
         rows = train[some] if isinstance(train, LazyRows) else train
         # On a grid, so that float64 adds them exactly: a row moves the sum by itself alone.
-        total += bounded_rows(rows.to_dense() / length).sum(0, dtype=torch.float64)
+        total += sum_by_owner(bounded_rows(rows.to_dense() / length), data)
     noisy = execution.release(
         execution.plan.part("mean"),
         lambda mechanism, rng: {"mean": mechanism.release(total, rng)},

@@ -4,6 +4,7 @@
 :class:`Steps`        sampled, clipped, noisy steps of one network
 :class:`Release`      one value through a mechanism: noisy sums, counts, private rows, a prediction
 :class:`Search`       the best of several trainings, and how it was found
+:class:`Earlier`      what was released before, and stands in the data
 :class:`Open`         training in the open: nothing is promised
 :class:`Unclipped`    noisy steps on gradients that nothing bounds: nothing is promised
 ====================  ==========================================================================
@@ -167,9 +168,20 @@ class Search:
     event: dpa.DpEvent
 
 
-Part = Steps | Release | Search | Open | Unclipped
+@dataclass(frozen=True, kw_only=True)
+class Earlier:
+    """A release that was made before the plan, of which the data holds what came of it."""
+
+    kind: ClassVar[str] = "earlier"
+
+    name: str
+    paid_for: str
+    event: dpa.DpEvent
+
+
+Part = Steps | Release | Search | Earlier | Open | Unclipped
 _KINDS: dict[str, type[Any]] = {
-    kind.kind: kind for kind in (Steps, Release, Search, Open, Unclipped)
+    kind.kind: kind for kind in (Steps, Release, Search, Earlier, Open, Unclipped)
 }
 
 
@@ -179,7 +191,7 @@ def to_json(part: Part) -> dict[str, Any]:
     if isinstance(part, Release):
         mechanism = part.mechanism
         plain["mechanism"] = {"type": type(mechanism).__name__, **asdict(mechanism)}
-    if isinstance(part, Search):
+    if isinstance(part, (Search, Earlier)):
         plain["event"] = events.to_json(part.event)
     return {"kind": part.kind, **plain}
 
@@ -196,7 +208,7 @@ def from_json(plain: Mapping[str, Any]) -> Part:
                 "instead; make one of your own known by graphveil.methods.parts.register."
             )
         values["mechanism"] = _MECHANISMS[name](**mechanism)
-    if kind is Search:
+    if kind in (Search, Earlier):
         values["event"] = events.from_json(values["event"])
     part: Part = kind(**values)
     return part

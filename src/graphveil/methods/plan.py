@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING, Any
 import dp_accounting as dpa
 
 from graphveil import _validate, devices
-from graphveil._errors import InvalidInputError
+from graphveil._errors import InvalidInputError, UnprovenError
 from graphveil.graph.influence import count_units
 from graphveil.graph.link_influence import count_pairs
 from graphveil.graph.targets import LINK, RECORDS, TASKS
 from graphveil.methods import parts as _parts
-from graphveil.methods.parts import Part
-from graphveil.privacy.events import composed
+from graphveil.methods.parts import Earlier, Part
+from graphveil.privacy.events import composed, from_json
 from graphveil.privacy.guarantee import Certificate, Charge, Claimed, certify
 
 if TYPE_CHECKING:
@@ -46,6 +46,11 @@ class Facts:
     classes or labels, and is 1 of a regression, whose values lie in ``value_range``. Of a record
     "link" the records are sources, the classes are targets, and ``target_features`` are the columns
     of these, None where they are the sources themselves. How many links there are is no fact.
+
+    Where records have owners, who are the units then, ``num_owners`` says how many there are,
+    ``train_rows`` how many records are trained on, and ``owner_rows`` how many records an owner has
+    at most, if a public rule says so. ``num_train`` counts the loss terms: owners who are trained
+    on, or their records in a plan that charges for every one of them (:meth:`by_row`).
     """
 
     num_nodes: int
@@ -57,8 +62,12 @@ class Facts:
     task: str = "multiclass"
     value_range: tuple[float, float] | None = None
     target_features: int | None = None
+    num_owners: int | None = None
+    train_rows: int | None = None
+    owner_rows: int | None = None
 
     def __post_init__(self) -> None:
+        self._check_owners()
         _validate.integer("num_nodes", self.num_nodes, "[1, 1e12]")
         _validate.integer("num_features", self.num_features, "[1, 1e9]")
         _validate.choice("task", self.task, (LINK,) if self.record == "link" else TASKS)
@@ -73,25 +82,66 @@ class Facts:
                 "instead."
             )
 
+    def _check_owners(self) -> None:
+        if self.num_owners is None:
+            if (self.train_rows, self.owner_rows) != (None, None):
+                raise InvalidInputError(
+                    "The 'train_rows' and 'owner_rows' must go with 'num_owners'. Got "
+                    f"{self.train_rows!r} and {self.owner_rows!r} without it; leave them out."
+                )
+            return
+        _validate.integer("num_owners", self.num_owners, f"[1, {self.num_nodes}]")
+        _validate.integer("train_rows", self.train_rows, f"[{self.num_train}, {self.num_nodes}]")
+        if self.owner_rows is not None:
+            _validate.integer("owner_rows", self.owner_rows, "[1, 1e9]")
+
+    @property
+    def pools_owners(self) -> bool:
+        """Whether all records of an owner are one loss term."""
+        return self.num_owners is not None and self.owner_rows is None
+
+    @property
+    def has_shared_owners(self) -> bool:
+        """Whether some records are the same owner's."""
+        return self.num_owners is not None and self.num_owners < self.num_nodes
+
+    def by_owner(self) -> Facts:
+        """The same where all records of an owner are one loss term."""
+        return replace(self, owner_rows=None)
+
+    def by_row(self) -> Facts:
+        """The same where every record is a loss term, of which an owner has ``owner_rows``."""
+        return replace(self, num_train=self.train_rows or self.num_train)
+
+    def by_record(self) -> Facts:
+        """The same where nobody asks whose a record is."""
+        rows = self.train_rows or self.num_train
+        return replace(self, num_train=rows, num_owners=None, train_rows=None, owner_rows=None)
+
     @classmethod
     def of(cls, data: Data) -> Facts:
         """The facts of a graph at hand, after checking it; none is measured on its edges."""
-        from graphveil.graph import checks
+        from graphveil.graph import checks, owners
 
         checks.check(data)
         directed, of_links = checks.directed_of(data), checks.record_of(data) == "link"
         if of_links and "target_x" in data:
             directed = True
+        rows = int(data.train_mask.sum())
+        owned = owners.count_owners(data)
         return cls(
             num_nodes=checks.num_records(data),
             num_features=data.x.shape[1],
             num_classes=checks.num_classes_of(data),
-            num_train=int(data.train_mask.sum()),
+            num_train=rows if owned is None else owners.count_owners(data, "train_mask") or 0,
             directed=directed,
             record=checks.record_of(data),
             task=checks.task_of(data),
             value_range=checks.value_range_of(data),
             target_features=data.target_x.shape[1] if of_links and "target_x" in data else None,
+            num_owners=owned,
+            train_rows=None if owned is None else rows,
+            owner_rows=None if owned is None else owners.owner_rows_of(data),
         )
 
     def count_units(self, unit: str) -> int:
@@ -102,11 +152,14 @@ class Facts:
         return count_units(unit, self.num_nodes)
 
     def matches(self, data: Data) -> bool:
-        """Whether data has these sizes, and as many training records."""
-        from graphveil.graph import checks
+        """Whether data has these sizes, so many owners, and as many training records."""
+        from graphveil.graph import checks, owners
 
+        rows = self.num_train if self.train_rows is None else self.train_rows
         known = (checks.num_records(data), data.x.shape[1], int(data.train_mask.sum()))
-        if known != (self.num_nodes, self.num_features, self.num_train):
+        if known != (self.num_nodes, self.num_features, rows):
+            return False
+        if self.num_owners not in (None, owners.count_owners(data)):
             return False
         if self.record != "link":
             return checks.directed_of(data) == self.directed
@@ -142,7 +195,8 @@ class Plan:
     ``parts`` are run in their order. With a ``sampled_at`` below 1 all of them run on a secret
     sample of the units, which amplifies the whole. ``details`` are the numbers a person may want to
     see before spending: noise, rate, steps, influence, expected signal-to-noise. ``settings`` are
-    those that must still be the same when the fitted method is used.
+    those that must still be the same when the fitted method is used. Of the unit ``owner``,
+    ``owner_name`` and ``record_name`` are what an owner and a record of theirs are called.
     """
 
     method: str
@@ -164,6 +218,8 @@ class Plan:
     tuned: bool = False
     claim: Claimed | None = None
     settings: Mapping[str, object] = field(default_factory=dict)
+    owner_name: str | None = None
+    record_name: str | None = None
 
     def __post_init__(self) -> None:
         names = [part.name for part in self.parts]
@@ -182,8 +238,12 @@ class Plan:
         return self.charges_for({part.name: part.event for part in self.parts})
 
     def charges_for(self, spent: Mapping[str, dpa.DpEvent]) -> tuple[Charge, ...]:
-        """What was ``spent``, by the names of the parts; parts that pay for one thing are one."""
-        return charge(self.parts, spent, self.sampled_at)
+        """What was ``spent``, by the names of the parts; parts that pay for one thing are one.
+
+        What was released before counts in any case.
+        """
+        before = {part.name: part.event for part in self.parts if isinstance(part, Earlier)}
+        return charge(self.parts, {**before, **spent}, self.sampled_at)
 
     def certificate(
         self,
@@ -212,6 +272,8 @@ class Plan:
             void_because=(*self.void_because, *void_because),
             tuned=self.tuned,
             claim=self.claim,
+            owner=self.owner_name,
+            record=self.record_name,
         )
 
     @property
@@ -221,13 +283,42 @@ class Plan:
 
     def on(self, data: Data) -> Plan:
         """The same plan on data that takes more as public, or for which no guarantee holds."""
-        from graphveil.graph import checks
+        from graphveil.graph import checks, owners
 
+        if self.unit.startswith("edge") and (lists := getattr(data, "own_lists", None)):
+            raise UnprovenError(
+                "The unit 'edge' takes rows of people as public, and these hold what their lists "
+                f"became. Got lists of {checks.shorten(lists)} instead, which nothing would "
+                "protect; take the unit 'node', or leave the lists out (lists = [])."
+            )
+        names: dict[str, Any] = {}
+        if self.unit == "owner":
+            row = getattr(data, "unit_name", None) or checks.record_of(data)
+            names = {"owner_name": owners.owner_name_of(data), "record_name": row}
         return replace(
             self,
+            **names,
+            parts=(*self.parts, *self._earlier(data)),
             public=(*self.public, *devices.public(), *checks.public_of(data)),
             unprotected=(*self.unprotected, *checks.unprotected_of(data)),
             void_because=(*self.void_because, *checks.void_of(data)),
+        )
+
+    def _earlier(self, data: Data) -> tuple[Earlier, ...]:
+        """What was released before and stands in the data: ``data.spent``."""
+        spent = getattr(data, "spent", None) or ()
+        if spent and (self.unit != "node" or self.sampled_at < 1):
+            what = f"the unit {self.unit!r}" if self.unit != "node" else "a secret sample"
+            raise UnprovenError(
+                "Sums that were released before are charged for one person, all of whom took part: "
+                f"the unit 'node', without a sample. Got {what} instead; take another method, or "
+                "the data without sums."
+            )
+        known = {part.name for part in self.parts}
+        return tuple(
+            Earlier(**{**part, "event": from_json(part["event"])})
+            for part in spent
+            if part["name"] not in known
         )
 
     def resting_on(

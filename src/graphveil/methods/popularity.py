@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from graphveil.methods.link_scoring import Recommendations
 
 _AT_ONCE = 1 << 22  # scores in memory
-_ROWS_AT_ONCE = 2048  # of targets that are compared with all others
+_COMPARED = 1 << 25  # pairs of targets that are compared together
 SAME_FOR_ALL = (
     "visible: scores are the same for every source; a list of targets leaves out what its own "
     "source is linked to, and is shown to that source only"
@@ -107,7 +107,7 @@ def _outputs(method: Any, data: Data, mode: str) -> Tensor:
 
 
 def _popular_scores(method: Any, data: Data) -> PopularScores:
-    return PopularScores(method.network_.popularity.numpy())
+    return PopularScores(method.network_.popularity.cpu().numpy())
 
 
 def _popular_network(method: Any, facts: Facts) -> PopularityTable:
@@ -261,9 +261,9 @@ def _compare_targets(method: ItemItem, network: Any, data: Data) -> None:
     counts = np.diff(by_target.indptr).astype(np.float32)
     length = np.sqrt(counts + method.damping)
     length[length == 0] = 1.0
-    kept = network.others.shape[1]
-    for first in range(0, len(counts), _ROWS_AT_ONCE):
-        some = slice(first, min(first + _ROWS_AT_ONCE, len(counts)))
+    kept, step = network.others.shape[1], max(1, _COMPARED // len(counts))
+    for first in range(0, len(counts), step):
+        some = slice(first, min(first + step, len(counts)))
         likeness = (by_target[some] @ lists).toarray()
         likeness /= length[some, None] * length
         rows = np.arange(some.stop - first)

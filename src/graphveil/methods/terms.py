@@ -13,7 +13,7 @@ from torch_geometric.utils import coalesce, remove_self_loops
 
 from graphveil.grads.clipped import Losses
 from graphveil.grads.own_rows import RowExamples
-from graphveil.grads.rows import ragged
+from graphveil.grads.rows import grouped, ragged
 from graphveil.graph.blocks import Numbered, block_sizes
 from graphveil.graph.caps import cap_senders
 from graphveil.graph.groups import random_groups, within
@@ -21,6 +21,7 @@ from graphveil.graph.lazy_rows import LazyRows, map_rows, pick_rows
 from graphveil.graph.lists import Lists
 from graphveil.graph.messages import Messages, weigh_messages
 from graphveil.graph.neighbourhoods import Rooted, RootedTerms
+from graphveil.graph.owners import group_training
 from graphveil.graph.stored import edges_of
 from graphveil.graph.stored_messages import weigh_lists
 from graphveil.graph.targets import fill_in, is_live
@@ -73,9 +74,14 @@ def node_terms(x: Tensor, data: Data, messages: Messages, hops: int) -> RootedTe
 
 
 def own_row_terms(x: Tensor | LazyRows, data: Data) -> RowExamples:
-    """One loss term for each training node, which reads its own row and nothing else."""
-    train = data.train_mask.nonzero().flatten()
-    return RowExamples(pick_rows(x, train), data.y[train])
+    """One loss term for each training node, which reads its own row and nothing else.
+
+    Where data has owners it is one for each owner, of all their training nodes.
+    """
+    train, sizes = data.train_mask.nonzero().flatten(), None
+    if (grouped := group_training(data)) is not None:
+        train, sizes = train[grouped.order], grouped.sizes
+    return RowExamples(pick_rows(x, train), data.y[train], sizes)
 
 
 def node_losses(task: Task, weights: Tensor | None = None) -> Losses:
@@ -201,6 +207,7 @@ class Graphs:
         self.first_edge = self.sent.cumsum(0) - self.sent
         self.y = data.y if "y" in data and data.y is not None else torch.full((count,), -1)
         self.ids = torch.arange(count)  # those that are drawn from
+        self.sizes: Tensor | None = None  # how many of them, in turn, are one term; None: each
 
     @classmethod
     def of(cls, data: Data, *, degree: bool, geometry: str | None) -> Graphs:
@@ -213,14 +220,28 @@ class Graphs:
         return cls(add_degree(data) if degree else data)
 
     def __len__(self) -> int:
-        return len(self.ids)
+        return len(self.ids) if self.sizes is None else len(self.sizes)
 
     def batches(self, drawn: Tensor) -> Iterator[Numbered]:
-        """Rows, edges, owners, how many graphs, labels; ascending, as many graphs as fit."""
+        """Rows, edges, owners, how many graphs, labels; ascending, as many graphs as fit.
+
+        Where several graphs are a term, also whose each graph is, and how many terms there are.
+        """
         drawn = drawn.sort().values
+        if self.sizes is not None:
+            yield from self._means(drawn, self.sizes)
+            return
         sizes = block_sizes(drawn, self.nodes[self.ids[drawn]], _NODES_AT_ONCE)
         for part in drawn.split(sizes):
             yield Numbered(self._batch(self.ids[part]), part)
+
+    def _means(self, drawn: Tensor, sizes: Tensor) -> Iterator[Numbered]:
+        first, heights = sizes.cumsum(0) - sizes, self.nodes[self.ids]
+        whose = torch.arange(len(sizes)).repeat_interleave(sizes)
+        heights = torch.zeros(len(sizes), dtype=torch.long).index_add(0, whose, heights)
+        for part in drawn.split(block_sizes(drawn, heights[drawn], _NODES_AT_ONCE)):
+            places, owner = _ranges(first[part], sizes[part])
+            yield Numbered((*self._batch(self.ids[places]), owner, len(part)), part)
 
     def logits(self, network: nn.Module, drawn: Tensor) -> Tensor:
         """What a network says of the graphs, in the order in which they are named."""
@@ -237,11 +258,21 @@ class Graphs:
 
 
 def graph_losses(task: Task, weights: Tensor | None) -> Losses:
-    """One loss for each graph; ``weights`` multiply those of classes."""
+    """One loss for each graph, or the mean of each owner's; ``weights`` multiply those of classes.
 
-    def losses(network: Any, batch: tuple[Tensor, Tensor, Tensor, int, Tensor]) -> Tensor:
-        *graphs, y = batch
-        return task.losses(network(*graphs), y, weights)
+    A graph without a label adds nothing to its owner's mean.
+    """
+
+    def losses(network: Any, batch: tuple[Any, ...]) -> Tensor:
+        x, edges, nodes, graphs, y, *owners = batch
+        if not owners:
+            return task.losses(network(x, edges, nodes, graphs), y, weights)
+        owner, count = owners
+        with grouped(owner, count):
+            logits = network(x, edges, nodes, graphs)
+        of_graphs = task.losses(logits, fill_in(y), weights) * is_live(y)
+        total = of_graphs.new_zeros(count).index_add(0, owner, of_graphs)
+        return total / torch.bincount(owner, minlength=count).clamp_min(1)
 
     return losses
 

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from graphveil.devices import at_home
 from graphveil.grads.rows import ragged
 from graphveil.graph.link_terms import PairBatch
 from graphveil.nn.link_descriptions import LinkNetwork
@@ -53,8 +54,8 @@ class LinkScorer(nn.Module):
             if description.popularity:
                 self.linear.bias[content] = _POPULAR
             if self.head is not None:
-                nn.init.zeros_(self.head.linears[-1].weight)
-                nn.init.zeros_(self.head.linears[-1].bias)
+                for value in self.head.linears[-1].parameters():
+                    value.zero_()
 
     @property
     def is_linear(self) -> bool:
@@ -66,22 +67,26 @@ class LinkScorer(nn.Module):
         """Whether it has a number for each target, by its place."""
         return len(self.popularity) > 0
 
+    @at_home
     def content(self, rows: Tensor) -> Tensor:
         """What is read of targets' features: rows of length 1, in float64."""
         columns = (rows.double() - self.centre.double()) @ self.components.double()
         return F.normalize(columns, dim=1)
 
+    @at_home
     def table(self, content: Tensor) -> Tensor:
         """The numbers of all targets, by which sources are matched with them."""
         if not len(self.popularity):
             return content
         return torch.cat([content, self.popularity.double().unsqueeze(1) / _POPULAR], 1)
 
+    @at_home
     def represent(self, rows: Tensor) -> Tensor:
         """What sources are matched by."""
         z: Tensor = self.linear(rows.to(self.linear.weight))
         return z
 
+    @at_home
     def score(self, z: Tensor, table: Tensor) -> Tensor:
         """The scores of some sources with all targets of a table: (sources, targets)."""
         table = table.to(z)
@@ -91,6 +96,7 @@ class LinkScorer(nn.Module):
         wide = table.unsqueeze(0).expand(len(z), -1, -1)
         return scores + self._add(z.unsqueeze(1) * wide, wide)
 
+    @at_home
     def score_some(self, z: Tensor, targets: Tensor) -> Tensor:
         """The scores of sources with targets of their own: (sources, n, columns) of these."""
         both = z.unsqueeze(1) * targets.to(z)
@@ -101,6 +107,7 @@ class LinkScorer(nn.Module):
         added: Tensor = self.head(torch.cat([both, targets], 2)).squeeze(2)
         return added
 
+    @at_home
     def forward(self, batch: PairBatch) -> Tensor:
         """The scores of pairs, and of their negatives: (pairs, 1 + n)."""
         with ragged(batch.owner, batch.count):

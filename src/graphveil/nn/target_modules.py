@@ -37,7 +37,7 @@ class SimilarTargets(nn.Module):
         """The sparse matrix (targets, targets)."""
         count, similar = self.others.shape
         rows = np.arange(count + 1) * similar
-        parts = self.likeness.numpy().ravel(), self.others.numpy().ravel(), rows
+        parts = self.likeness.cpu().numpy().ravel(), self.others.cpu().numpy().ravel(), rows
         table = sparse.csr_array(parts, shape=(count, count))
         table.sum_duplicates()
         return table

@@ -67,6 +67,15 @@ UNITS: Mapping[str, Unit] = {
             "how many graphs there are",
             "the graph is missing, and its place empty, in one of two otherwise equal data sets",
         ),
+        Unit(
+            "owner",
+            "one owner with every record of theirs: features, labels, whole graphs, and the lists "
+            "of nodes that they send to",
+            "how many owners there are, which records are the same owner's, and that somebody "
+            "else's list may still name a node of theirs",
+            "all records of the owner are null rows, or empty graphs, in one of two otherwise "
+            "equal data sets",
+        ),
     )
 }
 
@@ -75,13 +84,17 @@ ONE = {  # as a person says it
     "edge-directed": "one directed edge",
     "edge-undirected": "one undirected edge",
     "graph": "one graph",
+    "owner": "one owner",
 }
 FALSE_POSITIVE_RATES = (0.001, 0.01)  # for which a certificate says what a membership test finds
-_ALL = {"node": "nodes", "edge-directed": "edges", "edge-undirected": "edges", "graph": "graphs"}
+_ALL = {"node": "nodes", "edge-directed": "edges", "edge-undirected": "edges", "graph": "graphs",
+    "owner": "owners",
+}  # fmt: skip
 _ABSENT = {
     "nodes": ("took no part (their rows are empty)", "did"),
     "edges": ("are not there", "are"),
     "graphs": ("took no part (their places are empty)", "did"),
+    "owners": ("took no part (all their records are empty)", "did"),
 }
 RELATIONS = ("withhold", "remove")
 _REMOVED = (
@@ -96,13 +109,16 @@ class Guarantee:
 
     For every pair of neighbouring data sets and every set S of outcomes,
     ``P[M(D) in S] <= exp(epsilon) P[M(D') in S] + delta``, in both directions. Infinite epsilon
-    promises nothing and says so.
+    promises nothing and says so. Of the unit ``owner``, ``owner`` and ``record`` are the data
+    owner's words for one and for a record of theirs: patient, recording.
     """
 
     unit: str
     epsilon: float
     delta: float
     relation: str = "withhold"
+    owner: str | None = None
+    record: str | None = None
 
     def __post_init__(self) -> None:
         _validate.choice("unit", self.unit, tuple(UNITS))
@@ -116,16 +132,29 @@ class Guarantee:
         object.__setattr__(self, "delta", _validate.number("delta", self.delta, "[0, 1)"))
 
     @property
+    def one(self) -> str:
+        """The unit as a person says it."""
+        if self.owner is None:
+            return ONE[self.unit]
+        return f"one {self.owner} with every {self.record or 'record'} of theirs"
+
+    @property
+    def protects(self) -> str:
+        """What is inside the unit."""
+        whole = UNITS[self.unit].protects
+        return whole if self.owner is None else f"{self.one}:{whole.partition(':')[2]}"
+
+    @property
     def difference(self) -> str:
         """How the two data sets differ that the guarantee compares."""
         return UNITS[self.unit].withheld if self.relation == "withhold" else _REMOVED
 
     def __str__(self) -> str:
         if math.isinf(self.epsilon):
-            return f"no guarantee for {ONE[self.unit]}"
+            return f"no guarantee for {self.one}"
         return (
             f"({round_up(self.epsilon)}, {self.delta:g})-differential privacy for "
-            f"{ONE[self.unit]}, relation {self.relation!r}"
+            f"{self.one}, relation {self.relation!r}"
         )
 
 
@@ -303,7 +332,7 @@ class Certificate:
         verb = "Would protect" if math.isinf(self.guarantee.epsilon) else "Protects"
         rests = "Rests on the public degree bound named below."
         return [
-            f"{verb} {unit.protects}.",
+            f"{verb} {self.guarantee.protects}.",
             f"Relation: {self.guarantee.difference}.",
             f"Leaves out {unit.leaves_out}." if self.guarantee.relation == "withhold" else rests,
             *(f"Not protected: {line}." for line in self.unprotected),
@@ -369,6 +398,7 @@ _IF_TUNED = {
     "on private validation data",
 }
 
+_RECORDS = {"graph": "graphs", "owner": "records"}
 _MOST_PARTS = 8  # of a certificate that says what each would cost by itself
 
 
@@ -389,6 +419,8 @@ def certify(  # noqa: PLR0913
     void_because: Sequence[str | None] = (),
     vouched: Sequence[str] = (),
     claim: Claimed | None = None,
+    owner: str | None = None,
+    record: str | None = None,
 ) -> Certificate:
     """Price ``charges`` and write the certificate.
 
@@ -399,7 +431,8 @@ def certify(  # noqa: PLR0913
     ``vouched`` is what the guarantee rests on and nobody but the data's owner can see to.
     ``unprotected`` are lines about units of the data that somebody declared public; they count
     among the ``public`` ones and need not stand there, too. ``tuned`` says that settings were
-    chosen by trials that are charged or made on public data.
+    chosen by trials that are charged or made on public data. ``owner`` and ``record`` are words for
+    the unit ``owner``.
     """
     if (relation == "remove") != (public_degree is not None):
         raise UnprovenError(
@@ -420,14 +453,21 @@ def certify(  # noqa: PLR0913
         for line in (*ALWAYS_PUBLIC, *ALWAYS_VOIDED_BY)
     }
     return Certificate(
-        guarantee=Guarantee(unit=unit, relation=relation, epsilon=epsilon, delta=whole.delta),
+        guarantee=Guarantee(
+            unit=unit,
+            relation=relation,
+            epsilon=epsilon,
+            delta=whole.delta,
+            owner=owner,
+            record=record,
+        ),
         released=released,
         released_to=released_to,
         pld=whole.pld,
         rdp=whole.rdp,
         charges=tuple(charges),
         public=(
-            SIZES_PUBLIC.format("graphs" if unit == "graph" else "nodes"),
+            SIZES_PUBLIC.format(_RECORDS.get(unit, "nodes")),
             *(always[line] for line in ALWAYS_PUBLIC),
             *public,
             *(line for line in unprotected if line not in public),
@@ -493,7 +533,9 @@ def _to_plain(value: Any) -> Any:
     if isinstance(value, dpa.DpEvent):
         return _events.to_json(value)
     if isinstance(value, (Certificate, Guarantee, Charge, Claimed)):
-        return {f.name: _to_plain(getattr(value, f.name)) for f in fields(value)}
+        plain = {f.name: _to_plain(getattr(value, f.name)) for f in fields(value)}
+        unnamed = isinstance(value, Guarantee) and value.owner is None
+        return {k: v for k, v in plain.items() if not (unnamed and k in ("owner", "record"))}
     if isinstance(value, tuple):
         return [_to_plain(item) for item in value]
     if isinstance(value, Mapping):

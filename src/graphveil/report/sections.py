@@ -16,6 +16,7 @@ from graphveil.report import svg, wording
 
 if TYPE_CHECKING:
     from graphveil.audit.results import Finding
+    from graphveil.methods.plan import Facts
     from graphveil.report.evidence import Evidence
 
 Pairs = list[tuple[str, str]]
@@ -91,6 +92,8 @@ def _world(run: Evidence) -> str | None:
 
 
 def _one(run: Evidence) -> str:
+    if run.unit.name == "owner":
+        return wording.name_with_article(run.certificate.guarantee.owner or "owner")
     return ONE[run.unit.name].replace("one", "a")
 
 
@@ -114,13 +117,19 @@ def _bounds(run: Evidence) -> Pairs:
     return [(name, round_up(value)) for name, value in bounds if value is not None]
 
 
+def _trained_on(facts: Facts) -> str:
+    rows = facts.num_train if facts.train_rows is None else facts.train_rows
+    owners = f", of {facts.num_train:,} owners" if facts.pools_owners else ""
+    return f"{rows:,} {facts.record}s{owners}"
+
+
 def _data(run: Evidence) -> Pairs:
     """The data card: public facts, and what the catalog says of it."""
     facts, entry, source = run.facts, run.entry, run.source
     rows = [
         ("name", run.data),
         (f"{facts.record}s", f"{facts.num_nodes:,}"),
-        ("trained on", f"{facts.num_train:,} {facts.record}s"),
+        ("trained on", _trained_on(facts)),
         ("tested on", f"{run.tests:,} labelled {facts.record}s"),
         ("features", f"{facts.num_features:,}"),
         ("predicted", predicted(run)),
@@ -178,11 +187,12 @@ class Promise:
 
 def promise(anchor: str, run: Evidence) -> Promise:
     """What the guarantee of a proven run means to somebody who guesses."""
-    unit, epsilon = run.certificate.guarantee.unit, run.certificate.guarantee.epsilon
+    guarantee = run.certificate.guarantee
+    unit, epsilon, owner = guarantee.unit, guarantee.epsilon, guarantee.owner or "owner"
     most = wording.after(0.5, epsilon)
     squared, certain = wording.at_most(wording.after(0.5, 2 * epsilon)), wording.at_most(1.0)
     return Promise(
-        took_part=wording.TOOK_PART[unit],
+        took_part=wording.TOOK_PART[unit].replace("owner", owner),
         no_part=wording.NO_PART[unit],
         content=wording.CONTENT.get(unit),
         content_most="as good as certain" if squared == certain else f"at most {squared}",

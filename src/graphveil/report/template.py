@@ -16,7 +16,7 @@ import jinja2
 from markupsafe import Markup
 
 from graphveil import __version__
-from graphveil.privacy.guarantee import ONE, round_up
+from graphveil.privacy.guarantee import round_up
 from graphveil.report.wording import STATUS, one_in
 
 
@@ -31,7 +31,7 @@ def fill(template: str, script: str, **content: Any) -> str:
         finalize=replace_hidden,
     )
     environment.filters |= {"bound": round_up, "one_in": one_in}
-    environment.filters |= {"one": ONE.get, "in_words": STATUS.get}
+    environment.filters |= {"in_words": STATUS.get}
     style, code = (_source(environment, name) for name in ("page.css", script))
     policy = (
         f"default-src 'none'; style-src '{_hash(style)}'; script-src '{_hash(code)}'; "

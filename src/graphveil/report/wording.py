@@ -103,12 +103,14 @@ TOOK_PART = {
     "edge-directed": "one directed edge is there",
     "edge-undirected": "one undirected edge is there",
     "graph": "one graph was used",
+    "owner": "the data of one owner was used",
 }
 NO_PART = {
     "node": "took no part (their rows are empty)",
     "edge-directed": "are not there",
     "edge-undirected": "are not there",
     "graph": "took no part (their places are empty)",
+    "owner": "took no part (all their records are empty)",
 }
 _AS_IT_IS = "all else, other nodes' lists too, is the same"
 WORLDS = {
@@ -116,10 +118,13 @@ WORLDS = {
     "edge-directed": "one in which the edge is there, and one in which it is not",
     "edge-undirected": "one in which the edge is there, and one in which it is not",
     "graph": "one with the graph as it is, and one in which it is empty",
+    "owner": "one with all records of the owner as they are, and one in which they are empty; "
+    f"{_AS_IT_IS}",
 }
 CONTENT = {
     "node": "what that node's row holds (its label, for one)",
     "graph": "what is in that graph",
+    "owner": "what the owner's records hold",
 }
 STATUS = {
     "proven": "proven",

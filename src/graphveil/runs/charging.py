@@ -97,7 +97,7 @@ class Spending:
         account = self._account()
         _check_unit(plans.method, account)
         facts = source.expected(None if account.seen is None else known_facts(account.seen))
-        if facts is None:
+        if facts is None or _unit_of(account) == "owner":  # who owns what stands in the data
             _check_first(plans.method, account)
             return
         self._reserve(plans, plans.for_facts(facts), account)
@@ -524,19 +524,25 @@ def _check_first(method: Method, account: Account) -> None:
         )
 
 
+def _unit_of(account: Account) -> str | None:
+    """The unit that an account is for, where that is settled."""
+    return account.unit if account.promise is None else account.promise.unit
+
+
 def _check_unit(method: Method, account: Account) -> None:
     """Refuse a method for another kind of unit; before a plan, which would refuse something else.
 
     Whether edges are directed is not known yet, and left to the ledger.
     """
-    unit = account.unit if account.promise is None else account.promise.unit
-    kind = METHODS[method.name]
+    unit, kind = _unit_of(account), METHODS[method.name]
     if kind.record == "graph":
         asked = "graph"
     elif isinstance(method, Method):
         asked = getattr(method, "unit", kind.units[0])
     else:  # a search, which has many settings; nodes or edges are not graphs
         asked = "node" if unit == "graph" else unit
+    if unit == "owner" and asked != "edge":
+        return  # whether the data has owners is not known yet
     if unit is not None and unit.partition("-")[0] != str(asked).partition("-")[0]:
         raise InvalidInputError(
             f"The account {account.name!r} is for the unit {unit!r}. Got the method "

@@ -55,6 +55,6 @@ def follow(directory: Path, method: Method, source: Source) -> None:
 def _compare(data: Data, key: str) -> None:
     from graphveil.graph.checks import MASKS
 
-    names = ("x", "edge_index", "y", *MASKS, "batch", "edge_attr", "pos")
+    names = ("x", "edge_index", "y", *MASKS, "batch", "edge_attr", "pos", "owner")
     fingerprint = content_hash(data, names, keyed_hash(key))
     processes.current().agree("data", fingerprint.encode())

@@ -271,22 +271,34 @@ class Run:
     def load(self, data: str, root: str | None = None) -> Data:
         """Data to predict on, with the classes that the run has; others are refused.
 
-        Tables are read by the run's schema, if it has one; another beside them is refused.
+        Tables are read by the run's schema, if it has one; another beside them is refused. Of a run
+        on links the edges of a graph are taken for links, as in training.
 
         *Guarantee*: none; loading is not releasing.
         """
+        asked = Asked.read(self.directory)
+        graph = self._load(asked, data, root)
+        if asked.source.link is None:
+            return graph
+        from graphveil.graph.links import edges_as_links
+
+        return edges_as_links(graph)
+
+    def _load(self, asked: Asked, data: str, root: str | None) -> Data:
         from graphveil.data.catalog import CATALOG, load
         from graphveil.data.classes import Notice
         from graphveil.data.store_format import is_store
+        from graphveil.data.typed_schema import is_typed_place
 
-        asked, plan = Asked.read(self.directory), _record.read_plan(self.directory)
+        plan = _record.read_plan(self.directory)
         schema = self._schema_for(asked, data)
         schema = None if schema is None else schema.for_prediction()
+        typed = asked.source.typed if is_typed_place(at_home(data)) else {}
         if asked.source.min_class is not None:
             from graphveil.graph.splits import take_classes
 
             stated = {"classes": asked.source.classes, "directed": asked.source.directed}
-            whole = load(data, root, schema=schema, **stated)
+            whole = load(data, root, schema=schema, **stated, **typed)
             return take_classes(whole, asked.class_names or [])
         if data.partition(":")[0] in CATALOG:
             return load(data, root)
@@ -294,11 +306,11 @@ class Run:
             return load(data, root, directed=asked.source.directed)
         known = asked.class_names or plan.facts.num_classes
         if schema is not None and schema.label is not None:
-            return load(data, root, directed=asked.source.directed, schema=schema)
+            return load(data, root, directed=asked.source.directed, schema=schema, **typed)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", Notice)  # the statement is the run's
             directed = asked.source.directed
-            return load(data, root, classes=known, directed=directed, schema=schema)
+            return load(data, root, classes=known, directed=directed, schema=schema, **typed)
 
     def _schema_for(self, asked: Asked, data: str) -> Schema | None:
         """The run's schema where ``data`` are tables; one beside them must say the same.
@@ -312,6 +324,8 @@ class Run:
         if data.partition(":")[0] in CATALOG or not folder.is_dir():
             return None
         beside = None if asked.source.schema is not None else schema_beside(folder)
+        if beside is not None and beside.typed is not None:
+            beside = beside.typed.stating(**asked.source.typed).as_schema()
         if beside is not None:
             what = f"The tables in {folder} must be read as the run in {self.directory} says: it"
             check_schema(asked.schema, beside.to_dict(), what)

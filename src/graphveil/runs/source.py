@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 SPLITS = ("transductive", "inductive", "given")
 MEMORY = "(in memory)"  # where the data of a method was that was fitted by hand
-LINKS = ("edges",)  # what of a graph may be taken for links
+EDGES = "edges"  # of a graph, taken for links
 THINNED = ("keep", "remove")  # what becomes of training records that train_share leaves out
 
 
@@ -42,11 +42,14 @@ class Source:
     public.
 
     With ``link`` the records are links: ``edges`` takes the edges of a graph for links between its
-    nodes, and a split is of links; ``inductive`` then withholds whole sources.
+    nodes, any other name is a relation of tables of several types. A split is then of links, and
+    ``inductive`` withholds whole sources.
 
     Of files of one's own, ``classes`` and ``directed`` state what is public of classes and edges,
     and ``schema`` (a Schema, or its path) what is of every column of tables; without it, the
-    ``schema.toml`` beside them is taken: see :func:`graphveil.data.files.read`.
+    ``schema.toml`` beside them is taken: see :func:`graphveil.data.files.read`. Of tables of
+    several types, ``people`` names those that are people, ``target`` the one whose label is
+    predicted: see :mod:`graphveil.data.typed`.
     """
 
     data: str
@@ -60,6 +63,8 @@ class Source:
     min_class: int | None = None
     thinned: str = "keep"
     schema: Any = None
+    people: Any = None
+    target: str | None = None
     link: str | None = None
 
     def __post_init__(self) -> None:
@@ -69,6 +74,9 @@ class Source:
             object.__setattr__(self, "classes", parse_classes(self.classes))
         if self.schema is not None and not isinstance(self.schema, str):
             object.__setattr__(self, "schema", _plain_schema(self.schema))
+        if self.people is not None:
+            names = [self.people] if isinstance(self.people, str) else self.people
+            object.__setattr__(self, "people", [str(name) for name in names])
         if self.split is not None:
             _validate.choice("split", self.split, SPLITS)
         _validate.integer("seed", self.seed, "[0, 1e18]")
@@ -88,7 +96,6 @@ class Source:
 
     def _check_link(self) -> None:
         """Refuse what links do not have: classes, and a share of records."""
-        _validate.choice("link", self.link, LINKS)
         for name, usual in (("train_share", 1.0), ("classes", None), ("min_class", None)):
             if getattr(self, name) != usual:
                 raise InvalidInputError(
@@ -112,14 +119,25 @@ class Source:
                 "name the data, or train with graphveil.runs.Run on a file."
             )
         data = load(
-            self.data, self.root, classes=self.classes, directed=self.directed, schema=self.schema
+            self.data,
+            self.root,
+            classes=self.classes,
+            directed=self.directed,
+            schema=self.schema,
+            **self.typed,
         )
-        if self.link is None:
-            _check_roles(self.data, data)
-            return data
-        from graphveil.graph.links import edges_as_links
+        if self.link == EDGES:
+            from graphveil.graph.links import edges_as_links
 
-        return edges_as_links(data)
+            return edges_as_links(data)
+        _check_roles(self.data, data)
+        return data
+
+    @property
+    def typed(self) -> dict[str, Any]:
+        """What is stated of tables of several types, as :func:`graphveil.data.load` takes it."""
+        relation = None if self.link == EDGES else self.link
+        return {"people": self.people, "target": self.target, "link": relation}
 
     def arrange(self, data: Data) -> Arranged:
         """Split a loaded graph into what is trained on and what is tested on."""
@@ -257,7 +275,7 @@ def schema_of(data: Data) -> Schema | None:
 def _check_roles(name: str, data: Data) -> None:
     """Refuse tables to train on without the label or the split that their schema names."""
     schema = schema_of(data)
-    if schema is None:
+    if schema is None or "links" in data:  # which have no label
         return
     label = None if schema.label is None or "y" in data else schema.label.names[0]
     split = None if "train_mask" in data else schema.split

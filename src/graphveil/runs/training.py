@@ -18,6 +18,7 @@ from graphveil._errors import InvalidInputError
 from graphveil._files import open_file, private_directory, sync, write_file
 from graphveil.methods import Method, Plan
 from graphveil.methods.checkpoint import Checkpoint
+from graphveil.methods.owners import count_owners
 from graphveil.privacy.ledger_state import count_events, count_releases, keyed_hash
 from graphveil.runs import charging
 from graphveil.runs import record as _record
@@ -35,6 +36,12 @@ if TYPE_CHECKING:
     from graphveil._progress import Progress
 
 NOTHING = "Nothing was released or charged."
+_ELSEWHERE = (
+    "data",
+    "root",
+    "split",
+    "schema",
+)  # of a source: may differ, or is compared by itself
 _PRIVATE = "training losses, read off records without noise; no certificate covers them"
 
 
@@ -215,11 +222,11 @@ class Training:
 
     def _check_source(self, plan: Plan, data: Data) -> None:
         """Refuse to go on with data of other sizes, or that is split or read in another way."""
-        before, now = Asked.read(self.directory), self.plans.facts_of(data)
+        before = Asked.read(self.directory)
+        now = count_owners(self.method, self.plans.facts_of(data))
         check_schema(before.schema, _plain_schema(data), f"The run in {self.directory}")
         # What decides who is trained on, and how classes and edges are read.
-        names = ("seed", "train_share", "classes", "directed", "fractions", "min_class", "thinned")
-        names = (*names, "link")
+        names = [name for name in vars(self.source) if name not in _ELSEWHERE]
         then = {name: getattr(before.source, name) for name in names} | vars(plan.facts)
         same = {name: getattr(self.source, name) for name in names} | vars(now)
         self._check_same(_record.as_plain(then), _record.as_plain(same))
@@ -244,7 +251,7 @@ class Training:
             if not key.exists():
                 write_file(key, secrets.token_hex(32).encode(), private=True)
             digest = keyed_hash(key.read_text())
-        names = ("x", "edge_index", "y", *MASKS, "batch", *OF_LINKS, *LINK_MASKS)
+        names = ("x", "edge_index", "y", *MASKS, "batch", "owner", *OF_LINKS, *LINK_MASKS)
         return content_hash(data, names, digest)
 
     # --- what is left of a run that stopped ------------------------------------------------------

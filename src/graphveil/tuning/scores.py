@@ -62,6 +62,11 @@ def sensitivity(method: Method, facts: Facts) -> int:
     settings and ``facts``. A method whose predictions have no bound here is refused.
     """
     unit = getattr(method, "unit", method.units[0])
+    if facts.has_shared_owners and unit != "edge":
+        raise UnprovenError(
+            "How far one unit moves the score must be proven. Got owners of several records, who "
+            "have several answers each; choose on public data (--public-data)."
+        )
     if method.scored_by == "neighbourhood":
         # The count of loss terms, with validation records as the roots: at most every node is one.
         influence: Any = method
