@@ -3,8 +3,8 @@
 # %% [markdown]
 # # Recordings of patients
 #
-# 900 (synthetic) patients have one to four recordings each. A recording is a graph of twelve leads. A
-# certificate for one recording would say little to a patient who has four: the unit is the patient.
+# 900 (synthetic) patients have one to four recordings each, and a recording is a graph of twelve
+# leads. A certificate for one recording would say little to who has four: the unit is the patient.
 
 # %%
 import numpy as np

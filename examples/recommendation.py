@@ -3,8 +3,8 @@
 # %% [markdown]
 # # Recommendations
 #
-# 3,000 (synthetic) people buy items with words and prices. One person with all of their purchases is
-# one unit. Items are public; how many purchases there are is not.
+# 3,000 (synthetic) people buy items with words and prices. One person with all of their purchases
+# is one unit. Items are public; how many purchases there are is not.
 
 # %%
 from graphveil import DPLink, DPPopularity, OpenLink
