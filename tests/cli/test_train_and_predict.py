@@ -53,8 +53,8 @@ def test_data_list_does_not_load_torch():
 
 def test_every_method_is_named_in_the_help():
     # What is there for papers' sake is compared where it is asked for.
-    compared = {record: compared_methods(record) for record in ("node", "graph")}
-    assert {*compared["node"], *compared["graph"]} == set(METHODS) - {
+    compared = {record: compared_methods(record) for record in ("node", "graph", "link")}
+    assert {name for names in compared.values() for name in names} == set(METHODS) - {
         "graph-split",
         "open-gap",
         "open-dpar",
@@ -84,6 +84,10 @@ def test_a_plan_says_what_it_costs_and_touches_no_data(answer, run):
         "record": "node",
         "task": "multiclass",
         "value_range": None,
+        "target_features": None,
+        "num_owners": None,
+        "train_rows": None,
+        "owner_rows": None,
     }
     assert answer("plan mlp --data cora")["epsilon"] == "inf"
     code, out, _ = run("plan dp-gnn --data pubmed --epsilon 8 --set steps=20 --set sample_rate=1")

@@ -277,6 +277,6 @@ def test_entries_of_graphs_say_so():
     assert {name for name, kind in kinds.items() if kind == "graph"} == {
         "synthetic-er", "fingerprint", "molbace", "ecg", "tu",
     }  # fmt: skip
-    assert set(kinds.values()) == {"node", "graph"}
+    assert set(kinds.values()) == {"node", "graph", "link"}
     for entry in CATALOG.values():
         assert entry.num_graphs is None or entry.record == "graph"

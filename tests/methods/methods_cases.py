@@ -106,7 +106,8 @@ def made(name, **settings):
 def weights(method):
     """What was learnt: parameters, or the table of a network that has none."""
     learnt = list(method.network_.parameters()) or list(method.network_.buffers())
-    return torch.cat([values.detach().flatten().double() for values in learnt])
+    kind = torch.float64 if any(one.dtype == torch.float64 for one in learnt) else torch.float32
+    return torch.cat([values.detach().flatten().to(kind) for values in learnt])
 
 
 def recorded(monkeypatch):

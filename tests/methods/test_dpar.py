@@ -270,7 +270,7 @@ def read(monkeypatch):
             found.weight = np.full(chosen.shape, 1 / chosen.shape[1])
         method.fit(data, rng=coins)
         if isinstance(found.terms, RowExamples):  # rows that were summed already
-            ((rows, _, labels),) = found.terms.batches(torch.arange(len(found.terms)))
+            ((rows, _, labels, _),) = found.terms.batches(torch.arange(len(found.terms)))
             rows, labels = as_csr(rows).toarray().tolist(), labels.tolist()
             return [
                 (label, tuple(row)) if label >= 0 else None

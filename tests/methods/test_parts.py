@@ -176,6 +176,12 @@ SETTINGS = [
     ("open-gap", {"weighting": "similarity", "halved": True, "encoder_layers": 2}),
     ("graph-gnn", {}),
     ("graph-gnn", {"cycles": 2, "batch_size": 8}),
+    ("dp-link", {}),
+    ("dp-link", {"unit": "edge", "popularity": False}),
+    ("open-link", {}),
+    ("popularity", {}),
+    ("dp-popularity", {}),
+    ("item-item", {}),
     ("open-dpar", {}),
     ("open-dpar", {"rows": 10, "train_on": "nodes", "graph_rate": 0.5, "epochs": 2}),
 ]

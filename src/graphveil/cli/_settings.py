@@ -158,11 +158,11 @@ def describe_methods() -> str:
         kinds = [kind for kind in METHODS.values() if kind.record == record]
         return ", ".join(kind.name for kind in kinds if kind.private == private)
 
-    nodes, graphs = (
+    nodes, graphs, links = (
         f"{names(record, True)} (private), {names(record, False)} (in the open)"
-        for record in ("node", "graph")
+        for record in ("node", "graph", "link")
     )
-    return f"{nodes}; for whole graphs {graphs}"
+    return f"{nodes}; for whole graphs {graphs}; for links {links}"
 
 
 def make(
