@@ -379,7 +379,7 @@ def test_what_is_wrong_with_a_hetero_data_is_said_with_its_way_out():
     del graph["doctor"].x
     graph["doctor"].num_nodes = 3
     message = refusal_of(graph, target="patient")
-    assert "give every person a row" in message
+    assert "records are rows" in message
     assert "private lists" not in message
     assert "it has none. Got 'patient'" in refusal_of(HeteroData(), people=["patient"])
 

@@ -517,20 +517,16 @@ def rows_of(graph: HeteroData, kind: str) -> Tensor:
 def _way_to_rows(graph: HeteroData, kind: str, x: Any) -> str:
     if isinstance(x, Tensor) and x.dim() == 2 and 0 not in x.shape:
         return "convert it with x.float()"
-    if kind in people_of(graph):
-        return "give every person a row, if only of ones: records are rows"
-    return (
-        "give it a table, if only of ones: rows that edges alone bring are read off private lists"
-    )
+    of_things = "rows that edges alone bring are read off private lists"
+    why = "records are rows" if kind in people_of(graph) else of_things
+    return f"give it a table, if only of ones: {why}"
 
 
 def _shown_tensor(value: Any) -> str:
     """What was given for a tensor, in a few words."""
-    if value is None:
-        return "none"
     if isinstance(value, Tensor):
         return f"{value.dtype} of shape {tuple(value.shape)}"
-    return type(value).__name__
+    return "none" if value is None else type(value).__name__
 
 
 def check_ends(graph: HeteroData, name: Relation) -> Tensor:
