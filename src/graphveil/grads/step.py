@@ -47,6 +47,7 @@ from graphveil.grads.journal import Witness
 from graphveil.grads.modules import trained_parameters
 from graphveil.grads.own_rows import MOST_DRAWN, RowExamples, RowSum
 from graphveil.grads.settings import CLIPPINGS, Sampling, Target
+from graphveil.graph.contents import compare_tensors
 from graphveil.mechanisms import Gaussian
 from graphveil.privacy.accounting import calibrate, epsilon_of
 from graphveil.privacy.events import composed, repeated
@@ -356,6 +357,8 @@ class PrivateStep:
                     "torchrun."
                 )
             ranks.agree("settings, examples and module", self._describe().encode())
+            if isinstance(self.examples, TensorExamples):
+                compare_tensors("examples", self.examples.tensors)
             self._checkpoint.share(ranks)
 
     def _describe(self) -> str:

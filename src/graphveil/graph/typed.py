@@ -28,8 +28,8 @@ from torch_geometric.data import Data, HeteroData
 from torch_geometric.utils import to_undirected
 
 from graphveil import _validate
-from graphveil._errors import InvalidInputError
-from graphveil.graph.checks import LINES, MASKS, OF_ALL, check_layout, shorten
+from graphveil._errors import InvalidInputError, UnprovenError
+from graphveil.graph.checks import LINES, MASKS, OF_ALL, check_layout, name_tensor, shorten
 from graphveil.graph.own_lists import (
     Block,
     aggregate,
@@ -161,6 +161,13 @@ def _put_records(
 ) -> None:
     """Labels, masks and ids: those of the target, and none of the people who come along."""
     store, more = graph[target], sum(counts) - counts[0]
+    owned = [kind for kind in types[1:] if graph[kind].get("owner") is not None]
+    if owned:
+        raise UnprovenError(
+            "Owners must be stated of one type of people, whose rows are counted. Got an 'owner' "
+            f"of the type {owned[0]!r} beside the people of {target!r} instead, and nobody knows "
+            "who is the same in both; leave out the relations between the two types, or one type."
+        )
     for name in _OF_RECORDS:
         value = store.get(name)
         if value is None:
@@ -174,6 +181,7 @@ def _put_records(
         rest = torch.full((more, *value.shape[1:]), empty, dtype=value.dtype)
         if name == "owner":  # people of other types own themselves
             rest = torch.arange(more) + value.max() + 1
+            data.unit_name = target
         data[name] = torch.cat([value, rest])
     for name in OF_ALL:
         if name not in (*LINES, "columns", "directed", "own_lists", "spent") and name in store:
@@ -276,8 +284,9 @@ def links_of(graph: HeteroData, relation: str | Sequence[str]) -> Data:
         data, graph, [source], [other for other in read if _aggregates_of(graph, other, None)]
     )
     data.unit_name = graph[source].get("unit_name", source)
-    if graph[source].get("schema") is not None:
-        data.schema = graph[source]["schema"]
+    for name_of in ("schema", "owner", "owner_name", "owner_rows"):
+        if graph[source].get(name_of) is not None:
+            data[name_of] = graph[source][name_of]
     return data
 
 
@@ -456,8 +465,7 @@ def _check_roles(graph: HeteroData, kind: str, *, is_person: bool) -> None:
     if given and not is_person:
         raise InvalidInputError(
             f"The type {kind!r} is not among 'people', so that all its rows are public. Got "
-            f"'{given[0]}' of it instead, which people have; leave it out, or add the type to "
-            "'people'."
+            f"'{given[0]}' of it instead, which people have; leave it out, or add it to 'people'."
         )
 
 
@@ -509,7 +517,7 @@ def rows_of(graph: HeteroData, kind: str) -> Tensor:
     if not isinstance(x, Tensor) or x.dim() != 2 or not x.is_floating_point() or 0 in x.shape:
         raise InvalidInputError(
             f"The type {kind!r} must have rows of its own: x, a float tensor (rows, columns). Got "
-            f"{_shown_tensor(x)} instead; {_way_to_rows(graph, kind, x)}."
+            f"{name_tensor(x)} instead; {_way_to_rows(graph, kind, x)}."
         )
     return x
 
@@ -517,16 +525,8 @@ def rows_of(graph: HeteroData, kind: str) -> Tensor:
 def _way_to_rows(graph: HeteroData, kind: str, x: Any) -> str:
     if isinstance(x, Tensor) and x.dim() == 2 and 0 not in x.shape:
         return "convert it with x.float()"
-    of_things = "rows that edges alone bring are read off private lists"
-    why = "records are rows" if kind in people_of(graph) else of_things
-    return f"give it a table, if only of ones: {why}"
-
-
-def _shown_tensor(value: Any) -> str:
-    """What was given for a tensor, in a few words."""
-    if isinstance(value, Tensor):
-        return f"{value.dtype} of shape {tuple(value.shape)}"
-    return "none" if value is None else type(value).__name__
+    why = "rows that edges alone bring are read off private lists"
+    return f"give it a table, if only of ones{'' if kind in people_of(graph) else f': {why}'}"
 
 
 def check_ends(graph: HeteroData, name: Relation) -> Tensor:
@@ -540,7 +540,7 @@ def check_ends(graph: HeteroData, name: Relation) -> Tensor:
     ):
         raise InvalidInputError(
             f"The relation {called!r} must have edge_index, a long tensor (2, edges). Got "
-            f"{_shown_tensor(ends)} instead; give one, perhaps by edge_index.long()."
+            f"{name_tensor(ends)} instead; give one, perhaps by edge_index.long()."
         )
     check_layout("edge_index", ends)
     for kind, side in ((name[0], ends[0]), (name[2], ends[1])):
