@@ -122,6 +122,11 @@ def _describe_idle(metrics: Mapping[str, Any], task: str, metric: str) -> str:
     main = metrics.get("metric", "accuracy")
     mine, theirs = metrics.get(f"test_{main}"), metrics.get("baseline", {}).get(main)
     better = mine is not None and theirs is not None and is_better(main, mine, theirs)
+    if better and task == "link":
+        return (
+            f"its {metric} is better than the guess's, but not told apart from chance: of so few "
+            "sources as many may be ranked worse by another draw."
+        )
     if better and not metrics.get("constant"):
         return (
             f"its {metric} is better than the guess's, but not told apart from chance: answers "

@@ -172,7 +172,7 @@ def _draw(details: Mapping[str, Any]) -> str:
 
 def planned_facts(asked: Mapping[str, Any], sizes: dict[str, Any], record: str) -> Facts:
     """What is public of the data: from the catalog, where the sizes are not stated."""
-    from graphveil.data.catalog import CATALOG, sizes_of
+    from graphveil.data.catalog import sizes_of
     from graphveil.methods import Facts
 
     data = asked.get("data")
@@ -190,8 +190,9 @@ def planned_facts(asked: Mapping[str, Any], sizes: dict[str, Any], record: str) 
         raise click.UsageError(f"The sizes of {data!r} vary; give {missing}.")
     if missing:
         raise InvalidInputError(
-            f"A plan touches no data, so '--data' must be one of {', '.join(CATALOG)}. Got "
-            f"{data!r} instead; for other data give --{record}s, --features and --classes."
+            "This command touches no data, so that '--data' must be a name of 'graphveil data "
+            f"list'. Got {data!r} instead; for other data give --{record}s, --features and "
+            "--classes."
         )
     whole = Facts(
         num_nodes=_validate.integer("num_nodes", sizes["nodes"], "[1, 1e12]"),
