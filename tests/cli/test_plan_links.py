@@ -70,5 +70,5 @@ def test_what_is_missing_or_does_not_fit_is_named(line, way_out, refused):
 def test_the_help_names_methods_for_links(run):
     _, out, _ = run("plan --help")
     words = " ".join(out.split())
-    assert "for links dp-link, dp-popularity" in words
+    assert all(name in words for name in ("dp-link", "dp-popularity", "item-item"))
     assert all(option in words for option in ("--sources", "--targets", "--target-features"))

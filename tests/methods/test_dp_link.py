@@ -36,6 +36,26 @@ def fitted(kind, **settings):
     return DPLink(**{**quick, **settings}).fit(data), data
 
 
+def test_a_certificate_speaks_of_sources_and_their_lists():
+    data = copy.copy(KINDS["public targets"][0])
+    data.source_name = "customer"
+    certificate = DPLink(**QUICK).fit(data).certificate_
+    assert certificate.guarantee.unit == "node"
+    assert "one customer's row and whole list of targets, however long" in str(certificate)
+    assert "list may still name" not in str(certificate)
+    page = str(fitted("people")[0].certificate_)
+    assert "'s row and own list, however long" in page
+    assert "somebody else's list may still name" in page
+    assert "the presence of one link" in str(fitted("edges")[0].certificate_)
+
+
+def test_there_is_no_class_of_a_link_to_predict():
+    method, data = fitted("public targets")
+    for ask in (method.predict, method.predict_frame):
+        with pytest.raises(InvalidInputError, match="recommend"):
+            ask(data)
+
+
 # --- plan -----------------------------------------------------------------------------------------
 
 

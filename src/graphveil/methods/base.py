@@ -385,7 +385,13 @@ class Method(Estimator, ABC):
     def predict(
         self, data: Any, *, mode: str | None = None, epsilon: float | None = None
     ) -> Tensor:
-        """What is decided of every record, in the shape of ``y``: its most probable class, ..."""
+        """What is decided of every record, in the shape of ``y``: its most probable class, ...
+
+        Links have no answer for each record: `recommend` gives the best targets of each source.
+        """
+        from graphveil.methods.given_data import refuse_links
+
+        refuse_links(self.record, "Predictions")
         answers = self.predict_proba(data, mode=mode, epsilon=epsilon)
         return self.task(self.plan_.facts).decide(answers)
 
@@ -428,9 +434,11 @@ class Method(Estimator, ABC):
 
         *Guarantee*: what the mode promises, which ``certificate_`` says.
         """
+        from graphveil.methods.given_data import refuse_links
         from graphveil.methods.prediction_table import tabulate
 
         self._check_fitted()
+        refuse_links(self.record, "Predictions")
         data = self.take(data)
         return tabulate(self, data, self.predict_proba(data, mode=mode, epsilon=epsilon))
 
