@@ -235,7 +235,7 @@ def test_a_fit_goes_on_from_a_directory(kind, tmp_path):
     method.fit(data, directory=tmp_path / "run")
     spent = method.certificate_.guarantee.epsilon
     assert spent <= 8.0
-    assert method.predict(data).shape == (NODES,)
+    assert len(method.predict_proba(data)) == NODES
 
 
 # --- learning -------------------------------------------------------------------------------------
@@ -354,7 +354,7 @@ def test_sources_that_are_none_are_refused(sources):
 def test_other_targets_than_those_of_training_are_refused():
     method, _ = fitted("public targets")
     with pytest.raises(InvalidInputError, match="targets"):
-        method.predict(links(items=13))
+        method.predict_proba(links(items=13))
 
 
 def test_one_table_of_very_many_scores_is_refused(monkeypatch):
@@ -363,7 +363,7 @@ def test_one_table_of_very_many_scores_is_refused(monkeypatch):
     method, data = fitted("public targets")
     monkeypatch.setattr(link_scoring, "MOST_SCORES", 100)
     with pytest.raises(InvalidInputError, match="recommend"):
-        method.predict(data)
+        method.predict_proba(data)
 
 
 @pytest.mark.parametrize("ask", ["predict_frame", "embed"])

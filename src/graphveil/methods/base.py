@@ -29,6 +29,7 @@ from graphveil.data.schema import Schema, as_schema
 from graphveil.graph.targets import RECORDS, TASKS, is_labelled
 from graphveil.methods.class_weights import check_class_weights, weigh_classes
 from graphveil.methods.estimator import Estimator
+from graphveil.methods.given_data import check_edges_read, refuse_links
 from graphveil.methods.inference import Inference, Noisy
 from graphveil.methods.owners import count_owners, leave_owners, protect_owners
 from graphveil.methods.parts import Release
@@ -249,7 +250,6 @@ class Method(Estimator, ABC):
         """Run a plan that was made for this very data; see :class:`Execution` for the rest."""
         from graphveil.graph.checks import class_names_of, columns_of
         from graphveil.methods.execution import Execution
-        from graphveil.methods.given_data import check_edges_read
 
         check_edges_read(self, data)
         self._check_plan(plan, data)
@@ -385,12 +385,7 @@ class Method(Estimator, ABC):
     def predict(
         self, data: Any, *, mode: str | None = None, epsilon: float | None = None
     ) -> Tensor:
-        """What is decided of every record, in the shape of ``y``: its most probable class, ...
-
-        Links have no answer for each record: `recommend` gives the best targets of each source.
-        """
-        from graphveil.methods.given_data import refuse_links
-
+        """What is decided of every record, in the shape of ``y``: its most probable class, ..."""
         refuse_links(self.record, "Predictions")
         answers = self.predict_proba(data, mode=mode, epsilon=epsilon)
         return self.task(self.plan_.facts).decide(answers)
@@ -434,11 +429,9 @@ class Method(Estimator, ABC):
 
         *Guarantee*: what the mode promises, which ``certificate_`` says.
         """
-        from graphveil.methods.given_data import refuse_links
         from graphveil.methods.prediction_table import tabulate
 
         self._check_fitted()
-        refuse_links(self.record, "Predictions")
         data = self.take(data)
         return tabulate(self, data, self.predict_proba(data, mode=mode, epsilon=epsilon))
 
@@ -550,7 +543,7 @@ class Method(Estimator, ABC):
         """Data that this fitted method can read; anything else is refused."""
         from graphveil.graph.checks import check
         from graphveil.graph.columns import put_in_order
-        from graphveil.methods.given_data import check_edges_read, check_targets
+        from graphveil.methods.given_data import check_targets
 
         self._check_fitted()
         data = self.take(data)
