@@ -1,5 +1,7 @@
 """Clipped sums over pairs in closed form, against plain autograd; and company that is not known."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from torch.nn import functional as F
@@ -9,6 +11,7 @@ from graphveil.grads import pair_sums
 from graphveil.grads.clipped import ClippedSum
 from graphveil.grads.clipping import Automatic, Flat, PerLayer
 from graphveil.grads.pair_sums import PairSum
+from graphveil.grads.products import RowByRow
 from graphveil.graph.link_terms import PairBatch, person_terms
 from graphveil.graph.links import lists_of
 from graphveil.nn.link_descriptions import LinkNetwork
@@ -90,7 +93,7 @@ def test_the_closed_form_is_what_autograd_gives(shared, clipping):
     assert fast.keys() == slow.keys() == {"linear.weight", "linear.bias"}
     for name, value in fast.items():
         # Norms are read a little larger, to pay for rounding.
-        torch.testing.assert_close(value, slow[name], rtol=1e-4, atol=1e-9)
+        torch.testing.assert_close(value, slow[name], rtol=2e-3, atol=1e-9)
     assert summed.seen == 5
     assert summed.loss == pytest.approx(sum(losses))
 
@@ -102,7 +105,7 @@ def test_any_scorer_has_the_sum_that_autograd_gives(kind, shared):
     general = ClippedSum(scorer(kind).double(), link_losses, Flat(0.5))([pairs])
     slow, _ = by_autograd(scorer(kind), pairs, Flat(0.5))
     for name, value in general.items():
-        torch.testing.assert_close(value, slow[name], rtol=1e-4, atol=1e-9)
+        torch.testing.assert_close(value, slow[name], rtol=2e-3, atol=1e-9)
 
 
 def test_batches_add_up_and_none_is_nothing():
@@ -212,3 +215,19 @@ def test_a_term_of_a_perceptron_does_not_know_its_company(monkeypatch):
 def test_what_is_not_one_linear_layer_is_refused():
     with pytest.raises(InvalidInputError, match="one linear layer"):
         PairSum(scorer("mlp"), None, Flat(1.0))
+
+
+def test_a_pair_does_not_know_how_many_others_there_are():
+    """Products are laid out alike for sixteen pairs and for fifteen, with 64 negatives, too."""
+    network = scorer(rows=17, content=15)  # so that nothing is filled up to sixteen columns
+    moved = 0
+    for seed in range(60):
+        whole = batch([1] * 48, rows=17, content=15, negatives=64, seed=seed)
+        weight, bias = network.linear.weight.double(), network.linear.bias.double()
+        with RowByRow():
+            there, _ = pair_sums.pair_gradients(whole, F.linear(whole.rows, weight, bias))
+            kept = {name: getattr(whole, name)[:47] for name in ("rows", "owner", "positive")}
+            fewer = replace(whole, count=47, **kept)
+            here, _ = pair_sums.pair_gradients(fewer, F.linear(fewer.rows, weight, bias))
+        moved += int((there[:47] != here).any())
+    assert moved == 0

@@ -8,8 +8,10 @@ import pytest
 import torch
 from torch_geometric.data import Data, HeteroData
 
-from graphveil import GAP, LateGraph, UnprovenError, load, split
+from graphveil import GAP, DPLink, LateGraph, UnprovenError, load, release_sums, split
 from graphveil._errors import InvalidInputError
+from graphveil.graph.link_splits import split_links
+from graphveil.graph.links import edges_as_links
 from graphveil.graph.own_lists import AGGREGATES, make_lists
 from graphveil.graph.typed import flatten, links_of
 
@@ -271,6 +273,59 @@ def test_lists_are_no_public_rows_of_the_unit_edge():
     data = split(flatten(graph, "patient", lists=[]))
     fitted = GAP(epsilon=4.0, unit="edge", steps=2).fit(data)
     assert fitted.certificate_.guarantee.unit == "edge-undirected"
+
+
+def link_data(graph, how):
+    """Who meets whom, by either way to make links."""
+    if how == "relation":
+        return split_links(links_of(graph, "patient-meets-patient"))
+    return split_links(edges_as_links(flatten(graph, "patient")))
+
+
+def meetings(people=60):
+    graph = make_graph(people=people)
+    graph["patient"].y = torch.arange(people) % 2
+    del graph["patient", "sees", "doctor"]
+    return graph
+
+
+@pytest.mark.parametrize("how", ["relation", "edges"])
+def test_lists_are_no_public_rows_of_links_either(how):
+    data = link_data(meetings(), how)
+    assert data.own_lists
+    with pytest.raises(UnprovenError, match=r"unit 'edge'.*patient-takes-item"):
+        DPLink(epsilon=4.0, unit="edge").fit(data)
+    assert DPLink(epsilon=4.0, steps=2).fit(data).certificate_.guarantee.unit == "node"
+
+
+@pytest.mark.parametrize("how", ["relation", "edges"])
+def test_sums_that_were_released_before_are_charged_to_links(how):
+    noisy = release_sums(meetings(), "patient-takes-item", epsilon=3.0, most=4)
+    data = link_data(noisy, how)
+    fitted = DPLink(epsilon=2.0, steps=2).fit(data)
+    assert fitted.certificate_.guarantee.epsilon > 3
+    with pytest.raises(UnprovenError, match="unit 'edge'"):
+        DPLink(epsilon=2.0, unit="edge", steps=2).fit(data)
+
+
+@pytest.mark.parametrize("how", ["relation", "edges"])
+def test_owners_of_several_sources_are_refused_by_links(how):
+    graph = meetings()
+    graph["patient"].owner = torch.arange(60) // 4
+    with pytest.raises(UnprovenError, match="owner"):
+        DPLink(epsilon=2.0, steps=2).fit(link_data(graph, how))
+
+
+def test_owners_of_two_types_are_refused():
+    graph = make_graph(people=60)
+    graph["doctor"].owner = torch.arange(3)
+    with pytest.raises(UnprovenError, match=r"owner.*'doctor'.*'patient'"):
+        flatten(graph, "patient")
+    del graph["doctor"].owner
+    graph["patient"].owner = torch.arange(60) // 2
+    data = flatten(graph, "patient")
+    assert data.unit_name == "patient"  # doctors are nobody's record but their own
+    assert len(data.owner.unique()) == 33
 
 
 # --- names, refusals, front doors -----------------------------------------------------------------

@@ -28,10 +28,15 @@ from graphveil.grads.modules import empty_sum, noise_units, trained_blocks
 from graphveil.grads.own_rows import one_thread
 from graphveil.grads.products import RowByRow
 from graphveil.grads.rows import Rows
-from graphveil.grads.rules import PAY_FOR_SUMS, Call, LinearRule
+from graphveil.grads.rules import Call, LinearRule
 from graphveil.graph.link_terms import PairBatch
 
 BLOCK = "linear"  # the one layer of a scorer that this sum can read
+# How far rounding may move a step's sum when one term leaves it, in bounds, is paid for as in
+# graphveil.grads.rules. Of T terms with P pairs together, which may cancel within a term, it is
+# 2 (1024 + P / 1024) 2^-53 256 T. That is below 2^-11 for three million pairs, two in a term or
+# more; a term of one pair does not cancel.
+PAY_FOR_PAIRS = (1 + 2.0**-11) ** 2
 
 
 class PairSum:
@@ -77,7 +82,7 @@ class PairSum:
             share = batch.share.unsqueeze(1)
             call = Call((batch.rows,), gradients * share, Rows(batch.owner, batch.count))
             rule = LinearRule(self.layer, [call], batch.count)
-            factor = self.clipping.factors({BLOCK: rule.squared_norms() * PAY_FOR_SUMS})[BLOCK]
+            factor = self.clipping.factors({BLOCK: rule.squared_norms() * PAY_FOR_PAIRS})[BLOCK]
             for name, value in rule.weighted_sum(factor).items():
                 total[f"{BLOCK}.{name}"] += value
         self.seen += batch.count
@@ -97,7 +102,8 @@ def pair_gradients(batch: PairBatch, z: Tensor) -> tuple[Tensor, Tensor]:
     logs = torch.cat([mine, scores], 1).log_softmax(1)
     errors = logs.exp()
     # The target's own error is minus the others': so small ones do not cancel.
-    rest = errors[:, 1:]
+    # A view would be laid out by how many pairs there are, which products must not know.
+    rest = errors[:, 1:].contiguous()
     if shared:
         pulled = F.linear(rest, others.t().contiguous())
     else:

@@ -35,6 +35,8 @@ from graphveil.graph.lists import Lists
 
 LINK_MASKS = ("train_links", "val_links", "test_links")
 OF_LINKS = ("target_x", "links", "link_time")
+# What is said of labels, which links have none of; all else that is said of records stays true.
+_OF_LABELS = ("num_classes", "class_names", "task", "value_range", "directed")
 MOST_TARGETS = 2**31  # sources and targets share numbers of 32 bits where lists are capped
 
 Pairs = tuple[NDArray[np.int64], NDArray[np.int64]]
@@ -141,7 +143,7 @@ def edges_as_links(data: Data) -> Data:
     Self-loops are dropped, and without a direction a pair stands once. Whether edges have one must
     be stated: measuring it would read private edges.
     """
-    from graphveil.graph.checks import LINES, check, directed_of, record_of
+    from graphveil.graph.checks import OF_ALL, check, directed_of, record_of
     from graphveil.graph.stored import is_stored
 
     if record_of(data) == "link":
@@ -156,7 +158,7 @@ def edges_as_links(data: Data) -> Data:
         raise refusal("directed", "stated, for edges to be links", "nothing", way_out)
     ends = data["edge_index"][:, data["edge_index"][0] != data["edge_index"][1]]
     ends = ends if directed else ends.sort(dim=0).values
-    names = ("ids", "columns", "schema", "unit_name", *LINES)
+    names = ("ids", "owner", *(name for name in OF_ALL if name not in _OF_LABELS))
     kept = {name: data[name] for name in names if has(data, name)}
     links = Data(x=data["x"], links=ends.unique(dim=1), directed=directed, **kept)
     links.relation = "edges"

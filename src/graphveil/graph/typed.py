@@ -28,7 +28,7 @@ from torch_geometric.data import Data, HeteroData
 from torch_geometric.utils import to_undirected
 
 from graphveil import _validate
-from graphveil._errors import InvalidInputError
+from graphveil._errors import InvalidInputError, UnprovenError
 from graphveil.graph.checks import LINES, MASKS, OF_ALL, check_layout, shorten
 from graphveil.graph.own_lists import (
     Block,
@@ -161,6 +161,13 @@ def _put_records(
 ) -> None:
     """Labels, masks and ids: those of the target, and none of the people who come along."""
     store, more = graph[target], sum(counts) - counts[0]
+    owned = [kind for kind in types[1:] if graph[kind].get("owner") is not None]
+    if owned:
+        raise UnprovenError(
+            "Owners must be stated of one type of people, whose rows are counted. Got an 'owner' "
+            f"of the type {owned[0]!r} beside the people of {target!r} instead, and nobody knows "
+            "who is the same in both; leave out the relations between the two types, or one type."
+        )
     for name in _OF_RECORDS:
         value = store.get(name)
         if value is None:
@@ -174,6 +181,7 @@ def _put_records(
         rest = torch.full((more, *value.shape[1:]), empty, dtype=value.dtype)
         if name == "owner":  # people of other types own themselves
             rest = torch.arange(more) + value.max() + 1
+            data.unit_name = target
         data[name] = torch.cat([value, rest])
     for name in OF_ALL:
         if name not in (*LINES, "columns", "directed", "own_lists", "spent") and name in store:
@@ -276,8 +284,9 @@ def links_of(graph: HeteroData, relation: str | Sequence[str]) -> Data:
         data, graph, [source], [other for other in read if _aggregates_of(graph, other, None)]
     )
     data.unit_name = graph[source].get("unit_name", source)
-    if graph[source].get("schema") is not None:
-        data.schema = graph[source]["schema"]
+    for name_of in ("schema", "owner", "owner_name", "owner_rows"):
+        if graph[source].get(name_of) is not None:
+            data[name_of] = graph[source][name_of]
     return data
 
 

@@ -51,8 +51,9 @@ if TYPE_CHECKING:
     from graphveil.methods.execution import Execution
     from graphveil.nn.link_descriptions import LinkNetwork
 
-MOST_DRAWN = 3_000_000  # pairs in a step: see graphveil.grads.rules.PAY_FOR_SUMS
-_DRAWN = 50_000  # loss terms that a step reads, about
+MOST_DRAWN = 3_000_000  # pairs in a step: see graphveil.grads.pair_sums.PAY_FOR_PAIRS
+_MOST_CANCELLING = 2**26  # (1024 + pairs / 1024) terms: see graphveil.grads.rules.PAY_FOR_SUMS
+_DRAWN = {"dot": 50_000, "mlp": 40_000}  # loss terms that a step reads, about
 _NOISE = 0.5  # in one score, at the end
 _LONGEST = 10.0  # a learning rate beyond which steps may overshoot where rows are private
 _LONGEST_PUBLIC = 50.0  # where public rows of targets say later when steps overshoot
@@ -129,7 +130,7 @@ class DPLink(Method, LinkSettings, StepSettings, Budget):
         steps = next(part for part in parts if isinstance(part, Steps))
         if unit == "node":
             kept = 1 if link_models.is_of_people(self, facts) else link_models.kept_of(self, facts)
-            _check_drawn(steps.rate * steps.population * kept)
+            _check_drawn(self, steps.rate * steps.population, kept)
         drawn = steps.rate * steps.population
         return Plan(
             method=self.name,
@@ -166,7 +167,7 @@ class DPLink(Method, LinkSettings, StepSettings, Budget):
         divisor = _release_number(execution, data) if self.unit == "edge" else None
         steps = plan.part("weights")
         if divisor is not None:
-            _check_drawn(steps.rate * divisor * (1 if facts.directed else 2))
+            _check_drawn(self, steps.rate * divisor, 1 if facts.directed else 2)
             divisor = max(divisor, _least_divisor(self, facts, steps))
         terms = link_models.make_terms(self, facts, network, data, rate=steps.rate, divisor=divisor)
         shortened = 1.0
@@ -245,7 +246,7 @@ def _population(method: Any, facts: Facts) -> int:
 
 def _choose_rate(method: Any, facts: Facts) -> float:
     given: float | None = method.sample_rate
-    return min(1.0, _DRAWN / facts.num_train) if given is None else given
+    return min(1.0, _DRAWN[method.scorer] / facts.num_train) if given is None else given
 
 
 def _length(method: Any, facts: Facts) -> float:
@@ -273,12 +274,16 @@ def _choose_length(method: Any, facts: Facts, steps: Steps) -> float:
     return min(longest, _NOISE / noise) if noise else longest
 
 
-def _check_drawn(pairs: float) -> None:
-    """Refuse more pairs in a step than rounding is paid for."""
-    if pairs > MOST_DRAWN:
+def _check_drawn(method: Any, terms: float, pairs: int) -> None:
+    """Refuse more ``terms`` of so many ``pairs`` in a step than rounding is paid for."""
+    drawn = terms * pairs
+    # Sums by ClippedSum are paid for less than those of graphveil.grads.pair_sums.
+    cancels = method.scorer == "mlp" and pairs > 1
+    if drawn > MOST_DRAWN or (cancels and (1024 + drawn / 1024) * terms > _MOST_CANCELLING):
         raise UnprovenError(
-            f"A step must draw at most {MOST_DRAWN:,} pairs, for which rounding is paid. Got about "
-            f"{pairs:,.0f} instead; take a smaller 'sample_rate', or fewer 'links_kept'."
+            f"A step must draw fewer pairs, for which rounding is paid. Got about {drawn:,.0f} of "
+            f"{terms:,.0f} terms with the scorer {method.scorer!r} instead; take a smaller "
+            "'sample_rate', or fewer 'links_kept'."
         )
 
 
