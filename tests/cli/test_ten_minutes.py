@@ -141,5 +141,5 @@ def test_the_walk_in_python(walked, monkeypatch, capsys):
     exec(compile(block, "ten-minutes.md", "exec"), {"__name__": "walk"})
     said = capsys.readouterr().out
     assert "P-" in said
-    assert "differential privacy for one node" in said
+    assert "differential privacy for one patient" in said
     assert (place / "runs" / "from-python" / "certificate.txt").exists()

@@ -370,7 +370,7 @@ def test_a_long_schema_is_folded_and_all_of_it_is_there(patient, rendered):
 def test_the_unit_is_called_what_its_owner_calls_it(patient, rendered):
     run = patient("lab")
     tree = parse(page.render([run]))
-    assert "for one node (patient)" in tree.one("p", class_="verdict").text
+    assert "for one patient" in tree.one("p", class_="verdict").text
     assert "Here a node is a patient." in tree.one("section", class_="promise").text
     ours = replace(run, schema={**run.schema, "unit": "owner"})
     assert "Here a node is an owner." in parse(page.render([ours])).text

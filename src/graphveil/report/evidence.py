@@ -96,8 +96,7 @@ class Evidence:
     @property
     def leaves_out(self) -> str | None:
         """What stays outside the unit; nothing under the strict relation."""
-        withheld = self.certificate.guarantee.relation == "withhold"
-        return self.unit.leaves_out if withheld else None
+        return self.certificate.guarantee.leaves_out
 
     @property
     def data(self) -> str:

@@ -295,7 +295,7 @@ def _promise(run: Evidence) -> str:
     lines = [
         "## Privacy\n",
         f"- **{certificate.guarantee}.**",
-        f"- Protects {run.unit.protects}.",
+        f"- Protects {certificate.guarantee.protects}.",
         *([] if run.leaves_out is None else [f"- Leaves out {run.leaves_out}."]),
         *(f"- Not protected: {line}." for line in certificate.unprotected),
         *(f"- {line}" for line in certificate.membership_lines()),

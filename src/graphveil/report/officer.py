@@ -207,7 +207,8 @@ def _unit_in_full(run: Evidence) -> str:
     named = f"one {run.unit_name}, which is " if run.unit_name else ""
     left_out = "" if run.leaves_out is None else f". Left out: {run.leaves_out}"
     open_ = [f". Not protected: {line}" for line in run.certificate.unprotected]
-    return f"{named}{ONE[run.unit.name]}: {run.unit.protects}{left_out}{''.join(open_)}"
+    inside = run.certificate.guarantee.protects
+    return f"{named}{ONE[run.unit.name]}: {inside}{left_out}{''.join(open_)}"
 
 
 # --- what may be published ------------------------------------------------------------------------
