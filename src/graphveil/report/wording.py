@@ -34,6 +34,10 @@ SCORES = {  # on test records: what a page calls them
     "macro_f1": "macro F1",
     "f1": "F1",
     "roc_auc": "ROC AUC",
+    "mrr": "MRR",
+    "recall@10": "recall@10",
+    "ndcg@10": "NDCG@10",
+    "hits@10": "hits@10",
     "micro_auc": "micro AUC",
     "sensitivity": "sensitivity",
     "specificity": "specificity",
@@ -62,6 +66,7 @@ TASK_SCORES = {  # what is shown of a task, those by which runs are compared fir
         "calibration_error",
     ),
     "regression": ("r2", "mae", "rmse"),
+    "link": ("mrr", "recall@10", "ndcg@10", "hits@10", "roc_auc", "average_precision"),
 }  # fmt: skip
 TASK_WORDS = {
     "multiclass": "one of several classes",
@@ -69,8 +74,10 @@ TASK_WORDS = {
     "ordinal": "one of several classes in their order",
     "multilabel": "several labels",
     "regression": "a number",
+    "link": "the targets that each source will be linked to",
 }
 GUESSES = {  # the best answer that reads no row, by the labels that were trained on
+    "link": "the most popular targets",
     "multiclass": "always the commonest class",
     "binary": "always the commonest class",
     "ordinal": "always the median class",
