@@ -167,7 +167,7 @@ def _settings(run: Evidence) -> Pairs:
 class Promise:
     """How far a guess can move: ``most`` and ``least`` are what becomes of an even one.
 
-    ``content`` is None for a unit that has none to guess. ``beliefs`` are rows of how sure a
+    ``content`` is a sentence on guesses about what a unit's data says, None for one that has none. ``beliefs`` are rows of how sure a
     guesser was before, and can be at most and at least afterwards. ``accused`` are false positive
     rates of membership tests, and what such a test finds at most.
     """
@@ -175,7 +175,6 @@ class Promise:
     took_part: str
     no_part: str
     content: str | None
-    content_most: str
     factor: str | None
     most: str
     least: str
@@ -190,12 +189,15 @@ def promise(anchor: str, run: Evidence) -> Promise:
     guarantee = run.certificate.guarantee
     unit, epsilon, owner = guarantee.unit, guarantee.epsilon, guarantee.owner or "owner"
     most = wording.after(0.5, epsilon)
-    squared, certain = wording.at_most(wording.after(0.5, 2 * epsilon)), wording.at_most(1.0)
+    content = wording.CONTENT.get(unit)
     return Promise(
         took_part=wording.TOOK_PART[unit].replace("owner", owner),
         no_part=wording.NO_PART[unit],
-        content=wording.CONTENT.get(unit),
-        content_most="as good as certain" if squared == certain else f"at most {squared}",
+        content=(
+            None
+            if content is None
+            else wording.guess_content(content, epsilon, guarantee.delta)
+        ),
         factor=wording.factor(epsilon),
         most=wording.at_most(most),
         least=wording.at_least(1 - most),

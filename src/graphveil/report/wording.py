@@ -2,14 +2,15 @@ r"""A guarantee in words and figures that need no mathematics; every figure is r
 
 *Whether* a unit took part compares its data with nothing, one step of the relation: the odds move
 by at most ``exp(epsilon)``. *What* its data says compares one content with another, two steps by
-way of nothing: ``exp(2 epsilon)``. An edge is there or not, and needs the first only.
+way of nothing: ``exp(2 epsilon)``, with the delta of two steps, ``(1 + exp(epsilon)) delta``
+(docs/guarantees/units.md). An edge is there or not, and needs the first only.
 
 *Delta.* If two laws are (epsilon, delta)-close, there are two others that are (epsilon, 0)-close,
 each within total variation ``delta / (1 + exp(epsilon))`` of its own (Dwork, Rothblum and Vadhan
 2010). So what is released behaves like something for which the bound on odds always holds, but for
-a failure of probability at most delta. Two steps are (2 epsilon, (1 + exp(epsilon)) delta)-close,
-and ``(1 + exp(epsilon)) delta / (1 + exp(2 epsilon))`` is no more than delta either. It is not said
-that the odds themselves exceed the bound with probability at most delta.
+a failure of probability at most delta. Where the delta of two steps reaches 1, which any two laws
+meet, two steps say nothing, and no bound is shown. It is not said that the odds themselves exceed
+the bound with probability at most delta.
 """
 
 from __future__ import annotations
@@ -137,6 +138,26 @@ STATUS = {
 def after(before: float, epsilon: float) -> float:
     """The most that a probability can become once the odds are multiplied by exp(epsilon)."""
     return 1 / (1 + (1 - before) / before * math.exp(-epsilon))
+
+
+def guess_content(what: str, epsilon: float, delta: float) -> str:
+    """How far a guess about what a unit's data says can move: two steps, by way of none of it."""
+    two_steps = f"A guess about {what} compares two contents by way of none, which is two steps"
+    failure = delta + delta * math.exp(min(epsilon, 700))
+    if failure >= 1:
+        return (
+            f"{two_steps}. Their delta, (1 + exp(epsilon)) delta, reaches 1, so that this argument "
+            "gives no bound on it."
+        )
+    squared = at_most(after(0.5, 2 * epsilon))
+    most = "as good as certain" if squared == at_most(1.0) else f"at most {squared}"
+    bound = f"it can move by at most that factor squared: from 50{PERCENT} to {most}"
+    if not failure:
+        return f"{two_steps}; {bound}."
+    return (
+        f"{two_steps}; but for a failure of probability at most (1 + exp(epsilon)) delta, here "
+        f"{round_up(failure, 3)}, {bound}."
+    )
 
 
 def at_most(share: float) -> str:
