@@ -73,11 +73,13 @@ TASK_WORDS = {
 }
 GUESSES = {  # the best answer that reads no row, by the labels that were trained on
     "multiclass": "always the commonest class",
-    "binary": "always the commonest class",
+    "binary": "the same answer for everybody",
     "ordinal": "always the median class",
     "multilabel": "how often each label occurs",
     "regression": "always the mean",
+    "link": "how often each target is linked",
 }
+BEST_GUESS = "the best guess, figure by figure"  # no one answer is the best by all figures
 MEANINGS = {  # of scores that not everybody knows
     "balanced_accuracy": "Balanced accuracy: the mean over classes of how many of their records "
     "are right.",
@@ -244,6 +246,52 @@ def score_axis(name: str) -> str:
 def name_with_article(noun: str) -> str:
     """``a patient``, ``an owner``."""
     return f"{'an' if noun[:1].lower() in 'aeiou' else 'a'} {noun}"
+
+
+@dataclass(frozen=True)
+class Idle:
+    """Why a run learnt ``nothing``, or else that it merely decides the same of everybody."""
+
+    nothing: bool
+    why: str
+
+
+def idle(
+    task: str,
+    metric: str,
+    figures: tuple[float | None, float | None],
+    learnt: bool | None,
+    constant: bool | None,
+    record: str = "record",
+    answer: str = "the same",
+) -> Idle | None:
+    """What is said of a run that is no use, on every page and command; None of any other.
+
+    ``figures`` are its own and the best guess's, by ``metric``. ``answer`` is what it decides of
+    everybody where it is ``constant``.
+    """
+    from graphveil.methods.measures import RANKINGS, is_better
+
+    if learnt is not False and not constant:
+        return None
+    mine, theirs = figures
+    better = mine is not None and theirs is not None and is_better(metric, mine, theirs)
+    name = SCORES.get(metric, metric.replace("_", " "))
+    own, other = score(metric, mine), score(metric, theirs)
+    guess = f"the {other} of a guess that reads no {record} ({GUESSES[task]})"
+    same = f"it says {answer} of every test {record}"
+    if learnt is not False:
+        still = f"; its {name}, {own}, is better than {guess}: it may still rank" if better else ""
+        return Idle(False, f"{same}{still}.")
+    reasons = [same] if constant else []
+    if better and not (constant and metric not in RANKINGS):
+        reasons.append(
+            f"its {name}, {own}, is better than {guess}, but not told apart from chance: answers "
+            f"dealt out at random to so few test {record}s may be as good"
+        )
+    elif not better:
+        reasons.append(f"its {name}, {own}, is no better than {guess}")
+    return Idle(True, f"{', and '.join(reasons)}.")
 
 
 def setting(value: Any) -> str:
