@@ -3,6 +3,7 @@
 import json
 import math
 import re
+import stat
 from dataclasses import replace
 
 import pytest
@@ -212,6 +213,9 @@ def test_what_goes_to_whom(shown):
     assert rows("one")["this page"] == "anybody"
     finding = Finding(kind="replay", name="replays", holds=True)
     assert "trust" in rows("one", audit=(finding,))["this page"]
+    # docs/publish.md: what draws and canaries show is read off nobody's row.
+    finding = Finding(kind="run", name="canaries", holds=True)
+    assert rows("one", audit=(finding,))["this page"] == "anybody"
 
 
 @pytest.mark.parametrize("name", ["void", "mlp"])
@@ -330,9 +334,12 @@ def test_the_analysts_page_is_the_default(run, trained, tmp_path, rendered, monk
     plain = out.read_text()
     assert run("report", "one", "--for", "analyst", "--out", out, "--force")[0] == 0
     assert out.read_text() == plain
+    assert stat.S_IMODE(out.stat().st_mode) == 0o600  # its scores are for nobody else
+    out.unlink()
     code, text, _ = run("report", "one", "--for", "officer", "--out", out, "--force", "--json")
     assert (code, json.loads(text)["reader"]) == (0, "officer")
     assert "Signature" in out.read_text()
+    assert stat.S_IMODE(out.stat().st_mode) & 0o400 == 0o400
     assert "note" not in json.loads(text) or json.loads(text)["note"] is None
 
 

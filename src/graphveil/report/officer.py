@@ -36,6 +36,7 @@ _TRIALS = {  # what an audit of each kind is, in words
     "which of them took part.",
     "attack": "Known attacks were run against the release.",
 }
+_READ_NO_ROW = ("mechanism", "run")  # their findings depend on noise and coins alone
 GLOSSARY = {
     "Differential privacy": "A promise about a release: it would have come out almost the same, "
     "had one unit's data been withheld. It holds against everybody, whatever they know or compute.",
@@ -251,7 +252,7 @@ def _shares(run: Evidence, metrics_public: bool, ledger_shown: bool) -> list[Sha
         ),
         _this_page(run, ledger_shown),
         Share(
-            what="the data, logs, losses, audits and the ledger",
+            what="the data, logs, losses, audits that read the data (replay, attack), the ledger",
             to=HOLDERS,
             why="they are read off the data, or tell of it",
         ),
@@ -260,7 +261,8 @@ def _shares(run: Evidence, metrics_public: bool, ledger_shown: bool) -> list[Sha
 
 def _this_page(run: Evidence, ledger_shown: bool) -> Share:
     """What the page itself tells besides the certificate."""
-    tells_of = ["an audit, which was read off the data"] if run.audit else []
+    reads = any(finding.kind not in _READ_NO_ROW for finding in run.audit)
+    tells_of = ["an audit, which was read off the data"] if reads else []
     tells_of += ["what else was charged to the ledger"] if ledger_shown else []
     if tells_of:
         why = f"it tells of {' and of '.join(tells_of)}"
