@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from graphveil._errors import InvalidInputError
 from graphveil._files import link, write_file
 from graphveil._inputs import read_text
-from graphveil.runs.fingerprints import content_hash
+from graphveil.graph.contents import content_hash
 
 if TYPE_CHECKING:
     from torch_geometric.data import Data

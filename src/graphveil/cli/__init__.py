@@ -145,10 +145,7 @@ COMMANDS = {
     "plan": ("plan", "What a method will run and cost, before any data is touched."),
     "train": ("train", "A model, its certificate and its metrics, in a directory."),
     "predict": ("predict", "The class of every node, or of every graph, by a trained model."),
-    "recommend": (
-        "recommend",
-        "The targets that each source will most likely be linked to, best first.",
-    ),
+    "recommend": ("recommend", "The best targets of every source, by a model of links."),
     "embed": ("embed", "What a trained model holds of every node or graph, for other models."),
     "export": ("export", "A trained model that reads single rows, as an ONNX file."),
     "report": ("report", "A page about runs, to hand on: what is promised, and what it costs."),

@@ -151,18 +151,19 @@ def compared_methods(record: str) -> list[str]:
 
 
 def describe_methods() -> str:
-    """Every method, by what it classifies and whether it is private, in one sentence."""
+    """Every method, by what it learns from and whether it is private; a line for each kind."""
     from graphveil.methods import METHODS
 
     def names(record: str, private: bool) -> str:
         kinds = [kind for kind in METHODS.values() if kind.record == record]
         return ", ".join(kind.name for kind in kinds if kind.private == private)
 
-    nodes, graphs, links = (
-        f"{names(record, True)} (private), {names(record, False)} (in the open)"
-        for record in ("node", "graph", "link")
+    kinds = {"node": "nodes", "graph": "whole graphs", "link": "links"}
+    return "\n".join(
+        f"of {what}, {how}: {names(record, private)}"
+        for record, what in kinds.items()
+        for private, how in ((True, "private"), (False, "in the open"))
     )
-    return f"{nodes}; for whole graphs {graphs}; for links {links}"
 
 
 def make(
@@ -215,7 +216,8 @@ class MethodCommand(click.Command):
                 formatter.write_dl(describe_own(METHODS[name]))
             return
         with formatter.section("Methods"):
-            formatter.write_text(f"{describe_methods()}.")
+            for line in describe_methods().splitlines():
+                formatter.write_text(line)
             formatter.write_text("graphveil train NAME --help lists the settings of one.")
 
 

@@ -41,7 +41,7 @@ def recommend(
     force: bool,
     as_json: bool,
 ) -> None:
-    """The targets that each source will most likely be linked to, best first.
+    """The best targets of every source, by a model of links.
 
     A row has the source's id, the rank, the target's id and its score. Targets that a source is
     linked to already are left out. It costs nothing beyond the run; the answer says who may see

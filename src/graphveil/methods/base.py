@@ -248,9 +248,11 @@ class Method(Estimator, ABC):
     ) -> Self:
         """Run a plan that was made for this very data; see :class:`Execution` for the rest."""
         from graphveil.graph.checks import class_names_of, columns_of
+        from graphveil.graph.contents import compare_data
         from graphveil.methods.execution import Execution
         from graphveil.methods.given_data import check_edges_read
 
+        compare_data(data)
         check_edges_read(self, data)
         self._check_plan(plan, data)
         # A paper's epsilon is a claim, which binds nothing.
