@@ -93,7 +93,7 @@ def test_training_tells_the_figure_beside_the_guess(walked):
     assert "test average precision" in trained
     assert "guess" in trained
     compared = of(printed, "graphveil compare")
-    assert "Test average precision on ward" in compared
+    assert "Test average precision on hospital" in compared
 
 
 def test_the_certificate_lists_the_schema(walked):

@@ -165,7 +165,7 @@ def schema_(path: str, out: str | None, force: bool, as_json: bool) -> None:
 
     \b
     graphveil data schema ward/
-    graphveil train late-graph --data ward/ --epsilon 8 --out runs/ward
+    graphveil train late-graph --data ward/ --epsilon 2 --out runs/ward
     """
     from graphveil.data.table_names import draft_for, place_for
 
@@ -194,7 +194,7 @@ def export(name: str, out: str, force: bool, as_json: bool) -> None:
 
     \b
     graphveil data export hospital --out ward
-    graphveil train late-graph --data ward --epsilon 8 --out runs/ward
+    graphveil train late-graph --data ward --epsilon 2 --out runs/ward
     """
     from graphveil.data.hospital import write
 

@@ -15,12 +15,17 @@ from pathlib import Path
 from typing import Any
 
 from graphveil import _validate, runs
-from graphveil._errors import InvalidInputError
 from graphveil.audit import results
 from graphveil.data.catalog import CATALOG, Entry
 from graphveil.graph.targets import OF_CLASSES
 from graphveil.methods import Facts, Plan
-from graphveil.methods.measures import METRICS, OF_LINKS, SMALLER_IS_BETTER, is_better
+from graphveil.methods.measures import (
+    METRICS,
+    OF_LINKS,
+    ONE_SIDED,
+    SMALLER_IS_BETTER,
+    is_better,
+)
 from graphveil.methods.settings import setting_fields
 from graphveil.methods.task import make_task
 from graphveil.privacy.accounting import price
@@ -336,7 +341,11 @@ def _baseline(content: Mapping[str, Any] | None, counts: Sequence[int]) -> dict[
     if content is None:
         return {"accuracy": max(counts) / sum(counts)} if sum(counts) else {}
     figures = {name: _figure(name, content.get(name)) for name in _SCORES}
-    return {name: value for name, value in figures.items() if value is not None}
+    return {
+        name: value
+        for name, value in figures.items()
+        if value is not None and name not in ONE_SIDED
+    }
 
 
 def _is_constant(confusion: Sequence[Sequence[int]] | None) -> bool | None:
