@@ -359,7 +359,11 @@ def read_signed(path: str | Path) -> Signed:
         raise _is_none(path, "public_key and signature must be hexadecimal, in small letters")
     if not isinstance(content["statement"], dict):
         raise _is_none(path, "its statement must be an object")
-    return Signed(content=content)
+    try:
+        # As it was signed: however a number is spelled in the file, 100 and 100.0 are one.
+        return Signed(content=json.loads(canonical(content)))
+    except InvalidInputError as error:
+        raise _is_none(path, str(error).rstrip(".")) from None
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
