@@ -27,7 +27,7 @@ from graphveil.privacy.accounting import price
 from graphveil.privacy.agreement import check_agreement, check_charges, check_same
 from graphveil.privacy.guarantee import UNITS, Certificate, Charge, Unit
 from graphveil.privacy.ledger_entries import identity
-from graphveil.report.wording import trains_in_the_open
+from graphveil.report.wording import is_private, status_of
 from graphveil.runs.files import read_json, reading
 from graphveil.runs.record import EVENTS, Record
 
@@ -76,11 +76,7 @@ class Evidence:
     @property
     def status(self) -> str:
         """``proven``, ``void``, ``unproven``, or ``open`` for a method without a budget."""
-        if not self.private:
-            return "open"
-        if self.certificate.void_because:
-            return "void"
-        return "unproven" if math.isinf(self.certificate.guarantee.epsilon) else "proven"
+        return status_of(self.plan, self.certificate)
 
     @property
     def epsilon(self) -> float | None:
@@ -218,7 +214,7 @@ def read(path: str) -> Evidence:
         source, settings = dict(saved["data"]), dict(saved["settings"])
         schema = saved.get("schema")
         names = _class_names(saved["class_names"], plan.facts.num_classes)
-        if not tuned:
+        if not (tuned and plan.tuned):
             _check_releases(directory, plan.charges, certificate.charges)
     with reading(directory, "metrics.json"):
         metrics = _metrics(_content(directory, "metrics.json"), plan.facts)
@@ -230,7 +226,7 @@ def read(path: str) -> Evidence:
     return Evidence(
         path=path,
         method=plan.method,
-        private=plan.claim is not None or not trains_in_the_open(plan.charges),
+        private=is_private(plan),
         certificate=certificate,
         alone=tuple(price(charge.event, delta).epsilon for charge in certificate.charges)
         if proven
@@ -280,9 +276,7 @@ def _content(directory: Path, name: str) -> dict[str, Any]:
     return content
 
 
-def _check_releases(
-    directory: Path, planned: Sequence[Charge], charged: Sequence[Charge]
-) -> None:
+def _check_releases(directory: Path, planned: Sequence[Charge], charged: Sequence[Charge]) -> None:
     """Refuse a run whose plan, by its hash the one that ran, has other charges."""
     try:
         check_charges(planned, charged)
