@@ -92,6 +92,7 @@ def halve(content, *names):
         (lambda c: c["certificate"].update(epsilon=0.1), "unknown in certificate"),
         (lambda c: c.update(epsilon=0.1), "what is unknown is"),
         (lambda c: c["run"].update(epsilon=0.1), "unknown in run"),
+        (lambda c: c.update(folder=5), "folder must be"),
         (lambda c: c["run"].update(status="proven by all"), "status is"),
         (lambda c: c["run"].update(settings_tuned=True), "settings_tuned is"),
         (lambda c: c["run"]["data"].update(num_nodes=10**9), "data is"),

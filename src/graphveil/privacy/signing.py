@@ -343,6 +343,8 @@ def read_signed(path: str | Path) -> Signed:
         raise _is_none(path, "it is no text") from None
     try:
         content = plain(json.loads(text, object_pairs_hook=_unique, parse_constant=_no_constant))
+        # As it was signed: however a number is spelled in the file, 100 and 100.0 are one.
+        content = json.loads(canonical(content))
     except (ValueError, RecursionError) as error:
         raise _is_none(path, str(error).rstrip(".")) from None
     if not isinstance(content, dict):
@@ -359,11 +361,7 @@ def read_signed(path: str | Path) -> Signed:
         raise _is_none(path, "public_key and signature must be hexadecimal, in small letters")
     if not isinstance(content["statement"], dict):
         raise _is_none(path, "its statement must be an object")
-    try:
-        # As it was signed: however a number is spelled in the file, 100 and 100.0 are one.
-        return Signed(content=json.loads(canonical(content)))
-    except InvalidInputError as error:
-        raise _is_none(path, str(error).rstrip(".")) from None
+    return Signed(content=content)
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

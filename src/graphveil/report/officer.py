@@ -207,7 +207,11 @@ def _unit_in_full(run: Evidence) -> str:
     named = f"one {run.unit_name}, which is " if run.unit_name else ""
     left_out = "" if run.leaves_out is None else f". Left out: {run.leaves_out}"
     open_ = [f". Not protected: {line}" for line in run.certificate.unprotected]
-    return f"{named}{ONE[run.unit.name]}: {run.unit.protects}{left_out}{''.join(open_)}"
+    guarantee = run.certificate.guarantee
+    whole = f"{named}{ONE[run.unit.name]}: {guarantee.protects}"
+    if guarantee.owner is not None:  # it begins with the owner's words
+        whole = guarantee.protects
+    return f"{whole}{left_out}{''.join(open_)}"
 
 
 # --- what may be published ------------------------------------------------------------------------

@@ -11,7 +11,6 @@ or none. No path of anybody's machine, no metric, no trial is in it.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 import re
@@ -23,25 +22,25 @@ from typing import TYPE_CHECKING, Any
 
 from graphveil import _validate
 from graphveil._errors import InvalidInputError, RefusedError, VerificationError
-from graphveil._inputs import regular
 from graphveil.methods import METHODS, Plan
 from graphveil.privacy.agreement import check_charges, check_close, check_same, check_whole
 from graphveil.privacy.guarantee import Certificate, check_delta
 from graphveil.privacy.signing import Signed, canonical, check_signature, fingerprint
+from graphveil.report.model_files import compare, hash_files, hash_of, hash_settings
 from graphveil.report.wording import status_of
-from graphveil.runs.record import MODEL
+from graphveil.runs.files import LOG
+from graphveil.runs.record import CONFIG, FILES, MODEL, README
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
     from graphveil.report.evidence import Evidence
 
-_STATEMENT = ("certificate", "run", "weights_sha256")
-_RUN = ("method", "status", "plan", "settings_tuned", "data")
+_STATEMENT = ("certificate", "run", "weights_sha256", "folder")
+_RUN = ("method", "status", "plan", "settings_tuned", "settings_sha256", "data")
 _ADDED = re.compile(
     r"; (it reads rows up to \d+ steps away|a student reads every row of that graph)$"
 )
-_PIECE = 1 << 20  # bytes of a file that are hashed at a time
 
 
 def certificate_of(run: Evidence) -> Certificate:
@@ -61,6 +60,7 @@ def statement_of(run: Evidence) -> dict[str, Any]:
             "status": run.status,
             "plan": run.plan.to_json(),
             "settings_tuned": run.tuned,
+            "settings_sha256": hash_settings(Path(run.path)),
             "data": {
                 "name": None if run.entry is None else run.data,
                 "unit": run.unit_name,
@@ -71,6 +71,11 @@ def statement_of(run: Evidence) -> dict[str, Any]:
     }
     plain: dict[str, Any] = json.loads(json.dumps(statement, allow_nan=False))
     return plain
+
+
+def of_folder(statement: Mapping[str, Any], files: Mapping[str, bytes]) -> dict[str, Any]:
+    """The statement about a run with the hashes of the files of a published folder."""
+    return {**statement, "folder": hash_files(files)}
 
 
 def fingerprint_of(run: Evidence) -> str:
@@ -87,7 +92,8 @@ def today() -> str:
 class Verified:
     """What was checked of a signed certificate, and holds.
 
-    ``has_weights`` says whether weights were given; then they are those it is about.
+    ``has_weights`` says whether weights were given; then they are those it is about. ``compared``
+    names the files beside them that are those it is about, ``not_compared`` those nobody signed.
     """
 
     certificate: Certificate
@@ -98,6 +104,8 @@ class Verified:
     fingerprint: str
     weights_sha256: str
     has_weights: bool
+    compared: tuple[str, ...] = ()
+    not_compared: tuple[str, ...] = ()
 
 
 def verify(
@@ -144,15 +152,23 @@ def verify(
             f"The weights in {run} are others than the certificate is about: their SHA-256 is "
             f"{here}, not {weights}; ask for those that were certified."
         )
+    compared: tuple[str, ...] = ()
+    others: tuple[str, ...] = ()
+    if run is not None and Path(run).is_dir():
+        compared = compare(Path(run), statement, certificate)
+        known = {*FILES, README, CONFIG} - {*compared, MODEL, LOG}
+        others = tuple(sorted(name for name in known if (Path(run) / name).exists()))
     return Verified(
         certificate=certificate,
         method=method,
         signer=signed.content["signer"],
         date=signed.content["date"],
         public_key=signed.public_key,
-        fingerprint=fingerprint(statement),
+        fingerprint=fingerprint({k: v for k, v in statement.items() if k != "folder"}),
         weights_sha256=weights,
         has_weights=run is not None,
+        compared=compared,
+        not_compared=others,
     )
 
 
@@ -178,12 +194,12 @@ def _check_names(statement: Mapping[str, Any], again: Certificate) -> None:
     """Refuse names that nothing here reads, and nothing has checked."""
     expected = json.loads(again.to_json())
     written = statement["certificate"]
-    # What older certificates lack stands for nothing.
     check_same("what is unknown", sorted(set(statement) - set(_STATEMENT)), [])
     check_same("what is unknown in run", sorted(set(statement["run"]) - set(_RUN)), [])
     check_same("what is unknown in certificate", sorted(set(written) - set(expected)), [])
-    guarantee = written["guarantee"]
-    check_same("guarantee", sorted(guarantee), sorted(expected["guarantee"]))
+    hashes = statement.get("folder", {})
+    if not (isinstance(hashes, dict) and all(isinstance(it, str) for it in hashes.values())):
+        raise TypeError("the hashes of its folder must be words")
     check_same("charges", written["charges"], json.loads(canonical(expected["charges"])))
 
 
@@ -229,14 +245,4 @@ def _stem(line: str) -> str:
 
 def weights_of(run: str | Path) -> str:
     """The SHA-256 of the weights in a run, in a published folder, or in a file."""
-    path = Path(run) / MODEL if Path(run).is_dir() else Path(run)
-    digest = hashlib.sha256()
-    try:
-        with regular(path).open("rb") as file:
-            while piece := file.read(_PIECE):
-                digest.update(piece)
-    except OSError as error:
-        raise InvalidInputError(
-            f"{path} cannot be read: {error.strerror}; name a run, or a file of weights."
-        ) from None
-    return digest.hexdigest()
+    return hash_of(Path(run) / MODEL if Path(run).is_dir() else Path(run))
