@@ -4,6 +4,7 @@ import json
 import os
 import shutil
 import struct
+from dataclasses import replace
 
 import pytest
 
@@ -13,7 +14,7 @@ from graphveil.data.synthetic import social_network
 from graphveil.methods import DPMLP
 from graphveil.privacy import signing
 from graphveil.privacy.ledger import Ledger
-from graphveil.report import evidence, model_folder, statement
+from graphveil.report import deployment, evidence, model_folder, officer, statement
 from graphveil.report.owner import Owner
 
 yaml = pytest.importorskip("yaml")
@@ -164,7 +165,6 @@ def test_metrics_are_shown_where_somebody_says_why(read, tmp_path):
 
 
 def test_a_score_that_was_charged_is_shown(read, tmp_path):
-    from dataclasses import replace
 
     run = read("one")
     assert run.charged_score is None
@@ -211,9 +211,26 @@ def test_what_promises_nothing_is_published_only_in_the_open(name, why, read, tm
     assert "## Privacy" not in text
 
 
-def test_weights_that_are_not_for_everybody_are_not_published(read):
-    from dataclasses import replace
+def test_an_owner_and_their_records_have_the_words_of_the_certificate(read, tmp_path):
+    run = read("one")
+    guarantee = replace(
+        run.certificate.guarantee, unit="owner", owner="patient", record="recording"
+    )
+    owned = replace(run, certificate=replace(run.certificate, guarantee=guarantee))
+    publish(owned, tmp_path / "out")
+    facts = {"purpose": "x", "region": "Germany", "published": "2026-11-19", "owner": ("Ann",)}
+    facts |= {"authors": ("Ann",), "releases": "One release", "data_source": "Static"}
+    pages = [
+        (tmp_path / "out" / "README.md").read_text(),
+        str(deployment.card(owned, replace(OWNER, **facts))),
+        officer.render(owned, OWNER, day="2026-11-19"),
+    ]
+    for page in pages:
+        assert "one patient with every recording of theirs" in page
+        assert "every record of theirs" not in page
 
+
+def test_weights_that_are_not_for_everybody_are_not_published(read):
     run = read("one")
     few = replace(run, certificate=replace(run.certificate, released_to="the owner"))
     with pytest.raises(UnprovenError, match="to nobody else"):

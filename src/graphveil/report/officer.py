@@ -171,14 +171,13 @@ def _failure(run: Evidence) -> str:
 
 def _in_owners_words(run: Evidence, took_part: str) -> str:
     """The same with what the owner calls a unit: "the data of one patient was used"."""
-    if run.unit_name is None:
-        return took_part
-    return took_part.replace(ONE[run.unit.name], f"one {run.unit_name}")
+    word = run.unit_name or run.certificate.guarantee.owner
+    return took_part if word is None else took_part.replace(ONE[run.unit.name], f"one {word}")
 
 
 def _unit(run: Evidence) -> str:
     """The privacy unit, in the owner's words where there are some."""
-    return f"one {run.unit_name}" if run.unit_name else ONE[run.unit.name]
+    return f"one {run.unit_name}" if run.unit_name else run.certificate.guarantee.one
 
 
 def _facts(run: Evidence, owner: Owner, day: str) -> Pairs:
