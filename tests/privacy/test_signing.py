@@ -199,6 +199,19 @@ def test_how_the_file_is_written_makes_no_difference(key, signed, tmp_path):
     signing.check_signature(signing.read_signed(path), key.public_key())
 
 
+def test_a_whole_number_is_read_as_one_however_it_is_spelled(key, signed, tmp_path):
+    path = tmp_path / "signed.json"
+    for spelled in ("100.0", "1e2"):
+        path.write_text(json.dumps(signed).replace('"count": 100', f'"count": {spelled}'))
+        respelled = signing.read_signed(path)
+        signing.check_signature(respelled, key.public_key())
+        count = respelled.statement["certificate"]["charges"][0]["count"]
+        assert type(count) is int
+    path.write_text(json.dumps(signed).replace('"count": 100', '"count": 1e400'))
+    with pytest.raises(InvalidInputError, match="no signed certificate"):
+        signing.read_signed(path)
+
+
 def test_a_key_that_only_the_file_names_is_not_trusted(signed, tmp_path):
     with pytest.raises(VerificationError, match="self-signed, key not trusted"):
         check(signed, None, tmp_path)

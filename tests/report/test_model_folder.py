@@ -2,17 +2,19 @@
 
 import json
 import os
+import shutil
 import struct
+from dataclasses import replace
 
 import pytest
 
 import graphveil
-from graphveil import InvalidInputError, UnprovenError, runs
+from graphveil import InvalidInputError, UnprovenError, VerificationError, runs
 from graphveil.data.synthetic import social_network
 from graphveil.methods import DPMLP
 from graphveil.privacy import signing
 from graphveil.privacy.ledger import Ledger
-from graphveil.report import evidence, model_folder, statement
+from graphveil.report import deployment, evidence, model_folder, officer, statement
 from graphveil.report.owner import Owner
 
 yaml = pytest.importorskip("yaml")
@@ -163,7 +165,6 @@ def test_metrics_are_shown_where_somebody_says_why(read, tmp_path):
 
 
 def test_a_score_that_was_charged_is_shown(read, tmp_path):
-    from dataclasses import replace
 
     run = read("one")
     assert run.charged_score is None
@@ -210,28 +211,127 @@ def test_what_promises_nothing_is_published_only_in_the_open(name, why, read, tm
     assert "## Privacy" not in text
 
 
-def test_weights_that_are_not_for_everybody_are_not_published(read):
-    from dataclasses import replace
+def test_an_owner_and_their_records_have_the_words_of_the_certificate(read, tmp_path):
+    run = read("one")
+    guarantee = replace(
+        run.certificate.guarantee, unit="owner", owner="patient", record="recording"
+    )
+    owned = replace(run, certificate=replace(run.certificate, guarantee=guarantee))
+    publish(owned, tmp_path / "out")
+    facts = {"purpose": "x", "region": "Germany", "published": "2026-11-19", "owner": ("Ann",)}
+    facts |= {"authors": ("Ann",), "releases": "One release", "data_source": "Static"}
+    pages = [
+        (tmp_path / "out" / "README.md").read_text(),
+        str(deployment.card(owned, replace(OWNER, **facts))),
+        officer.render(owned, OWNER, day="2026-11-19"),
+    ]
+    for page in pages:
+        assert "one patient with every recording of theirs" in page
+        assert "every record of theirs" not in page
 
+
+def test_weights_that_are_not_for_everybody_are_not_published(read):
     run = read("one")
     few = replace(run, certificate=replace(run.certificate, released_to="the owner"))
     with pytest.raises(UnprovenError, match="to nobody else"):
         model_folder.build(few, OWNER)
 
 
-def test_a_signed_certificate_comes_with_it_and_is_verified(read, tmp_path):
+@pytest.fixture
+def key(tmp_path):
     pytest.importorskip("cryptography")
     signing.make_key(tmp_path / "ann.pem")
-    key = signing.read_private_key(tmp_path / "ann.pem")
+    return signing.read_private_key(tmp_path / "ann.pem")
+
+
+@pytest.fixture
+def sign(key):
+    return lambda content: signing.sign(content, key, signer="Ann", date="today")
+
+
+def test_a_signed_certificate_comes_with_it_and_is_verified(read, trained, sign, key, tmp_path):
     run, out = read("one"), tmp_path / "out"
-    signed = signing.sign(statement.statement_of(run), key, signer="Ann", date="today")
-    publish(run, out, signed=signed)
+    publish(run, out, sign=sign)
     assert {path.name for path in out.iterdir()} == {*FILES, "certificate.signed.json"}
     file = signing.read_signed(out / "certificate.signed.json")
-    assert statement.verify(file, key.public_key(), out).has_weights
-    assert signed["public_key"] in (out / "README.md").read_text()
+    (out / ".gitattributes").write_text("")
+    verified = statement.verify(file, key.public_key(), out)
+    assert set(verified.compared) == FILES - {"model.safetensors"}
+    assert not verified.not_compared
+    assert verified.fingerprint == statement.fingerprint_of(run)
+    assert "settings.json" in statement.verify(file, key.public_key(), trained / "one").compared
+    assert file.public_key in (out / "README.md").read_text()
     assert b"PRIVATE" not in b"".join(path.read_bytes() for path in out.iterdir())
     assert graphveil.read(out).name == run.method
+
+
+@pytest.mark.parametrize("name", sorted(FILES))
+def test_a_file_of_a_signed_folder_that_was_altered_is_refused(name, read, sign, key, tmp_path):
+    out = tmp_path / "out"
+    publish(read("one"), out, sign=sign)
+    file = signing.read_signed(out / "certificate.signed.json")
+    content = (out / name).read_bytes()
+    for other in (content + b" ", None):
+        (out / name).unlink()
+        if other is not None:
+            (out / name).write_bytes(other)
+        with pytest.raises((VerificationError, InvalidInputError), match=f"{name}|The weights"):
+            statement.verify(file, key.public_key(), out)
+        (out / name).write_bytes(content)
+    (out / "cache.safetensors").write_bytes(b"")
+    with pytest.raises(VerificationError, match="not among the files"):
+        statement.verify(file, key.public_key(), out)
+
+
+def swap(directory, name, old, new):
+    text = (directory / name).read_text()
+    assert old in text
+    (directory / name).write_text(text.replace(old, new))
+
+
+@pytest.mark.parametrize(
+    "name,old,new",
+    [
+        ("settings.json", '"cats"', '"cows"'),
+        ("certificate.txt", "differential privacy", "any privacy"),
+        ("certificate.md", "differential privacy", "any privacy"),
+        ("certificate.json", '"withhold"', '"remove"'),
+        ("events.json", '"count": 3', '"count": 2'),
+        ("plan.json", "model weights", "a model"),
+    ],
+)
+@pytest.mark.parametrize("bare", [False, True])
+def test_what_a_run_says_is_compared_too(bare, name, old, new, read, trained, sign, key, tmp_path):
+    """Of a run, and of a folder whose card and config were taken away."""
+    run, out = read("one"), tmp_path / "out"
+    if bare:
+        publish(run, out, sign=sign)
+        for extra in ("README.md", "config.json"):
+            (out / extra).unlink()
+    else:
+        shutil.copytree(trained / "one", out)
+    path = tmp_path / "signed.json"
+    path.write_text(json.dumps(sign(statement.statement_of(run))))
+    file = signing.read_signed(path)
+    compared = {"plan.json", "settings.json", "events.json"}
+    compared |= {"certificate.txt", "certificate.md", "certificate.json"}
+    assert set(statement.verify(file, key.public_key(), out).compared) == compared
+    swap(out, name, old, new)
+    with pytest.raises(VerificationError, match="are others than the certificate is about"):
+        statement.verify(file, key.public_key(), out)
+
+
+def test_files_that_an_older_statement_does_not_name_are_said_to_be_unsigned(
+    read, sign, key, tmp_path
+):
+    out = tmp_path / "out"
+    publish(read("one"), out)
+    content = statement.statement_of(read("one"))
+    del content["run"]["settings_sha256"]
+    (tmp_path / "old.json").write_text(json.dumps(sign(content)))
+    verified = statement.verify(signing.read_signed(tmp_path / "old.json"), key.public_key(), out)
+    assert set(verified.not_compared) == {"README.md", "config.json", "settings.json"}
+    assert "plan.json" in verified.compared
 
 
 @pytest.mark.parametrize("text", ["", "a b", "MIT License", "mit\nx", "a" * 80, None])

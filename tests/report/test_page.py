@@ -16,13 +16,20 @@ from dp_accounting import dp_event
 from report_html import assert_only_our_own, parse
 
 from graphveil import cli
-from graphveil._errors import InvalidInputError
+from graphveil._errors import InvalidInputError, VerificationError
 from graphveil.data.synthetic import social_network
-from graphveil.methods import GraphSplit
+from graphveil.methods import GraphSplit, Plan
 from graphveil.privacy import composing
 from graphveil.privacy.accounting import price
 from graphveil.privacy.events import GumbelTopKDpEvent, composed, one_of, repeated
-from graphveil.privacy.guarantee import DECLARED_PUBLIC, Certificate, Charge, certify, round_up
+from graphveil.privacy.guarantee import (
+    DECLARED_PUBLIC,
+    Certificate,
+    Charge,
+    certify,
+    charges_from_json,
+    round_up,
+)
 from graphveil.report import evidence, page, wording
 from graphveil.runs import Run, Source
 
@@ -422,8 +429,33 @@ def test_a_plan_of_other_steps_than_were_charged_is_refused(copied, steps):
         evidence.read(str(directory))
     named = hashlib.sha256((directory / "plan.json").read_bytes()).hexdigest()
     change("settings.json", lambda content: content.update(plan_sha256=named))
-    with pytest.raises(InvalidInputError, match=r"releases, and events.json charges for 3"):
+    with pytest.raises(VerificationError, match=r"releases, and what is charged for is 3"):
         evidence.read(str(directory))
+
+
+@pytest.mark.parametrize(
+    "edit,why",
+    [
+        (lambda c: c["event"]["event"].update(noise_multiplier=1e6), "the plan makes it 3 x"),
+        (lambda c: c["event"]["event"].update(removed=0, altered=1), "the plan makes it 3 x"),
+        (lambda c: c.update(paid_for="nothing much"), "paid_for is 'nothing much'"),
+        (lambda c: c["event"].update(count=2), "what is charged for is 2"),
+    ],
+)
+def test_charges_that_the_plan_does_not_make_are_refused(copied, edit, why):
+    directory, change = copied()
+    change("events.json", lambda content: edit(content["charges"][0]))
+    events = json.loads((directory / "events.json").read_text())
+    certify_anew(directory, events)
+    with pytest.raises(VerificationError, match=why):
+        evidence.read(str(directory))
+
+
+def certify_anew(directory, events):
+    """The certificate that such charges bear out, so that nothing else differs."""
+    plan = Plan.from_json(json.loads((directory / "plan.json").read_text())["plan"])
+    certificate = plan.certificate(charges_from_json(events["charges"]))
+    (directory / "certificate.json").write_text(certificate.to_json())
 
 
 def priced(run, path, *events):

@@ -3,10 +3,14 @@
 import json
 from pathlib import Path
 
+import dp_accounting as dpa
 import pytest
 
 from graphveil import InvalidInputError, VerificationError
+from graphveil.methods import Plan
+from graphveil.methods.inference import NOISY, PAID_FOR_PREDICTION
 from graphveil.privacy import signing
+from graphveil.privacy.guarantee import Charge, charges_from_json
 from graphveil.report import evidence, statement
 
 pytest.importorskip("cryptography")
@@ -77,12 +81,87 @@ def halve(content, *names):
         (lambda c: c["certificate"].update(void_because=["a reason"]), "epsilon is"),
         (lambda c: c["certificate"]["guarantee"].update(unit="edge-directed"), "unit is"),
         (lambda c: c["run"].update(method="dp-gnn"), "method is"),
+        (lambda c: c["certificate"]["guarantee"].update(owner="clinic", record="bed"), "owner is"),
+        (lambda c: c["certificate"].update(public=[]), "public is"),
+        (lambda c: c["certificate"].update(unprotected=["some rows"]), "unprotected is"),
+        (lambda c: c["certificate"].update(voided_by=[]), "voided_by is"),
+        (lambda c: c["certificate"].update(vouched=["somebody"]), "vouched is"),
+        (lambda c: c["certificate"].update(inference=[]), "inference is"),
+        (lambda c: c["certificate"]["inference"].append("noisy: for all"), "inference has"),
+        (lambda c: c["certificate"].update(notes=["by itself: epsilon 0.1"]), "notes is"),
+        (lambda c: c["certificate"].update(epsilon=0.1), "unknown in certificate"),
+        (lambda c: c.update(epsilon=0.1), "what is unknown is"),
+        (lambda c: c["run"].update(epsilon=0.1), "unknown in run"),
+        (lambda c: c.update(folder=5), "folder must be"),
+        (lambda c: c["run"].update(status="proven by all"), "status is"),
+        (lambda c: c["run"].update(settings_tuned=True), "settings_tuned is"),
+        (lambda c: c["run"]["data"].update(num_nodes=10**9), "data is"),
+        (lambda c: part(c, "release")["mechanism"].update(noise_multiplier=0.1), "plan makes it"),
+        (lambda c: part(c, "steps").update(count=10**5), "the plan has"),
+        (lambda c: part(c, "steps").update(removed=0, altered=1), "plan makes it"),
     ],
 )
 def test_a_signer_cannot_state_what_the_charges_do_not_bear_out(edit, why, read, signing_of, key):
     signed = signing_of(statement.statement_of(read("parts")), edit)
-    with pytest.raises(VerificationError, match=f"does not follow from its charges: .*{why}"):
+    with pytest.raises(VerificationError, match=f"does not follow from its charges.*{why}"):
         statement.verify(signed, key.public_key())
+
+
+def part(content, kind):
+    """The first part of that kind in the plan."""
+    return next(part for part in content["run"]["plan"]["parts"] if part["kind"] == kind)
+
+
+def certified(content, edit):
+    """A certificate made anew from an edited plan, so that it agrees with it."""
+    plan, certificate = content["run"]["plan"], content["certificate"]
+    edit(plan)
+    charges = charges_from_json(certificate["charges"])
+    again = Plan.from_json(plan).certificate(charges)
+    content["certificate"] = json.loads(again.to_json())
+
+
+def cut(content):
+    del content["certificate"]["charges"][1:]
+    certified(content, lambda plan: None)
+
+
+@pytest.mark.parametrize(
+    "edit,why",
+    [
+        (lambda c: certified(c, lambda plan: plan.update(unit="graph")), "unit is 'graph'"),
+        (lambda c: certified(c, lambda plan: plan.update(unit="owner")), "unit is 'owner'"),
+        (lambda c: certified(c, lambda plan: plan.update(delta=0.02)), "delta must be below"),
+        (lambda c: certified(c, lambda plan: plan.update(inference=[])), "inference is empty"),
+        (cut, "the plan has"),
+        (
+            lambda c: (c["run"].update(method="best"), c["run"]["plan"].update(method="best")),
+            "no method 'best'",
+        ),
+        (
+            lambda c: (c["run"].update(method="mlp"), c["run"]["plan"].update(method="mlp")),
+            "must be|unexpected|setting",
+        ),
+    ],
+)
+def test_a_signer_cannot_state_what_no_method_does(edit, why, read, signing_of, key):
+    signed = signing_of(statement.statement_of(read("parts")), edit)
+    with pytest.raises(VerificationError, match=f"does not follow from its charges.*{why}"):
+        statement.verify(signed, key.public_key())
+
+
+def test_a_prediction_that_was_charged_since_is_verified(read, signing_of, key):
+    def edit(content):
+        plan = Plan.from_json(content["run"]["plan"])
+        charges = charges_from_json(content["certificate"]["charges"])
+        more = Charge(paid_for=PAID_FOR_PREDICTION, event=dpa.GaussianDpEvent(9.0))
+        again = plan.certificate([*charges, more], inference=[NOISY])
+        content["certificate"] = json.loads(again.to_json())
+
+    signed = signing_of(statement.statement_of(read("parts")), edit)
+    verified = statement.verify(signed, key.public_key())
+    assert verified.certificate.charges[-1].paid_for == PAID_FOR_PREDICTION
+    assert verified.certificate.guarantee.epsilon > read("parts").epsilon
 
 
 @pytest.mark.parametrize("name", ["certificate", "run", "weights_sha256"])

@@ -177,5 +177,11 @@ def verify_(file: str, trusted: str | None, run: str | None, as_json: bool) -> N
     result.add("has_weights", verified.has_weights)
     own = "those at hand" if verified.has_weights else "not compared; give them with --run"
     result.row("weights", own)
+    result.add("compared", list(verified.compared))
+    result.add("not_compared", list(verified.not_compared))
+    if verified.has_weights:
+        result.row("compared, too", ", ".join(verified.compared) or "nothing: only the weights")
+    if verified.not_compared:
+        result.row("not compared", f"{', '.join(verified.not_compared)}: nobody signed them")
     result.add("fingerprint", verified.fingerprint, "fingerprint")
     result.show(as_json)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import click
 
 from graphveil._errors import InvalidInputError
@@ -63,12 +65,11 @@ def publish(  # noqa: PLR0913
     stated = read_owner(facts, given)
     private = None if key is None else signing.read_private_key(key, ask(key, passphrase_file))
     read = evidence.read(run)
-    signed = None
+    sign = None
     if private is not None:
-        content = statement.statement_of(read)
-        signed = signing.sign(content, private, signer=signer or "", date=statement.today())
+        sign = partial(signing.sign, key=private, signer=signer or "", date=statement.today())
     folder = model_folder.build(
-        read, stated, in_the_open=in_the_open, metrics_public=metrics_public, signed=signed
+        read, stated, in_the_open=in_the_open, metrics_public=metrics_public, sign=sign
     )
     model_folder.write(folder, out)
     result = Result("Published", run=run, method=read.method)

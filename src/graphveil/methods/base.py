@@ -574,10 +574,8 @@ class Method(Estimator, ABC):
         from graphveil.graph.checks import MASKS
         from graphveil.methods.given_data import take_graph, take_graphs, take_links
 
-        if self.record == "link":
-            return take_links(self, data)
-        if self.record == "node":
-            return take_graph(self, data)
+        if self.record in ("link", "node"):
+            return (take_links if self.record == "link" else take_graph)(self, data)
         data = take_graphs(self, data)
         if to_train and any(mask not in data for mask in MASKS):
             raise InvalidInputError(

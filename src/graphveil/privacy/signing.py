@@ -343,6 +343,8 @@ def read_signed(path: str | Path) -> Signed:
         raise _is_none(path, "it is no text") from None
     try:
         content = plain(json.loads(text, object_pairs_hook=_unique, parse_constant=_no_constant))
+        # As it was signed: however a number is spelled in the file, 100 and 100.0 are one.
+        content = json.loads(canonical(content))
     except (ValueError, RecursionError) as error:
         raise _is_none(path, str(error).rstrip(".")) from None
     if not isinstance(content, dict):

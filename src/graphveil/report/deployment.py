@@ -150,7 +150,9 @@ def _privacy_loss(run: Evidence) -> dict[str, Any]:
     guarantee = certificate.guarantee
     named = "" if (world := _world(run)) is None else f", here {world}"
     return {
-        "privacy_unit": f"{ONE[guarantee.unit]}{named}: {guarantee.protects}",
+        "privacy_unit": f"{guarantee.one}{named}: {guarantee.protects.partition(': ')[2]}"
+        if guarantee.owner is not None
+        else f"{ONE[guarantee.unit]}{named}: {guarantee.protects}",
         "privacy_unit_details": f"Adjacent data sets: {guarantee.difference} (relation "
         f"{guarantee.relation!r}).",
         "privacy_parameters": {

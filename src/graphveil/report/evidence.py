@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from graphveil import _validate, runs
+from graphveil._errors import VerificationError
 from graphveil.audit import results
 from graphveil.data.catalog import CATALOG, Entry
 from graphveil.graph.targets import OF_CLASSES
@@ -29,13 +30,12 @@ from graphveil.methods.measures import (
 from graphveil.methods.settings import setting_fields
 from graphveil.methods.task import make_task
 from graphveil.privacy.accounting import price
-from graphveil.privacy.agreement import check_agreement, check_same
+from graphveil.privacy.agreement import check_agreement, check_charges, check_same
 from graphveil.privacy.guarantee import UNITS, Certificate, Charge, Unit
 from graphveil.privacy.ledger_entries import identity
-from graphveil.privacy.ledger_state import count_releases
-from graphveil.report.wording import trains_in_the_open
+from graphveil.report.wording import is_private, status_of
 from graphveil.runs.files import read_json, reading
-from graphveil.runs.record import Record
+from graphveil.runs.record import EVENTS, Record
 
 FORMATS = (1, 2)  # of every file of a run that has a format number
 _SCORES = (*METRICS, *OF_LINKS)
@@ -83,11 +83,7 @@ class Evidence:
     @property
     def status(self) -> str:
         """``proven``, ``void``, ``unproven``, or ``open`` for a method without a budget."""
-        if not self.private:
-            return "open"
-        if self.certificate.void_because:
-            return "void"
-        return "unproven" if math.isinf(self.certificate.guarantee.epsilon) else "proven"
+        return status_of(self.plan, self.certificate)
 
     @property
     def epsilon(self) -> float | None:
@@ -224,8 +220,8 @@ def read(path: str) -> Evidence:
         source, settings = dict(saved["data"]), dict(saved["settings"])
         schema = saved.get("schema")
         names = _class_names(saved["class_names"], plan.facts.num_classes)
-        if not tuned:
-            _check_releases(plan.charges, certificate.charges)
+        if not (tuned and plan.tuned):
+            _check_releases(directory, plan.charges, certificate.charges)
     with reading(directory, "metrics.json"):
         metrics = _metrics(_content(directory, "metrics.json"), plan.facts)
     with reading(directory, "environment.json"):
@@ -236,7 +232,7 @@ def read(path: str) -> Evidence:
     return Evidence(
         path=path,
         method=plan.method,
-        private=plan.claim is not None or not trains_in_the_open(plan.charges),
+        private=is_private(plan),
         certificate=certificate,
         alone=tuple(price(charge.event, delta).epsilon for charge in certificate.charges)
         if proven
@@ -281,14 +277,15 @@ def _content(directory: Path, name: str) -> dict[str, Any]:
     return content
 
 
-def _check_releases(planned: Sequence[Charge], charged: Sequence[Charge]) -> None:
-    """Refuse settings that plan another number of releases than the run was charged for."""
-    made = count_releases(charged[: len(planned)])
-    if made != count_releases(planned):
-        raise ValueError(
-            f"its settings plan {count_releases(planned):g} releases, and events.json charges for "
-            f"{made:g}"
-        )
+def _check_releases(directory: Path, planned: Sequence[Charge], charged: Sequence[Charge]) -> None:
+    """Refuse a run whose plan, by its hash the one that ran, has other charges."""
+    try:
+        check_charges(planned, charged)
+    except ValueError as error:
+        raise VerificationError(
+            f"The charges in {directory / EVENTS} are not those of the plan that ran: "
+            f"{str(error).rstrip('.')}; put the right file back, or train again."
+        ) from None
 
 
 def _class_names(names: Sequence[Any] | None, classes: int) -> tuple[str, ...] | None:

@@ -24,7 +24,7 @@ import json
 import re
 import secrets
 import shutil
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -35,7 +35,7 @@ from graphveil.privacy.guarantee import Certificate
 from graphveil.report import citations, wording
 from graphveil.report.deployment import describe, to_yaml
 from graphveil.report.owner import Owner, require
-from graphveil.report.statement import certificate_of
+from graphveil.report.statement import certificate_of, of_folder, statement_of
 from graphveil.runs.files import read_json, unusable
 from graphveil.runs.record import (
     CACHE,
@@ -71,12 +71,13 @@ def build(
     *,
     in_the_open: bool = False,
     metrics_public: str | None = None,
-    signed: Mapping[str, Any] | None = None,
+    sign: Callable[[Mapping[str, Any]], Mapping[str, Any]] | None = None,
 ) -> Folder:
     """The files of a folder about a run.
 
     A run without a proven guarantee is refused unless it is published ``in_the_open``.
     ``metrics_public`` says why the scores on test records may be shown; without it none are.
+    ``sign`` makes a signed certificate of a statement, which has the hash of every file here.
 
     *Guarantee.* The weights have that of the certificate. Scores are outside it.
     """
@@ -89,6 +90,8 @@ def build(
         raise InvalidInputError(
             f"The weights in {run.path} changed while they were read; publish again."
         )
+    statement = statement_of(run)
+    signed = None if sign is None else sign(statement)  # the card names who signs
     files = {
         README: _readme(run, owner, metrics_public, signed).encode(),
         MODEL: weights,
@@ -98,8 +101,8 @@ def build(
         EVENTS: _json(_events(run)),
         **_certificates(certificate),
     }
-    if signed is not None:
-        files[SIGNED] = _json(signed)
+    if sign is not None:
+        files[SIGNED] = _json(sign(of_folder(statement, files)))
     return Folder(files=files, metrics_shown=metrics_public is not None)
 
 

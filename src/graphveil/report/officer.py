@@ -174,14 +174,13 @@ def _conclude(run: Evidence, meant: Promise | None) -> str:
 
 def _in_owners_words(run: Evidence, took_part: str) -> str:
     """The same with what the owner calls a unit: "the data of one patient was used"."""
-    if run.unit_name is None:
-        return took_part
-    return took_part.replace(ONE[run.unit.name], f"one {run.unit_name}")
+    word = run.unit_name or run.certificate.guarantee.owner
+    return took_part if word is None else took_part.replace(ONE[run.unit.name], f"one {word}")
 
 
 def _unit(run: Evidence) -> str:
     """The privacy unit, in the owner's words where there are some."""
-    return f"one {run.unit_name}" if run.unit_name else ONE[run.unit.name]
+    return f"one {run.unit_name}" if run.unit_name else run.certificate.guarantee.one
 
 
 def _facts(run: Evidence, owner: Owner, day: str) -> Pairs:
@@ -210,8 +209,11 @@ def _unit_in_full(run: Evidence) -> str:
     named = f"one {run.unit_name}, which is " if run.unit_name else ""
     left_out = "" if run.leaves_out is None else f". Left out: {run.leaves_out}"
     open_ = [f". Not protected: {line}" for line in run.certificate.unprotected]
-    inside = run.certificate.guarantee.protects
-    return f"{named}{ONE[run.unit.name]}: {inside}{left_out}{''.join(open_)}"
+    guarantee = run.certificate.guarantee
+    whole = f"{named}{ONE[run.unit.name]}: {guarantee.protects}"
+    if guarantee.owner is not None:  # it begins with the owner's words
+        whole = guarantee.protects
+    return f"{whole}{left_out}{''.join(open_)}"
 
 
 # --- what may be published ------------------------------------------------------------------------

@@ -11,28 +11,36 @@ or none. No path of anybody's machine, no metric, no trial is in it.
 
 from __future__ import annotations
 
-import hashlib
 import json
+import math
+import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from graphveil._errors import InvalidInputError, VerificationError
-from graphveil._inputs import regular
-from graphveil.methods import Plan
-from graphveil.privacy.agreement import check_agreement, check_close, check_same
-from graphveil.privacy.guarantee import Certificate
-from graphveil.privacy.signing import Signed, check_signature, fingerprint
-from graphveil.runs.record import MODEL
+from graphveil import _validate
+from graphveil._errors import InvalidInputError, RefusedError, VerificationError
+from graphveil.methods import METHODS, Plan
+from graphveil.privacy.agreement import check_charges, check_close, check_same, check_whole
+from graphveil.privacy.guarantee import Certificate, check_delta
+from graphveil.privacy.signing import Signed, canonical, check_signature, fingerprint
+from graphveil.report.model_files import compare, hash_files, hash_of, hash_settings
+from graphveil.report.wording import status_of
+from graphveil.runs.files import LOG
+from graphveil.runs.record import CONFIG, FILES, MODEL, README
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
     from graphveil.report.evidence import Evidence
 
-_PIECE = 1 << 20  # bytes of a file that are hashed at a time
+_STATEMENT = ("certificate", "run", "weights_sha256", "folder")
+_RUN = ("method", "status", "plan", "settings_tuned", "settings_sha256", "data")
+_ADDED = re.compile(
+    r"; (it reads rows up to \d+ steps away|a student reads every row of that graph)$"
+)
 
 
 def certificate_of(run: Evidence) -> Certificate:
@@ -52,6 +60,7 @@ def statement_of(run: Evidence) -> dict[str, Any]:
             "status": run.status,
             "plan": run.plan.to_json(),
             "settings_tuned": run.tuned,
+            "settings_sha256": hash_settings(Path(run.path)),
             "data": {
                 "name": None if run.entry is None else run.data,
                 "unit": run.unit_name,
@@ -62,6 +71,11 @@ def statement_of(run: Evidence) -> dict[str, Any]:
     }
     plain: dict[str, Any] = json.loads(json.dumps(statement, allow_nan=False))
     return plain
+
+
+def of_folder(statement: Mapping[str, Any], files: Mapping[str, bytes]) -> dict[str, Any]:
+    """The statement about a run with the hashes of the files of a published folder."""
+    return {**statement, "folder": hash_files(files)}
 
 
 def fingerprint_of(run: Evidence) -> str:
@@ -78,7 +92,8 @@ def today() -> str:
 class Verified:
     """What was checked of a signed certificate, and holds.
 
-    ``has_weights`` says whether weights were given; then they are those it is about.
+    ``has_weights`` says whether weights were given; then they are those it is about. ``compared``
+    names the files beside them that are those it is about, ``not_compared`` those nobody signed.
     """
 
     certificate: Certificate
@@ -89,6 +104,8 @@ class Verified:
     fingerprint: str
     weights_sha256: str
     has_weights: bool
+    compared: tuple[str, ...] = ()
+    not_compared: tuple[str, ...] = ()
 
 
 def verify(
@@ -107,6 +124,8 @@ def verify(
         certificate = Certificate.from_json(json.dumps(statement["certificate"]))
         plan, weights = Plan.from_json(statement["run"]["plan"]), str(statement["weights_sha256"])
         method = str(statement["run"]["method"])
+        run_facts = dict(statement["run"])
+        data = dict(run_facts["data"])
         tprs = dict(statement["certificate"].get("largest_tpr", {}))
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise InvalidInputError(
@@ -115,56 +134,116 @@ def verify(
             "signed it."
         ) from None
     try:
-        _check_price(certificate, plan, tprs)
+        again = _make_again(certificate, plan)
+        _check_price(certificate, again, tprs)
+        _check_names(statement, again)
         check_same("method", method, plan.method)
-    except ValueError as error:
+        _check_run(run_facts, data, plan, again)
+        _check_plan(plan, certificate)
+    except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RefusedError) as error:
+        made = certificate.versions.get("graphveil")
         raise VerificationError(
-            f"The certificate does not follow from its charges: {str(error).rstrip('.')}; ask the "
-            "signer how it was made."
+            "The certificate does not follow from its charges and its plan: "
+            f"{' '.join(str(error).split())[:400].rstrip('.')}; ask the signer how it was made, by "
+            f"version {_validate.shown(made)} of graphveil as it says."
         ) from None
     if run is not None and (here := weights_of(run)) != weights:
         raise VerificationError(
             f"The weights in {run} are others than the certificate is about: their SHA-256 is "
             f"{here}, not {weights}; ask for those that were certified."
         )
+    compared: tuple[str, ...] = ()
+    others: tuple[str, ...] = ()
+    if run is not None and Path(run).is_dir():
+        compared = compare(Path(run), statement, certificate)
+        known = {*FILES, README, CONFIG} - {*compared, MODEL, LOG}
+        others = tuple(sorted(name for name in known if (Path(run) / name).exists()))
     return Verified(
         certificate=certificate,
         method=method,
         signer=signed.content["signer"],
         date=signed.content["date"],
         public_key=signed.public_key,
-        fingerprint=fingerprint(statement),
+        fingerprint=fingerprint({k: v for k, v in statement.items() if k != "folder"}),
         weights_sha256=weights,
         has_weights=run is not None,
+        compared=compared,
+        not_compared=others,
     )
 
 
-def _check_price(certificate: Certificate, plan: Plan, tprs: Mapping[str, float]) -> None:
-    """Price the charges again, and refuse figures that are others."""
-    again = plan.certificate(
+def _make_again(certificate: Certificate, plan: Plan) -> Certificate:
+    """The certificate of the plan with those charges, and what may have come since."""
+    return plan.certificate(
         certificate.charges,
         void_because=certificate.void_because[len(plan.void_because) :],
         inference=certificate.inference[len(plan.inference) :],
     )
-    check_agreement(certificate, again)
-    for name in ("released", "released_to"):
-        check_same(name, getattr(certificate, name), getattr(again, name))
+
+
+def _check_price(certificate: Certificate, again: Certificate, tprs: Mapping[str, float]) -> None:
+    """Refuse a certificate that says anything else than the one made again."""
+    check_whole(certificate, again)
     largest = {f"{fpr:g}": tpr for fpr, tpr in again.largest_tpr.items()}
     check_same("the rates of largest_tpr", sorted(tprs), sorted(largest))
     for fpr, tpr in largest.items():
         check_close(f"largest_tpr at {fpr}", tprs[fpr], tpr)
 
 
+def _check_names(statement: Mapping[str, Any], again: Certificate) -> None:
+    """Refuse names that nothing here reads, and nothing has checked."""
+    expected = json.loads(again.to_json())
+    written = statement["certificate"]
+    check_same("what is unknown", sorted(set(statement) - set(_STATEMENT)), [])
+    check_same("what is unknown in run", sorted(set(statement["run"]) - set(_RUN)), [])
+    check_same("what is unknown in certificate", sorted(set(written) - set(expected)), [])
+    hashes = statement.get("folder", {})
+    if not (isinstance(hashes, dict) and all(isinstance(it, str) for it in hashes.values())):
+        raise TypeError("the hashes of its folder must be words")
+    check_same("charges", written["charges"], json.loads(canonical(expected["charges"])))
+
+
+def _check_run(
+    run: Mapping[str, Any], data: Mapping[str, Any], plan: Plan, again: Certificate
+) -> None:
+    """Refuse what is said of the run and its data, and is not what the plan says."""
+    facts = json.loads(json.dumps(asdict(plan.facts)))
+    check_same("data", {k: v for k, v in data.items() if k not in ("name", "unit")}, facts)
+    for name in ("name", "unit"):
+        if not (data.get(name) is None or isinstance(data[name], str)):
+            raise TypeError(f"the {name} of the data must be a word")
+    tuned = run["settings_tuned"]
+    if not isinstance(tuned, bool) or tuned > plan.tuned:
+        raise ValueError(f"settings_tuned is {tuned!r}, and its plan makes it {plan.tuned!r}")
+    if not tuned:
+        check_charges(plan.charges, again.charges)
+    check_same("status", run["status"], status_of(plan, again))
+
+
+def _check_plan(plan: Plan, certificate: Certificate) -> None:
+    """Refuse a method that there is not, and a unit, a delta or an inference that it has not."""
+    if plan.method not in METHODS:
+        raise ValueError(f"there is no method {_validate.shown(plan.method)}")
+    settings: Any = plan.settings
+    method = METHODS[plan.method](**settings)
+    check_same("record", plan.facts.record, method.record)
+    owned = plan.facts.num_owners is not None
+    check_same("unit", plan.unit, "owner" if owned else method.unit_for(plan.facts))
+    if math.isfinite(certificate.guarantee.epsilon):
+        check_delta(plan.delta, method.num_units(plan.facts))
+    if not plan.inference:
+        raise ValueError("inference is empty, and every method says what a prediction reads")
+    known = {_stem(inference.says(method, plan.unit)) for inference in method.inferences}
+    for line in certificate.inference[len(plan.inference) :]:
+        if _stem(line) not in known:
+            raise ValueError(f"inference has {line!r}, which {plan.method} does not say")
+
+
+def _stem(line: str) -> str:
+    """A sentence on inference without what settings of predictions, which may change, add."""
+    return _ADDED.sub("", line)
+
+
 def weights_of(run: str | Path) -> str:
     """The SHA-256 of the weights in a run, in a published folder, or in a file."""
-    path = Path(run) / MODEL if Path(run).is_dir() else Path(run)
-    digest = hashlib.sha256()
-    try:
-        with regular(path).open("rb") as file:
-            while piece := file.read(_PIECE):
-                digest.update(piece)
-    except OSError as error:
-        raise InvalidInputError(
-            f"{path} cannot be read: {error.strerror}; name a run, or a file of weights."
-        ) from None
-    return digest.hexdigest()
+    return hash_of(Path(run) / MODEL if Path(run).is_dir() else Path(run))

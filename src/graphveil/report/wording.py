@@ -22,8 +22,9 @@ from typing import Any
 
 import dp_accounting as dpa
 
+from graphveil.methods.plan import Plan
 from graphveil.privacy.events import to_json
-from graphveil.privacy.guarantee import Charge, round_up
+from graphveil.privacy.guarantee import Certificate, Charge, round_up
 
 OUTSIDE = (
     "Accuracies, F1 and the like are read off the labels of test records. They are outside every "
@@ -314,6 +315,20 @@ def setting(value: Any) -> str:
 def trains_in_the_open(charges: Iterable[Charge]) -> bool:
     """Whether a plan releases everything without noise: then there is no budget to speak of."""
     return all(isinstance(charge.event, dpa.NonPrivateDpEvent) for charge in charges)
+
+
+def is_private(plan: Plan) -> bool:
+    """Whether a plan has a budget, or claims one."""
+    return plan.claim is not None or not trains_in_the_open(plan.charges)
+
+
+def status_of(plan: Plan, certificate: Certificate) -> str:
+    """``proven``, ``void``, ``unproven``, or ``open`` for a method without a budget."""
+    if not is_private(plan):
+        return "open"
+    if certificate.void_because:
+        return "void"
+    return "unproven" if math.isinf(certificate.guarantee.epsilon) else "proven"
 
 
 _KINDS = {

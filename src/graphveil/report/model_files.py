@@ -1,0 +1,130 @@
+"""Whether the files beside weights are those that a signed certificate is about.
+
+A published folder is compared file by file with the hashes that were signed with it. Of a run,
+whose settings name paths that nobody signs, what the files say is compared.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from graphveil._errors import InvalidInputError, VerificationError
+from graphveil._inputs import regular
+from graphveil.privacy.agreement import check_same, check_whole
+from graphveil.privacy.guarantee import Certificate, charges_from_json
+from graphveil.privacy.signing import fingerprint
+from graphveil.runs.files import read_json, reading
+from graphveil.runs.record import (
+    CERTIFICATES,
+    CONFIG,
+    EVENTS,
+    HUB,
+    MODEL,
+    PLAN,
+    README,
+    SETTINGS,
+    SIGNED,
+    as_plain,
+    read_plan,
+)
+
+_PIECE = 1 << 20  # bytes of a file that are hashed at a time
+_SIGNED_SETTINGS = ("format", "method", "settings", "class_names", "columns", "schema")
+
+
+def hash_of(path: Path) -> str:
+    """The SHA-256 of a file."""
+    digest = hashlib.sha256()
+    try:
+        with regular(path).open("rb") as file:
+            while piece := file.read(_PIECE):
+                digest.update(piece)
+    except OSError as error:
+        raise InvalidInputError(
+            f"{path} cannot be read: {error.strerror}; name a run, or a file of weights."
+        ) from None
+    return digest.hexdigest()
+
+
+def hash_settings(directory: Path) -> str:
+    """The fingerprint of what a run and its published folder both say of settings and names."""
+    with reading(directory, SETTINGS):
+        content = read_json(directory / SETTINGS)
+        return fingerprint({name: content.get(name) for name in _SIGNED_SETTINGS})
+
+
+def hash_files(files: Mapping[str, bytes]) -> dict[str, str]:
+    """The SHA-256 of each file of a folder."""
+    return {name: hashlib.sha256(content).hexdigest() for name, content in sorted(files.items())}
+
+
+def compare(
+    directory: Path, statement: Mapping[str, Any], certificate: Certificate
+) -> tuple[str, ...]:
+    """Refuse files in a directory that say anything else than what was signed.
+
+    Returns the names of the files that were compared, the weights not among them.
+    """
+    hashes = statement.get("folder")
+    if hashes is not None and any((directory / name).exists() for name in (README, CONFIG)):
+        return _compare_hashes(directory, hashes)
+    try:
+        return _compare_content(directory, statement, certificate)
+    except InvalidInputError as error:
+        raise VerificationError(
+            f"The files in {directory} are others than the certificate is about: "
+            f"{str(error).rstrip('.')}; ask for those that were certified."
+        ) from None
+
+
+def _compare_hashes(directory: Path, hashes: Mapping[str, str]) -> tuple[str, ...]:
+    """Every file of a folder, by its hash."""
+    present = {path.name for path in directory.iterdir()} - {SIGNED, *HUB}
+    if odd := sorted(present ^ set(hashes)):
+        what = "is not among the files that were signed" if odd[0] in present else "is missing"
+        raise VerificationError(
+            f"The files in {directory} are others than were signed: {odd[0]} {what}; ask for the "
+            "folder as it was published."
+        )
+    for name, expected in hashes.items():
+        if (here := hash_of(directory / name)) != expected:
+            raise VerificationError(
+                f"{directory / name} is another file than the one that was signed: its SHA-256 is "
+                f"{here}, not {expected}; ask for the folder as it was published."
+            )
+    return tuple(sorted(set(hashes) - {MODEL}))
+
+
+def _compare_content(
+    directory: Path, statement: Mapping[str, Any], certificate: Certificate
+) -> tuple[str, ...]:
+    """What the files say that are read back; predictions may have been charged since."""
+    plan = read_plan(directory)
+    with reading(directory, PLAN):
+        check_same("the plan", as_plain(plan.to_json()) == statement["run"]["plan"], True)
+    with reading(directory, EVENTS):
+        events = read_json(directory / EVENTS)
+        charges = charges_from_json(events["charges"])
+        check_same("model_sha256", events["model_sha256"], statement["weights_sha256"])
+        own = charges[: len(certificate.charges)]
+        check_same("the charges", own == certificate.charges, True)
+        again = plan.certificate(
+            charges, void_because=events["void_because"], inference=events["inference"]
+        )
+    text, markdown, plain = CERTIFICATES
+    with reading(directory, plain):
+        written = Certificate.from_json((directory / plain).read_text())
+        check_whole(written, again)
+    for name, content in ((text, f"{written}\n"), (markdown, written.to_markdown())):
+        with reading(directory, name):
+            same = (directory / name).read_text() == content
+            check_same(f"whether it says what {plain} does", same, True)
+    names = [PLAN, EVENTS, *CERTIFICATES]
+    if (expected := statement["run"].get("settings_sha256")) is not None:
+        with reading(directory, SETTINGS):
+            check_same("the hash of settings", hash_settings(directory), expected)
+        names.append(SETTINGS)
+    return tuple(sorted(names))
