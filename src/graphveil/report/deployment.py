@@ -123,20 +123,22 @@ def describe(run: Evidence) -> str:
     learnt = wording.TASK_WORDS[run.facts.task]
     return (
         f"{run.certificate.released[:1].upper()}{run.certificate.released[1:]} of a network that "
-        f"predicts {learnt} for each {run.facts.record}, trained with differential privacy by the "
-        f"method {run.method} of graphveil {version}".rstrip()
+        f"predicts {learnt} for each {wording.RECORD_WORDS[run.facts.record]}, trained with "
+        f"differential privacy by the method {run.method} of graphveil {version}".rstrip()
         + "."
     )
 
 
 def _domain(run: Evidence) -> str:
     facts = run.facts
-    of = (
-        f"Every graph with {facts.num_nodes:,} nodes"
-        if facts.record == "node"
-        else f"Every data set of {facts.num_nodes:,} graphs, whose nodes"
-    )
+    of = {
+        "node": f"Every graph with {facts.num_nodes:,} nodes",
+        "graph": f"Every data set of {facts.num_nodes:,} graphs, whose nodes",
+        "link": f"Every set of links of {facts.num_nodes:,} sources",
+    }[facts.record]
     classes = "" if facts.task == "regression" else f", {facts.num_classes} classes or labels"
+    if facts.record == "link":
+        classes = f" to {facts.num_classes:,} targets"
     return f"{of} of {facts.num_features:,} features each{classes}, whatever else they hold."
 
 

@@ -189,7 +189,10 @@ def _facts(run: Evidence, owner: Owner, day: str) -> Pairs:
         ("date", day),
         ("owner", ", ".join(owner.owner)),
         ("purpose", owner.purpose or ""),
-        ("model", f"{run.method}; it predicts {predicted(run)}, for each {run.facts.record}"),
+        (
+            "model",
+            f"{run.method}; it predicts {predicted(run)}, for each {_record(run)}",
+        ),
         ("data", _data(run)),
         ("privacy unit", _unit_in_full(run)),
     ]
@@ -200,9 +203,13 @@ def _facts(run: Evidence, owner: Owner, day: str) -> Pairs:
     return [(name, text) for name, text in rows if text]
 
 
+def _record(run: Evidence) -> str:
+    return wording.RECORD_WORDS[run.facts.record]
+
+
 def _data(run: Evidence) -> str:
     name = "the owner's" if run.entry is None else run.data
-    return f"{name}: {run.facts.num_nodes:,} {run.facts.record}s, which counts as public"
+    return f"{name}: {run.facts.num_nodes:,} {_record(run)}s, which counts as public"
 
 
 def _unit_in_full(run: Evidence) -> str:

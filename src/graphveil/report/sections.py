@@ -120,17 +120,18 @@ def _bounds(run: Evidence) -> Pairs:
 def _trained_on(facts: Facts) -> str:
     rows = facts.num_train if facts.train_rows is None else facts.train_rows
     owners = f", of {facts.num_train:,} owners" if facts.pools_owners else ""
-    return f"{rows:,} {facts.record}s{owners}"
+    return f"{rows:,} {wording.RECORD_WORDS[facts.record]}s{owners}"
 
 
 def _data(run: Evidence) -> Pairs:
     """The data card: public facts, and what the catalog says of it."""
     facts, entry, source = run.facts, run.entry, run.source
+    of = "withheld links" if facts.record == "link" else f"labelled {facts.record}s"
     rows = [
         ("name", run.data),
-        (f"{facts.record}s", f"{facts.num_nodes:,}"),
+        (f"{wording.RECORD_WORDS[facts.record]}s", f"{facts.num_nodes:,}"),
         ("trained on", _trained_on(facts)),
-        ("tested on", f"{run.tests:,} labelled {facts.record}s"),
+        ("tested on", f"{run.tests:,} {of}"),
         ("features", f"{facts.num_features:,}"),
         ("predicted", predicted(run)),
         ("split", f"{source['split']}, seed {source['seed']}"),

@@ -70,13 +70,14 @@ TASK_SCORES = {  # what is shown of a task, those by which runs are compared fir
     "regression": ("r2", "mae", "rmse"),
     "link": ("mrr", "recall@10", "ndcg@10", "hits@10", "roc_auc", "average_precision"),
 }  # fmt: skip
+RECORD_WORDS = {"node": "node", "graph": "graph", "link": "source"}  # what num_nodes counts
 TASK_WORDS = {
     "multiclass": "one of several classes",
     "binary": "one of two classes",
     "ordinal": "one of several classes in their order",
     "multilabel": "several labels",
     "regression": "a number",
-    "link": "the targets that each source will be linked to",
+    "link": "the targets that it will be linked to",
 }
 GUESSES = {  # the best answer that reads no row, by the labels that were trained on
     "multiclass": "always the commonest class",
