@@ -224,7 +224,8 @@ def _check_plan(plan: Plan, certificate: Certificate) -> None:
     """Refuse a method that there is not, and a unit, a delta or an inference that it has not."""
     if plan.method not in METHODS:
         raise ValueError(f"there is no method {_validate.shown(plan.method)}")
-    method = METHODS[plan.method](**plan.settings)
+    settings: dict[str, Any] = dict(plan.settings)
+    method = METHODS[plan.method](**settings)
     check_same("record", plan.facts.record, method.record)
     owned = plan.facts.num_owners is not None
     check_same("unit", plan.unit, "owner" if owned else method.unit_for(plan.facts))
