@@ -38,7 +38,7 @@ print(pd.read_csv(work / "ward/nodes.csv").head(3).T)
 
 # %%
 run = Run(work / "run")
-run.train(LateGraph(epsilon=8.0), Source(data=str(work / "ward")))
+run.train(LateGraph(epsilon=2.0), Source(data=str(work / "ward")))
 method = run.read()
 print(method.certificate_.guarantee)
 

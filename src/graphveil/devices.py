@@ -15,6 +15,7 @@ import contextlib
 import functools
 import os
 import re
+import threading
 from collections.abc import Callable, Iterator
 from contextvars import ContextVar
 from dataclasses import fields, is_dataclass
@@ -53,7 +54,7 @@ def use(name: str | None) -> Iterator[str]:
     chosen = _choose(name)
     token = _current.set(chosen)
     try:
-        with _exact(chosen):
+        with exact(chosen):
             yield chosen
     finally:
         _current.reset(token)
@@ -96,28 +97,45 @@ def _local_rank() -> int:
 
 
 @contextlib.contextmanager
-def _exact(name: str) -> Iterator[None]:
-    """Products as exact as their numbers are."""
+def exact(name: str) -> Iterator[None]:
+    """Products as exact as their numbers are, on a device; what was set before is set again.
+
+    Several threads may ask at once: it lasts until the last of them is done.
+    """
     if name == CPU:
         yield
         return
+    with _asking:
+        if _asked["by"] == 0:
+            _asked["before"] = [(where, what, getattr(where, what)) for where, what, _ in _flags()]
+            for where, what, value in _flags():
+                setattr(where, what, value)
+        _asked["by"] += 1
+    try:
+        yield
+    finally:
+        with _asking:
+            _asked["by"] -= 1
+            if _asked["by"] == 0:
+                for where, what, value in _asked["before"]:
+                    setattr(where, what, value)
+
+
+_asking = threading.Lock()
+_asked: dict[str, Any] = {"by": 0, "before": []}
+
+
+def _flags() -> list[tuple[Any, str, Any]]:
+    """What torch rounds products by, and what it must be; newer versions have other names."""
     import torch
 
     products, convolutions = torch.backends.cuda.matmul, torch.backends.cudnn
-    settings: tuple[tuple[Any, str], ...] = (
-        (products, "allow_tf32"),
-        (products, "allow_bf16_reduced_precision_reduction"),
-        (products, "allow_fp16_reduced_precision_reduction"),
-        (convolutions, "allow_tf32"),
-    )
-    before = [getattr(where, what) for where, what in settings]
-    try:
-        for where, what in settings:
-            setattr(where, what, False)
-        yield
-    finally:
-        for (where, what), value in zip(settings, before, strict=True):
-            setattr(where, what, value)
+    sums = ("allow_bf16_reduced_precision_reduction", "allow_fp16_reduced_precision_reduction")
+    flags: list[tuple[Any, str, Any]] = [(products, what, False) for what in sums]
+    if not hasattr(products, "fp32_precision"):
+        return [*flags, (products, "allow_tf32", False), (convolutions, "allow_tf32", False)]
+    named = (products, getattr(convolutions, "conv", None), getattr(convolutions, "rnn", None))
+    return [*flags, *((where, "fp32_precision", "ieee") for where in named if where is not None)]
 
 
 def kind() -> str:
@@ -125,12 +143,16 @@ def kind() -> str:
     return current().partition(":")[0]
 
 
-def public() -> tuple[str, ...]:
-    """What a certificate says of a device that is no processor; it changes no charge."""
-    if kind() == CPU:
+def public(name: str | None = None) -> tuple[str, ...]:
+    """What a certificate says of a device that is no processor; it changes no charge.
+
+    By default of the one in use.
+    """
+    name = kind() if name is None else name
+    if name == CPU:
         return ()
     return (
-        f"that training computes on {kind()}, of whose arithmetic it is assumed, and was not "
+        f"that training computes on {name}, of whose arithmetic it is assumed, and was not "
         "tried, that a loss term rounds alike in any company",
     )
 

@@ -59,7 +59,11 @@ def test_what_does_not_hold_ends_with_three(trained, signed, refused):
     line = f"certificate verify {signed} {trusted}"
     assert "are others" in refused(f"{line} --run {trained}/open", code=3)
     signed.write_text(signed.read_text().replace('"signer": "Ann"', '"signer": "Bob"'))
-    assert "does not fit" in refused(line, code=3)
+    answer = refused(line, code=3)
+    assert "does not fit" in answer
+    assert "damaged or edited; ask the signer for it again" in answer
+    signed.write_text(signed.read_text()[:-40])  # cut short on its way
+    assert "damaged or edited" in refused(line)
 
 
 def test_charges_that_are_not_the_plans_are_not_signed(trained, signed, refused, tmp_path):

@@ -184,3 +184,11 @@ def test_train_auto_by_a_file(answer, graph, tmp_path):
 
 def test_a_named_method_has_no_reasons(answer, graph, tmp_path):
     assert "why" not in answer(f"train dp-mlp --data {graph} {QUICK} --out {tmp_path / 'run'}")
+
+
+def test_own_data_is_refused_in_a_line_without_the_whole_catalog(refused):
+    message = refused("choose --data nowhere/graph.npz --epsilon 1")
+    assert "graphveil data list" in message
+    assert "--nodes" in message
+    assert "synthetic-citations" not in message
+    assert "plan" not in message

@@ -50,6 +50,16 @@ def test_edges_of_a_graph_are_links(unit, folder, answer):
     assert "links" in asked.training
 
 
+def test_what_is_no_better_than_popularity_learnt_nothing(folder, run, refused):
+    out = folder / "idle"
+    code, table, _ = run(f"train popularity --data {folder}/links.pt --out {out}")
+    assert code == 0
+    assert "learnt nothing" in table
+    for line in (f"report {out} --for officer --out {out}.html", f"card {out} --out {out}.yaml"):
+        assert "which learnt links" in refused(line)
+    assert "which learnt links" in refused(f"publish {out} --out {out}-page")
+
+
 def test_a_direction_must_be_stated(folder, refused):
     line = f"train dp-link --data {folder}/graph.pt --link edges {QUICK} --out {folder}/none"
     assert "--directed or --undirected" in refused(line)

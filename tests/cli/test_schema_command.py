@@ -310,3 +310,25 @@ def test_the_hospital_is_exported_and_trained_on(answer, run, refused, tmp_path)
     assert "'age'" in err
     assert json.loads(text)["epsilon"] <= 8
     assert "hospital" in refused(f"data export social --out {tmp_path / 's'}")
+
+
+def test_owners_are_proposed_and_shown(run, answer, tmp_path):
+    folder = tmp_path / "visits"
+    folder.mkdir()
+    (folder / "nodes.csv").write_text("id,patient_id,age\n1,a,30\n2,a,31\n3,b,50\n")
+    (folder / "edges.csv").write_text("source,target\n1,3\n")
+    answer(f"data schema {folder}")
+    text = (folder / "schema.toml").read_text()
+    assert '# owner = "patient_id"  # ? whose row it is' in text
+    age = '[columns.age]\nkind = "number"\nlow = 0\nhigh = 110\n'
+    (folder / "schema.toml").write_text(f'unit = "visit"\nowner = "patient_id"\n{age}')
+    _, shown, _ = run(f"data show {folder}")
+    assert re.search(r"owner +patient \(2, by patient_id\)", shown)
+    owner = {"name": "patient", "count": 2, "column": "patient_id"}
+    assert answer(f"data show {folder}")["owner"] == owner
+    other = tmp_path / "typed"
+    other.mkdir()
+    (folder / "nodes.csv").rename(other / "nodes-visit.csv")
+    head = 'people = ["visit"]\n[types.visit]\nowner = "patient_id"\n'
+    (other / "schema.toml").write_text(head + age.replace("[", "[types.visit."))
+    assert answer(f"data show {other}")["owner"] == owner

@@ -93,7 +93,7 @@ def test_training_tells_the_figure_beside_the_guess(walked):
     assert "test average precision" in trained
     assert "guess" in trained
     compared = of(printed, "graphveil compare")
-    assert "Test average precision on ward" in compared
+    assert "Test average precision on hospital" in compared
 
 
 def test_the_certificate_lists_the_schema(walked):
@@ -141,5 +141,5 @@ def test_the_walk_in_python(walked, monkeypatch, capsys):
     exec(compile(block, "ten-minutes.md", "exec"), {"__name__": "walk"})
     said = capsys.readouterr().out
     assert "P-" in said
-    assert "differential privacy for one node" in said
+    assert "differential privacy for one patient" in said
     assert (place / "runs" / "from-python" / "certificate.txt").exists()

@@ -29,6 +29,7 @@ from graphveil.data.schema import (
     Schema,
     Text,
 )
+from graphveil.data.schema_draft import draft_types
 from graphveil.graph.checks import check, public_of
 from graphveil.graph.splits import split
 
@@ -219,7 +220,9 @@ def test_owners_are_numbered_and_one_may_have_several_rows(tmp_path):
     data = load(folder_with(tmp_path / "t", several, "source,target\n", schema))
     assert data.owner.tolist() == [0, 0, 1, 0]
     assert data.owner_name == "person"
-    with pytest.raises(InvalidInputError, match="person 0 in 'train_mask' and in 'test_mask'"):
+    with pytest.raises(
+        InvalidInputError, match=r"in .train_mask. .as .1.. and in .test_mask. .as .2"
+    ):
         check(data, labels=False)
     capped = Schema.from_dict(schema.to_dict() | {"owner_rows": 2})
     data = load(folder_with(tmp_path / "t", several, "source,target\n", capped))
@@ -229,7 +232,8 @@ def test_owners_are_numbered_and_one_may_have_several_rows(tmp_path):
     assert load(tmp_path / "t", schema=capped.for_prediction()).x.shape == (4, 1)
     assert "without one" in refusal(Schema, owner_rows=2)
     without = nodes.replace("person", "x")
-    assert "'x'" in refusal(load, folder_with(tmp_path / "t", without, "source,target\n", schema))
+    message = refusal(load, folder_with(tmp_path / "t", without, "source,target\n", schema))
+    assert "Got 'person' instead" in message
 
 
 def test_parquet_and_csv_agree(tmp_path):
@@ -936,3 +940,23 @@ def test_graphs_have_the_label_and_nodes_the_columns(tmp_path):
     message = refusal(load, tmp_path)
     assert "'kind'" in message
     assert "'sort' instead" in message
+
+
+def test_a_draft_proposes_whose_a_row_is():
+    text = Schema.draft(["id", "patient_id", "age", "room_no"])
+    line = '# owner = "patient_id"  # ? whose row it is, where one person has several'
+    assert line in text.split("[columns")[0].splitlines()
+    assert text.count("# owner") == 1
+    assert "owner" not in Schema.draft(["patient_id", "age"])  # that is the id
+    of_graphs = Schema.draft(["graph", "id", "a"], of_graphs=["id", "patient_id", "label"])
+    assert line in of_graphs.splitlines()
+    assert line in draft_types({"visit": ["id", "patient_id"]}, {}).splitlines()
+
+
+def test_a_column_of_owners_that_is_not_there_is_named_with_the_closest():
+    schema = Schema(columns={"a": Number(low=0, high=1)}, owner="patientid")
+    nodes = pd.DataFrame({"id": ["1"], "a": [1], "patient_id": ["x"]})
+    edges = pd.DataFrame({"source": [], "target": []})
+    message = refusal(load, nodes=nodes, edges=edges, schema=schema)
+    assert "'owner' must be a column of nodes. Got 'patientid'" in message
+    assert "did you mean patient_id?" in message

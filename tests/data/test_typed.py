@@ -247,3 +247,29 @@ def test_a_run_reads_types_as_it_was_trained_on_them(hospital, tmp_path):
     table = pd.read_csv(other / "nodes-patient.csv", dtype=str).drop(columns="readmitted")
     table.to_csv(other / "nodes-patient.csv", index=False)
     assert run.load(str(other)).x.equal(load(hospital).x)  # without labels, by the run's schema
+
+
+def test_a_relation_without_a_table_is_named_before_tables_are_read(folder):
+    wrong = SCHEMA.replace("takes", "eats") + 'source = "who"\n'
+    with pytest.raises(InvalidInputError) as error:
+        load(folder(wrong))
+    assert "Got 'patient-eats-drug' instead, where the relations are patient-has-code" in str(
+        error.value
+    )
+
+
+def test_people_without_a_table_are_named_before_tables_are_read(folder):
+    spoilt = folder(SCHEMA.split("\n", 2)[2], **{"nodes-drug": "name,strength\naspirin,high\n"})
+    with pytest.raises(
+        InvalidInputError, match="Got 'nurse' instead, where the types are code, dr"
+    ):
+        load(spoilt, people=["nurse"])
+    with pytest.raises(
+        InvalidInputError, match="Got 'nurse' instead, where the types are code, dr"
+    ):
+        load(folder(SCHEMA), people=["nurse"])
+    plain = folder(**{"nodes-drug": "name,strength\naspirin,high\n"})
+    with pytest.raises(InvalidInputError, match="Which of them are people must be stated"):
+        load(plain)
+    with pytest.raises(InvalidInputError, match=f"'graphveil data schema {plain}' writes"):
+        load(plain, people=["patient"])

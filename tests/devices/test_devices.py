@@ -330,21 +330,39 @@ def test_a_rank_takes_the_device_of_its_place(monkeypatch):
         pass
 
 
-def test_products_are_exact_on_a_device_and_as_they_were_after_it(monkeypatch):
-    def settings():
-        products = torch.backends.cuda.matmul
-        return (
-            products.allow_tf32,
-            products.allow_bf16_reduced_precision_reduction,
-            products.allow_fp16_reduced_precision_reduction,
-            torch.backends.cudnn.allow_tf32,
-        )
+def precision():
+    """What torch rounds products by; and whether all of it is exact."""
+    flags = devices._flags()
+    values = [getattr(where, what) for where, what, _ in flags]
+    return values, values == [value for _, _, value in flags]
 
-    before = settings()
-    assert any(before)  # torch has some of them on
+
+def test_products_are_exact_on_a_device_and_as_they_were_after_it(monkeypatch):
+    before, all_exact = precision()
+    assert not all_exact  # torch has some of them on
     with fake_device.away(monkeypatch), devices.use("cuda"):
-        assert not any(settings())
-    assert settings() == before
+        assert precision()[1]
+        with devices.use("cuda"):
+            pass
+        assert precision()[1]  # whoever asked first is not done
+    assert precision()[0] == before
+
+
+def test_a_step_of_ones_own_is_exact_on_a_device_and_its_certificate_says_so(monkeypatch):
+    def losses(module, batch):
+        assert precision()[1]
+        return nn.functional.cross_entropy(module(batch[0]), batch[1], reduction="none")
+
+    with fake_device.away(monkeypatch):
+        module = nn.Linear(3, 2).to("cuda")
+        step = make_private(
+            module, torch.optim.SGD(module.parameters(), lr=0.1),
+            (torch.randn(40, 3), torch.arange(40) % 2),
+            sample_rate=0.9, noise_multiplier=1.0, max_grad_norm=1.0, losses=losses,
+        )  # fmt: skip
+        assert not precision()[1]
+        step()
+    assert "computes on cuda" in str(step.certificate(unit="node", delta=1e-3))
 
 
 def test_a_run_begun_on_the_processor_does_not_go_on_elsewhere(tmp_path, monkeypatch):

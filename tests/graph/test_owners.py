@@ -172,3 +172,17 @@ def test_files_keep_owners(tmp_path):
     torch.save(data, tmp_path / "a.pt")
     assert torch.equal(load(tmp_path / "a.pt").owner, data.owner)
     assert torch.equal(select_graphs(read, data.test_mask).owner, data.owner[data.test_mask])
+
+
+@both
+def test_an_owner_in_two_parts_is_named_by_the_ids_of_records(make):
+    data = split(make())
+    data.ids = [f"r{number}" for number in range(RECORDS)]
+    mine = (data.owner == data.owner[data.train_mask][0]).nonzero()[:, 0]
+    data.train_mask[mine], data.val_mask[mine], data.test_mask[mine] = False, False, False
+    data.train_mask[mine[0]] = data.test_mask[mine[1]] = True
+    with pytest.raises(InvalidInputError) as error:
+        check(data)
+    one, other = mine[:2].tolist()
+    assert f"'train_mask' (as 'r{one}') and in 'test_mask' (as 'r{other}')" in str(error.value)
+    assert "--split transductive" in str(error.value)

@@ -415,3 +415,33 @@ def test_what_is_asked_for_must_be_there():
     plain = Data(x=torch.ones(2, 1), edge_index=torch.empty(2, 0, dtype=torch.long))
     with pytest.raises(InvalidInputError, match="cannot go with a graph without types"):
         load(plain, people=["patient"])
+
+
+def refusal_of(graph, **stated):
+    with pytest.raises(InvalidInputError) as error:
+        load(graph, **stated)
+    return str(error.value)
+
+
+def test_what_is_wrong_with_a_hetero_data_is_said_with_its_way_out():
+    graph = make_graph()
+    graph["item", "has", "code"].edge_index = graph["item", "has", "code"].edge_index.int()
+    assert "Got torch.int32 of shape" in refusal_of(graph, target="patient")
+    graph = make_graph()
+    graph["code"].x = torch.ones(4, 2, dtype=torch.long)
+    assert "convert it with x.float()" in refusal_of(graph, target="patient")
+    graph = make_graph()
+    del graph["doctor"].x
+    graph["doctor"].num_nodes = 3
+    message = refusal_of(graph, target="patient")
+    assert "give it a table, if only of ones." in message
+    assert "private lists" not in message
+    assert "it has none. Got 'patient'" in refusal_of(HeteroData(), people=["patient"])
+
+
+@pytest.mark.parametrize("name", ["y", "train_mask", "owner"])
+def test_a_public_type_has_nothing_that_people_have(name):
+    graph = make_graph()
+    graph["item"][name] = torch.arange(9)
+    message = refusal_of(graph, target="patient")
+    assert f"Got '{name}' of it instead, which people have" in message

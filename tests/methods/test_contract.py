@@ -351,7 +351,7 @@ def test_fitting_takes_progress(name):
 @every_method
 def test_no_private_data_stays_on_a_fitted_method(name):
     method = made(name).fit(DATA[name])
-    method.predict(DATA[name])
+    method.predict_proba(DATA[name])
     released = [*method.network_.state_dict().values(), getattr(method, "cache_", None)]
     released = {value.data_ptr() for value in released if value is not None}
     for path, value in reachable(method, "method"):
@@ -426,7 +426,7 @@ def test_a_fit_cut_short_leaves_nothing_of_an_earlier_one(name):
     with pytest.raises(KeyboardInterrupt):
         method.fit(data_for(name, 3), progress=progress)
     with pytest.raises(InvalidInputError, match="has not been fitted"):
-        method.predict(DATA[name])
+        method.predict_proba(DATA[name])
 
 
 @every_classifier
@@ -444,7 +444,7 @@ def test_data_is_not_modified(name):
     data = data_for(name, 2)
     before = copy.deepcopy(data.to_dict())
     method = made(name).fit(data)
-    method.predict(data)
+    method.predict_proba(data)
     method.score(data)
     assert set(before) == set(data.keys())
     for key, value in before.items():
@@ -509,30 +509,30 @@ def test_a_score_that_cannot_be_is_refused(name):
 @every_method
 def test_predictions_need_no_labels_and_no_masks(name):
     plain = changed(DATA[name], y=None, train_mask=None, val_mask=None, test_mask=None)
-    assert torch.equal(fitted(name).predict(plain), fitted(name).predict(DATA[name]))
+    assert torch.equal(fitted(name).predict_proba(plain), fitted(name).predict_proba(DATA[name]))
 
 
 @every_method
 def test_predictions_that_cannot_be_are_refused(name):
     with pytest.raises(InvalidInputError, match="has not been fitted"):
-        made(name).predict(DATA[name])
+        made(name).predict_proba(DATA[name])
     method = fitted(name)
     with pytest.raises(InvalidInputError, match="columns"):
-        method.predict(changed(DATA[name], x=DATA[name].x[:, :3]))
+        method.predict_proba(changed(DATA[name], x=DATA[name].x[:, :3]))
     with pytest.raises(InvalidInputError, match="mode"):
-        method.predict(DATA[name], mode="quiet")
+        method.predict_proba(DATA[name], mode="quiet")
     with pytest.raises(InvalidInputError, match="epsilon" if "noisy" in method.modes else "mode"):
-        method.predict(DATA[name], mode="noisy")
+        method.predict_proba(DATA[name], mode="noisy")
     with pytest.raises(InvalidInputError, match="epsilon"):
-        method.predict(DATA[name], epsilon=1.0)
+        method.predict_proba(DATA[name], epsilon=1.0)
     with pytest.raises(InvalidInputError):
-        method.predict(DATA[name], mode="noisy", epsilon=-1.0)
+        method.predict_proba(DATA[name], mode="noisy", epsilon=-1.0)
 
 
 @pytest.mark.parametrize("name", ["dp-mlp", "graph-dpsgd", *OPEN])
 def test_there_is_no_noisy_mode_without_a_promise_or_without_neighbours(name):
     with pytest.raises(InvalidInputError, match="noisy"):
-        fitted(name).predict(DATA[name], mode="noisy", epsilon=1.0)
+        fitted(name).predict_proba(DATA[name], mode="noisy", epsilon=1.0)
 
 
 @pytest.mark.parametrize("name", PRIVATE)
@@ -541,13 +541,13 @@ def test_every_mode_of_prediction_has_its_line_on_the_certificate(name):
     epsilon = method.certificate_.guarantee.epsilon
     assert [line.split(":")[0] for line in method.certificate_.inference] == [method.modes[0]]
     for _ in range(2):
-        method.predict(DATA[name], mode="disjoint")
-        method.predict(DATA[name])
+        method.predict_proba(DATA[name], mode="disjoint")
+        method.predict_proba(DATA[name])
     lines = [method.modes[0], "disjoint"]
     assert method.certificate_.guarantee.epsilon == epsilon
     if name not in ("dp-mlp", "graph-dpsgd", "dp-link", "dp-popularity"):
         for _ in range(2):
-            method.predict(DATA[name], mode="noisy", epsilon=1.0)
+            method.predict_proba(DATA[name], mode="noisy", epsilon=1.0)
         lines.append("noisy")
         assert "own node only" in method.certificate_.released_to
     assert [line.split(":")[0] for line in method.certificate_.inference] == lines

@@ -36,6 +36,26 @@ def fitted(kind, **settings):
     return DPLink(**{**quick, **settings}).fit(data), data
 
 
+def test_a_certificate_speaks_of_sources_and_their_lists():
+    data = copy.copy(KINDS["public targets"][0])
+    data.source_name = "customer"
+    certificate = DPLink(**QUICK).fit(data).certificate_
+    assert certificate.guarantee.unit == "node"
+    assert "one customer's row and whole list of targets, however long" in str(certificate)
+    assert "list may still name" not in str(certificate)
+    page = str(fitted("people")[0].certificate_)
+    assert "'s row and own list, however long" in page
+    assert "somebody else's list may still name" in page
+    assert "the presence of one link" in str(fitted("edges")[0].certificate_)
+
+
+def test_there_is_no_class_of_a_link_to_predict():
+    method, data = fitted("public targets")
+    for ask in (method.predict, method.predict_frame):
+        with pytest.raises(InvalidInputError, match="recommend"):
+            ask(data)
+
+
 # --- plan -----------------------------------------------------------------------------------------
 
 
@@ -215,7 +235,7 @@ def test_a_fit_goes_on_from_a_directory(kind, tmp_path):
     method.fit(data, directory=tmp_path / "run")
     spent = method.certificate_.guarantee.epsilon
     assert spent <= 8.0
-    assert method.predict(data).shape == (NODES,)
+    assert len(method.predict_proba(data)) == NODES
 
 
 # --- learning -------------------------------------------------------------------------------------
@@ -334,7 +354,7 @@ def test_sources_that_are_none_are_refused(sources):
 def test_other_targets_than_those_of_training_are_refused():
     method, _ = fitted("public targets")
     with pytest.raises(InvalidInputError, match="targets"):
-        method.predict(links(items=13))
+        method.predict_proba(links(items=13))
 
 
 def test_one_table_of_very_many_scores_is_refused(monkeypatch):
@@ -343,7 +363,7 @@ def test_one_table_of_very_many_scores_is_refused(monkeypatch):
     method, data = fitted("public targets")
     monkeypatch.setattr(link_scoring, "MOST_SCORES", 100)
     with pytest.raises(InvalidInputError, match="recommend"):
-        method.predict(data)
+        method.predict_proba(data)
 
 
 @pytest.mark.parametrize("ask", ["predict_frame", "embed"])

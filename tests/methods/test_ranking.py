@@ -10,6 +10,7 @@ from torch_geometric.data import Data
 
 from graphveil._errors import InvalidInputError
 from graphveil.methods import ranking
+from graphveil.methods.link_task import LinkTask
 from graphveil.methods.ranking import measure_links
 
 
@@ -154,3 +155,28 @@ def test_bad_scores_and_parts_are_refused():
     data.test_links = torch.zeros_like(data.test_links)
     with pytest.raises(InvalidInputError, match="links to rank"):
         measure_links(look_up(scores), data)
+
+
+def test_scores_that_know_nobody_have_not_learnt():
+    """Links that are drawn alike: one score is better than popularity half the time, by chance."""
+    task, better, credited = LinkTask(num_classes=17), 0, 0
+    for seed in range(100):
+        data, _ = random_links(seed, sources=40)
+        scores = np.random.default_rng(1000 + seed).random((40, 17))
+        measured = task.measure_scores(look_up(scores), data)
+        better += measured["test_mrr"] > measured["baseline"]["mrr"]
+        credited += bool(measured["learnt"])
+    assert better > 25
+    assert credited <= 6  # of a law with mean 1: above in 1 of 10,000 seeds
+
+
+def test_scores_that_know_everybody_have_learnt_and_popularity_has_not():
+    data, _ = random_links(3, sources=40)
+    truth = np.zeros((40, 17))
+    truth[tuple(data.links[:, data.test_links].numpy())] = 1.0
+    counts = np.zeros(17)
+    np.add.at(counts, data.links[1, data.train_links].numpy(), 1.0)
+    task = LinkTask(num_classes=17)
+    assert task.measure_scores(look_up(truth), data)["learnt"] is True
+    popular = np.broadcast_to(counts, (40, 17))
+    assert task.measure_scores(look_up(popular), data)["learnt"] is False

@@ -69,6 +69,8 @@ def test_every_method_learns_every_task(name, task):
     assert measured["task"] == task
     assert measured[f"test_{measured['metric']}"] is not None
     assert measured["baseline"][measured["metric"]] is not None
+    # Whoever says the same of everybody has all of one and nothing of the other.
+    assert not {"sensitivity", "specificity"} & measured["baseline"].keys()
     assert np.isfinite(method.score(data))
     words = " ".join(method.certificate_.public)
     assert f"the task: {task}" in words

@@ -104,6 +104,45 @@ def test_everything_a_privacy_officer_asks_for_is_on_the_page(render):
         assert part in page
 
 
+@pytest.mark.parametrize(
+    ("words", "one", "protects", "left_out"),
+    [
+        ({"record": "patient"}, "one patient", "one patient's row: its features", "the patient"),
+        (
+            {"record": "user", "targets": "public"},
+            "one user",
+            "one user's row and whole list of targets, however long",
+            "the rows of targets, which are public",
+        ),
+        ({"targets": "public"}, "one source", "one source's row and whole list", "rows of targets"),
+        (
+            {"targets": "people"},
+            "one node",
+            "one node's row and own list",
+            "somebody else's list may still name the node",
+        ),
+        (
+            {"targets": "public", "unit": "edge-directed"},
+            "one link",
+            "the presence of one link",
+            "the rows and ids of both ends",
+        ),
+        ({"record": "visit", "unit": "graph"}, "one visit", "one visit, which is one whole", "how"),
+    ],
+)
+def test_a_unit_is_said_in_the_words_of_the_data(words, one, protects, left_out):
+    certificate = full_certificate(**words)
+    guarantee, page = certificate.guarantee, str(certificate)
+    assert guarantee.one == one
+    assert f"differential privacy for {one}," in page
+    assert f"Protects {protects}" in page
+    assert left_out in next(line for line in page.splitlines() if "Leaves out" in line)
+    assert guarantee.unit == words.get("unit", "node")
+    assert Certificate.from_json(certificate.to_json()) == certificate
+    if "targets" in words:
+        assert not any(word in page for word in ("label", "classes", "nodes it sends to"))
+
+
 @pytest.mark.parametrize("render", [str, Certificate.to_markdown], ids=["text", "markdown"])
 def test_a_void_certificate_promises_nothing_and_says_so_first(render):
     certificate = full_certificate(void_because=[None, "The secret stream was fixed."])

@@ -19,6 +19,8 @@ from graphveil.grads.clipping import Quantile
 from graphveil.grads.step import cross_entropy, make_private
 from graphveil.graph import aggregation
 from graphveil.graph.aggregation import Sent, incoming, unit_rows
+from graphveil.graph.link_splits import split_links
+from graphveil.graph.links import edges_as_links
 from graphveil.graph.splits import split
 from graphveil.mechanisms import Gaussian
 from graphveil.methods import METHODS
@@ -168,7 +170,30 @@ def refusals():
         step_on(nn.Linear(4, 3), noise_multiplier=1.5 + rank)()
     except InvalidInputError as error:
         said["noise"] = str(error)
+    for what, data in unlike_data(rank).items():
+        try:
+            METHODS[what.partition(",")[0]](epsilon=4.0, steps=2).fit(data)
+        except InvalidInputError as error:
+            said[what] = str(error)
+    rows = torch.arange(8.0).view(4, 2).roll(rank, 0)
+    module = nn.Linear(2, 3)
+    try:
+        make_private(
+            module, torch.optim.SGD(module.parameters(), lr=0.1), (rows, torch.zeros(4).long()),
+            sample_rate=0.5, noise_multiplier=1.0, max_grad_norm=1.0,
+        )()  # fmt: skip
+    except InvalidInputError as error:
+        said["examples"] = str(error)
     return said
+
+
+def unlike_data(rank):
+    """The same sizes on every rank, and other rows, or other links."""
+    rolled = data_for("dp-mlp").clone()
+    rolled.x = rolled.x.roll(rank, 0)
+    links = split_links(edges_as_links(social_network(num_nodes=60, num_features=5, seed=1)))
+    links.links = links.links.roll(2 * rank, 1)
+    return {"dp-mlp, rows": rolled, "dp-link, links": links}
 
 
 def sums_of(rng):

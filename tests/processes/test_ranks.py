@@ -133,6 +133,8 @@ def test_what_cannot_be_shared_is_refused_on_all_ranks(answers):
         assert "in the open" in answer["refusals"]["open-gap"]
         assert "no private steps" in answer["refusals"]["gap"]
         assert "Rank 1 has another than rank 0" in answer["refusals"]["noise"]
+        for unlike in ("dp-mlp, rows", "dp-link, links", "examples"):
+            assert "Rank 1 has another than rank 0" in answer["refusals"][unlike]
 
 
 @pytest.mark.parametrize("world", [1, 2, 3, 7])

@@ -1,7 +1,9 @@
 """The officer's page: no accuracy, no figure but the certificate's, and what may go to whom."""
 
 import json
+import math
 import re
+import stat
 from dataclasses import replace
 
 import pytest
@@ -59,7 +61,7 @@ def test_every_number_is_the_certificates(name, shown, read):
     promised = officer.promise("x", run)
     allowed = numbers(str(certificate))  # with both rates, rounded up
     allowed |= numbers(f"{round_up(guarantee.epsilon)} {guarantee.delta:g}")
-    words = (promised.most, promised.factor or "", promised.content_most)
+    words = (promised.most, promised.factor or "", promised.content or "")
     for text in (*words, wording.one_in(guarantee.delta), promised.strength):
         allowed |= numbers(text)
     allowed |= numbers(f"50 {run.facts.num_nodes:,} {DAY} SHA-256 800-226 {run.method}")
@@ -129,7 +131,37 @@ def test_the_conclusion_is_one_sentence_that_promises_no_more_than_epsilon_does(
     most = float(re.search(r"at most ([\d.]+)", sentence)[1]) / 100
     assert most >= wording.after(0.5, guarantee.epsilon) - 1e-12
     assert most <= wording.after(0.5, guarantee.epsilon) + 0.002
+    assert sentence.startswith("But for a failure of probability at most delta, ")
+    assert "behaves like something for which this always holds" in sentence
     assert wording.one_in(guarantee.delta) in sentence
+
+
+def test_both_pages_say_the_same_of_odds_and_of_failures(shown, read):
+    run = read("eight")
+    sentence = officer.promise("x", run).content.replace("\N{NO-BREAK SPACE}", " ")
+    text, analyst = body(shown("eight")), parse(page.render([run])).one("main").text
+    always = "what is released behaves like something for which this always holds"
+    for words in (sentence, always, "In a failure nothing is promised"):
+        assert words in text, words
+        assert words in analyst, words
+    assert "delta bounds the probability that this fails" not in text
+
+
+@pytest.mark.parametrize("epsilon, delta", [(2.0, 1e-3), (1.0, 1e-5), (6.9, 1e-3), (2.0, 0.0)])
+def test_a_guess_about_content_pays_the_delta_of_two_steps(epsilon, delta):
+    words = wording.guess_content("a row", epsilon, delta)
+    failure = re.search(r"delta, here ([\d.e-]+),", words)
+    assert bool(failure) is bool(delta)
+    if failure:
+        assert 0 <= float(failure[1]) - (1 + math.exp(epsilon)) * delta < 0.01 * float(failure[1])
+    assert f"factor squared: from 50{wording.PERCENT} to" in words
+
+
+@pytest.mark.parametrize("epsilon, delta", [(8.0, 0.001), (7.0, 0.001), (800.0, 1e-9)])
+def test_where_the_delta_of_two_steps_reaches_one_no_bound_is_shown(epsilon, delta):
+    words = wording.guess_content("a row", epsilon, delta)
+    assert "gives no bound" in words
+    assert wording.PERCENT not in words
 
 
 def test_the_unit_is_in_the_owners_words(shown):
@@ -181,6 +213,9 @@ def test_what_goes_to_whom(shown):
     assert rows("one")["this page"] == "anybody"
     finding = Finding(kind="replay", name="replays", holds=True)
     assert "trust" in rows("one", audit=(finding,))["this page"]
+    # docs/publish.md: what draws and canaries show is read off nobody's row.
+    finding = Finding(kind="run", name="canaries", holds=True)
+    assert rows("one", audit=(finding,))["this page"] == "anybody"
 
 
 @pytest.mark.parametrize("name", ["void", "mlp"])
@@ -299,9 +334,12 @@ def test_the_analysts_page_is_the_default(run, trained, tmp_path, rendered, monk
     plain = out.read_text()
     assert run("report", "one", "--for", "analyst", "--out", out, "--force")[0] == 0
     assert out.read_text() == plain
+    assert stat.S_IMODE(out.stat().st_mode) == 0o600  # its scores are for nobody else
+    out.unlink()
     code, text, _ = run("report", "one", "--for", "officer", "--out", out, "--force", "--json")
     assert (code, json.loads(text)["reader"]) == (0, "officer")
     assert "Signature" in out.read_text()
+    assert stat.S_IMODE(out.stat().st_mode) & 0o400 == 0o400
     assert "note" not in json.loads(text) or json.loads(text)["note"] is None
 
 

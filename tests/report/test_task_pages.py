@@ -9,6 +9,8 @@ from report_html import assert_only_our_own, parse
 
 from graphveil import cli, runs
 from graphveil._errors import InvalidInputError
+from graphveil.cli._metrics import add_figures
+from graphveil.cli._output import Result
 from graphveil.methods import DPMLP, MLPBaseline
 from graphveil.methods.measures import METRICS
 from graphveil.report import evidence, page, svg, wording
@@ -113,7 +115,7 @@ def test_classes_in_their_order_are_reported_by_how_far_off_they_are(hospital, p
     metrics = json.loads((hospital("triage") / "metrics.json").read_text())
     columns, rows = scores_on(tree)
     assert columns[:2] == ["mean absolute error", "accuracy"]
-    assert rows["always the median class"][0] == f"{metrics['baseline']['mae']:.4g}"
+    assert rows["the best guess, figure by figure"][0] == f"{metrics['baseline']['mae']:.4g}"
     assert len(tree.one("table", class_="classes").table()) == 5
     assert len(tree.one("table", class_="confusion").table()) == 5
     assert wording.MEANINGS["mae"] in tree.one("p", class_="meanings").text
@@ -123,7 +125,9 @@ def test_classes_in_their_order_are_reported_by_how_far_off_they_are(hospital, p
 def test_a_rare_class_is_reported_by_how_well_it_is_ranked(patient):
     columns, rows = scores_on(parse(page.render([patient("died")])))
     assert columns[:4] == ["average precision", "ROC AUC", "F1", "sensitivity"]
-    assert rows["always the commonest class"][1] == "0.500"
+    guess = dict(zip(columns, rows["the best guess, figure by figure"], strict=True))
+    assert guess["ROC AUC"] == "0.500"
+    assert guess["sensitivity"] == guess["specificity"] == "–"
 
 
 def test_every_metric_has_its_words():
@@ -187,6 +191,39 @@ def test_who_decides_the_same_of_everybody_but_ranks_is_told_so(patient):
     assert "tells nobody apart by what it decides" in words
     assert "it may still rank" in words
     assert "learnt nothing" not in words
+
+
+def test_who_ranks_better_than_a_guess_but_not_than_chance_is_told_so(patient):
+    given = {"learnt": False, "average_precision": 0.172, "baseline": {"average_precision": 0.1}}
+    for constant in (True, False):
+        run = with_metrics(patient("died"), constant=constant, **given)
+        words = utility("a", run, []).nothing
+        assert words.startswith("This model learnt nothing: ")
+        assert "is better than the 0.100" in words
+        assert "not told apart from chance" in words
+        assert "may still rank" not in words
+
+
+@pytest.mark.parametrize("constant", [True, False])
+@pytest.mark.parametrize("mine", [0.05, 0.172])
+@pytest.mark.parametrize("learnt", [True, False])
+def test_the_command_says_what_the_page_says(patient, constant, mine, learnt):
+    guess = {"average_precision": 0.1}
+    given = {"constant": constant, "learnt": learnt, "baseline": guess}
+    page_says = utility("a", with_metrics(patient("died"), average_precision=mine, **given), [])
+    figures = {"task": "binary", "metric": "average_precision", "test_average_precision": mine}
+    for weighs in (False, True):
+        result = Result("x")
+        add_figures(result, figures | given, weighs=weighs)
+        rows = dict(result.rows())
+        assert ("learnt nothing" in rows) is (not learnt)
+        assert ("same of all" in rows) is (learnt and constant)
+        assert ("class_weights=noisy" in str(rows)) is (
+            not weighs and page_says.nothing is not None
+        )
+        line = rows.get("learnt nothing", rows.get("same of all", ""))
+        for words in ("is better than the 0.100", "is no better than", "from chance", "still rank"):
+            assert (words in line) is (words in (page_says.nothing or "")), words
 
 
 @pytest.mark.parametrize(
@@ -309,7 +346,7 @@ def test_a_run_of_an_earlier_version_is_judged_by_the_commonest_class(copied):
         assert run.metrics["constant"] is not learnt
         assert run.metrics["learnt"] is (run.figure > max(counts) / sum(counts) and learnt)
         rows = scores_on(parse(page.render([run])))[1]
-        assert rows["always the commonest class"][1:] == ["–"] * 6
+        assert rows["the best guess, figure by figure"][1:] == ["–"] * 6
 
 
 @pytest.mark.parametrize(
@@ -370,7 +407,7 @@ def test_a_long_schema_is_folded_and_all_of_it_is_there(patient, rendered):
 def test_the_unit_is_called_what_its_owner_calls_it(patient, rendered):
     run = patient("lab")
     tree = parse(page.render([run]))
-    assert "for one node (patient)" in tree.one("p", class_="verdict").text
+    assert "for one patient" in tree.one("p", class_="verdict").text
     assert "Here a node is a patient." in tree.one("section", class_="promise").text
     ours = replace(run, schema={**run.schema, "unit": "owner"})
     assert "Here a node is an owner." in parse(page.render([ours])).text

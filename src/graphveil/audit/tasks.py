@@ -162,7 +162,7 @@ def _details(kind: str, data: Data | None, plan: Plan, how: Mapping[str, Any]) -
     planned = repr((plan.unit, plan.relation, plan.delta, plan.facts, plan.parts))
     digests = [f"plan {hashlib.blake2b(planned.encode(), digest_size=8).hexdigest()}"]
     if kind in READS_DATA and data is not None:
-        from graphveil.runs.fingerprints import content_hash
+        from graphveil.graph.contents import content_hash
 
         there = [name for name in _TENSORS if name in data and data[name] is not None]
         digests.append(f"data {content_hash(data, there, hashlib.blake2b(digest_size=8))}")

@@ -25,6 +25,7 @@ from graphveil.methods import METHODS
 from graphveil.methods.measures import (
     METRICS,
     OF_LINKS,
+    ONE_SIDED,
     RANKINGS,
     SMALLER_IS_BETTER,
     UNBOUNDED,
@@ -122,7 +123,7 @@ class Row:
         if metric == self.metric or self.learnt is None:
             return row
         # Who says yes to everybody finds everybody: one rate alone is no achievement.
-        judge = "balanced_accuracy" if metric in ("sensitivity", "specificity") else metric
+        judge = "balanced_accuracy" if metric in ONE_SIDED else metric
         mean, guess = row.score(judge)[0], self.baseline.get(judge)
         if row.mean is None or mean is None or guess is None:
             return row

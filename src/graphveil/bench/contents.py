@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any
 from graphveil._errors import InvalidInputError
 from graphveil._files import link, write_file
 from graphveil._inputs import read_text
-from graphveil.runs.fingerprints import content_hash
 
 if TYPE_CHECKING:
     from torch_geometric.data import Data
@@ -29,6 +28,8 @@ def content_of(data: Data, folder: Path) -> str:
 
     Sentences on what was taken as public are left out: they decide nothing.
     """
+    from graphveil.graph.contents import content_hash
+
     digest = hashlib.blake2b(key=_read_key(folder), digest_size=16)
     names = sorted(name for name in data.keys() if name != "public")  # noqa: SIM118
     tensors = [name for name in names if _is_tensor(data[name])]

@@ -8,7 +8,7 @@ from typing import Any
 from graphveil import _validate
 from graphveil._errors import InvalidInputError
 from graphveil.cli._output import Result
-from graphveil.methods.measures import OF_LINKS, is_better
+from graphveil.methods.measures import OF_LINKS
 
 _NAMES = {"r2": "R2", "mae": "MAE", "rmse": "RMSE", "roc_auc": "ROC AUC", "micro_auc": "micro AUC"}
 _NAMES |= {"mrr": "MRR", "ndcg@10": "NDCG@10"}
@@ -22,12 +22,6 @@ _BESIDES = {
     "link": ("mrr", "recall@10", "ndcg@10", "hits@10", "roc_auc"),
 }
 _OF_CLASSES = ("multiclass", "binary", "ordinal")
-_GUESSES = {
-    "regression": "always the mean",
-    "multilabel": "how often each label occurs",
-    "ordinal": "always the middle class",
-    "link": "how often each target is linked",
-}
 
 
 def check_metric(metric: str | None) -> None:
@@ -67,8 +61,11 @@ def show_figure(metric: str, value: float) -> str:
     return f"{value:.2%}" if metric == "accuracy" else f"{value:.3f}"
 
 
-def add_figures(result: Result, metrics: Mapping[str, Any]) -> None:
-    """What a run learnt, beside the best guess; in a line, whether it learnt anything."""
+def add_figures(result: Result, metrics: Mapping[str, Any], *, weighs: bool = False) -> None:
+    """What a run learnt, beside the best guess; in a line, whether it learnt anything.
+
+    ``weighs`` says whether its classes have weights already, which is then no advice.
+    """
     task, metric = metrics.get("task", "multiclass"), metrics.get("metric", "accuracy")
     guesses = metrics.get("baseline", {})
     result.add("task", task)
@@ -96,39 +93,28 @@ def add_figures(result: Result, metrics: Mapping[str, Any]) -> None:
             guess = guesses.get(name)
             beside = "" if guess is None else f"  (guess: {show_figure(name, guess)})"
             result.row(label, show_figure(name, figures[name]) + beside)
-    _say_idle(result, metrics, task, name_metric(metric))
+    _say_idle(result, metrics, task, weighs)
 
 
-def _say_idle(result: Result, metrics: Mapping[str, Any], task: str, metric: str) -> None:
-    constant = bool(metrics.get("constant"))
-    weigh = ", weigh rare classes (--set class_weights=noisy)" if task in _OF_CLASSES else ""
-    if metrics.get("learnt") is not False:
-        if constant:
-            result.row(
-                "same of all",
-                "nobody's probability crosses one half, so that the same is decided of everybody: "
-                f"go by the order of probabilities{weigh or ', not by decisions'}",
-            )
+def _say_idle(result: Result, metrics: Mapping[str, Any], task: str, weighs: bool) -> None:
+    from graphveil.report import wording
+
+    metric = metrics.get("metric", "accuracy")
+    idle = wording.idle(
+        task,
+        metric,
+        (metrics.get(f"test_{metric}"), metrics.get("baseline", {}).get(metric)),
+        metrics.get("learnt"),
+        metrics.get("constant"),
+    )
+    if idle is None:
         return
-    result.row(
-        "learnt nothing",
-        f"{_describe_idle(metrics, task, metric)} "
-        f"Spend more, train on more records{weigh}, or give it columns that say more.",
-    )
-
-
-def _describe_idle(metrics: Mapping[str, Any], task: str, metric: str) -> str:
-    """Why a run is said to have learnt nothing."""
-    main = metrics.get("metric", "accuracy")
-    mine, theirs = metrics.get(f"test_{main}"), metrics.get("baseline", {}).get(main)
-    better = mine is not None and theirs is not None and is_better(main, mine, theirs)
-    if better and not metrics.get("constant"):
-        return (
-            f"its {metric} is better than the guess's, but not told apart from chance: answers "
-            "dealt out at random to so few test records may have as good a one."
-        )
-    guess = _GUESSES.get(task, "always the commonest class")
-    what = "it decides the same of everybody" if metrics.get("constant") else "it is no better"
-    return (
-        f"{what}: the guess ({guess}, whatever a row says) has as good a {metric} or a better one."
-    )
+    why = idle.why.replace("\N{NO-BREAK SPACE}", " ")
+    advise = task in _OF_CLASSES and not weighs
+    weigh = ", weigh rare classes (--set class_weights=noisy)" if advise else ""
+    if idle.nothing:
+        more = f"Spend more, train on more records{weigh}, or give it columns that say more."
+        result.row(wording.LEARNT_NOTHING, f"{why} {more}")
+    else:
+        more = f"Go by the order of probabilities{weigh or ', not by decisions'}."
+        result.row("same of all", f"{why} {more}")

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 SIZES = {"nodes": "num_records", "features": "num_features", "classes": "num_classes"}
 
+EDGES = "edges"  # as graphveil.runs.source has it
+
 # What is public of data that is not at hand; planned_facts reads them.
 known_data = click.option(
     "--data", help="A name of the catalog: its sizes are taken, its data is not touched."
@@ -39,6 +41,17 @@ sizes = option.together(
     ),
 )
 
+# Of links: sources are the records, and targets stand where classes do.
+of_links = option.together(
+    click.option("--targets", type=int, help="Of links: how many targets, whose rows are public."),
+    click.option("--target-features", type=int, help="Of links: feature columns of targets."),
+    click.option(
+        "--link",
+        type=click.Choice([EDGES]),
+        help="Take the edges of a graph for links between its nodes: all are people.",
+    ),
+)
+
 
 def plan_rows(planned: Plan, certificate: Certificate) -> list[tuple[str, str]]:
     """What ``graphveil plan`` prints of a plan."""
@@ -50,20 +63,39 @@ def plan_result(planned: Plan, certificate: Certificate) -> Result:
     result = Result(f"What {planned.method} will cost", method=planned.method)
     add_cost(result, certificate)
     result.update({"unit": planned.unit, "relation": planned.relation, **planned.details})
-    if "sensitivity" in planned.details:
+    if "hops" in planned.details:
         _add_sums(result, planned)
+    elif "sensitivity" in planned.details:
+        _add_counts(result, planned)
     elif "epochs" in planned.details:
         _add_epochs(result, planned.details)
     elif planned.details:
         _add_steps(result, planned)
-    facts = planned.facts
-    result.update({"facts": vars(facts)})
-    result.row(
-        "planned for",
-        f"{facts.num_nodes:,} {facts.record}s{_owned(facts)}, {facts.num_train:,} to train on, "
-        f"{facts.num_features:,} features, {_answers(facts)}",
-    )
+    result.update({"facts": vars(planned.facts)})
+    result.row("planned for", _planned_for(planned.facts))
     return result
+
+
+def _planned_for(facts: Facts) -> str:
+    """What is public of the data, in one line."""
+    records = "source" if facts.record == "link" else facts.record
+    return (
+        f"{facts.num_nodes:,} {records}s{_owned(facts)}, {facts.num_train:,} to train on, "
+        f"{facts.num_features:,} features, {_answers(facts)}"
+    )
+
+
+def _add_counts(result: Result, planned: Plan) -> None:
+    """The row of a method that releases noisy counts of targets, and nothing else."""
+    from graphveil.privacy.guarantee import ONE
+
+    details = planned.details
+    noise = details["noise_multiplier"] * details["sensitivity"]
+    result.row(
+        "noisy counts",
+        f"{planned.facts.num_classes:,}; {ONE[planned.unit]} moves them by at most "
+        f"{details['sensitivity']:.4g} in length, noise {noise:.4g} on every count",
+    )
 
 
 def _add_sums(result: Result, planned: Plan) -> None:
@@ -158,7 +190,11 @@ def _owned(facts: Facts) -> str:
 
 
 def _answers(facts: Facts) -> str:
-    """How many classes or labels there are, or between which values one is."""
+    """How many classes, labels or targets there are, or between which values one is."""
+    if facts.record == "link" and facts.target_features is None:
+        return "targets are the sources themselves"
+    if facts.record == "link":
+        return f"{facts.num_classes:,} targets of {facts.target_features:,} features, rows public"
     if facts.value_range is not None:
         return f"a value from {facts.value_range[0]:g} to {facts.value_range[1]:g}"
     return f"{facts.num_classes} {'labels' if facts.task == 'multilabel' else 'classes'}"
@@ -171,46 +207,94 @@ def _draw(details: Mapping[str, Any]) -> str:
 
 
 def planned_facts(asked: Mapping[str, Any], sizes: dict[str, Any], record: str) -> Facts:
-    """What is public of the data: from the catalog, where the sizes are not stated."""
-    from graphveil.data.catalog import CATALOG, sizes_of
+    """What is public of the data: from the catalog, where the sizes are not stated.
+
+    With ``link`` the edges of a graph are the records, and the graph is what is known.
+    """
+    from graphveil.data.catalog import sizes_of
+
+    data, link = asked.get("data"), asked.get("link")
+    if link not in (None, EDGES):
+        raise InvalidInputError(
+            f"A plan must know links by their sizes. Got the relation {link!r} instead; give "
+            "--sources, --targets, --features and --target-features."
+        )
+    known = None if data is None else sizes_of(data)
+    record = known.record if known is not None else "node" if link else record
+    if record != "link" and (sizes.get("targets"), sizes.get("target-features")) != (None, None):
+        raise click.UsageError(
+            "'--targets' and '--target-features' go with methods for links and data of links. Got "
+            f"them for {record}s; leave them out."
+        )
+    whole = _whole_facts(data, sizes, record)
+    names = ("split", "fractions", "train_share", "thinned", "link")
+    source = {name: asked[name] for name in names if asked.get(name) is not None}
+    if record == "link" and data is None:
+        source.setdefault("split", "transductive")
+    expected = make_source({"data": data or "", **source}).expected(whole)
+    if sizes.get("train") is not None:
+        return replace(expected or whole, num_train=sizes["train"])
+    if expected is None:
+        of = "Of such a split" if data is None else f"Of {data!r}"
+        raise click.UsageError(f"{of} it varies how many are trained on; give --train.")
+    return expected
+
+
+def _whole_facts(data: str | None, sizes: Mapping[str, Any], record: str) -> Facts:
+    """The facts of the whole data, as if one record were trained on."""
+    from graphveil.data.catalog import sizes_of
     from graphveil.methods import Facts
 
-    data = asked.get("data")
     known = None if data is None else sizes_of(data)
-    task, value_range = "multiclass", None
+    of_links = record == "link"
+    stated = dict(sizes)
+    if of_links:
+        stated["classes"] = _number_of_targets(stated, known is not None)
+    sizes = stated
     if known is not None:
         listed = {option: getattr(known, name) for option, name in SIZES.items()}
-        listed["directed"], record = known.directed, known.record
-        task, value_range = known.task or task, known.value_range
-        sizes = listed | {key: value for key, value in sizes.items() if value is not None}
-    missing = ", ".join(f"--{key}" for key in SIZES if sizes[key] is None)
+        listed |= {"directed": known.directed, "target-features": known.target_features}
+        sizes = listed | {key: value for key, value in stated.items() if value is not None}
+    names = {"nodes": "sources"} if of_links else {}
+    asked_for = ("nodes", "features") if of_links else SIZES  # targets may be the sources
+    missing = ", ".join(f"--{names.get(key, key)}" for key in asked_for if sizes[key] is None)
     if missing and data is None:
         raise click.UsageError(f"Give {missing}, or '--data' with a name.")
     if missing and known is not None:
         raise click.UsageError(f"The sizes of {data!r} vary; give {missing}.")
     if missing:
+        options = "--sources, --targets, --features and --target-features"
+        if not of_links:
+            options = f"--{record}s, --features and --classes"
         raise InvalidInputError(
-            f"A plan touches no data, so '--data' must be one of {', '.join(CATALOG)}. Got "
-            f"{data!r} instead; for other data give --{record}s, --features and --classes."
+            "This command touches no data, so that '--data' must be a name of 'graphveil data "
+            f"list'. Got {data!r} instead; for other data give {options}."
         )
-    whole = Facts(
+    two_types = of_links and sizes.get("target-features") is not None
+    task = "multiclass" if known is None else known.task or "multiclass"
+    return Facts(
         num_nodes=_validate.integer("num_nodes", sizes["nodes"], "[1, 1e12]"),
         num_features=sizes["features"],
         num_classes=sizes["classes"],
         num_train=1,
-        directed=sizes["directed"],
+        directed=True if two_types else sizes["directed"],
         record=record,
-        task=task,
-        value_range=value_range,
+        task="link" if of_links else task,
+        value_range=None if known is None else known.value_range,
+        target_features=sizes["target-features"] if two_types else None,
     )
-    source = {
-        name: asked[name]
-        for name in ("split", "fractions", "train_share", "thinned")
-        if asked.get(name) is not None
-    }
-    expected = make_source({"data": data or "", **source}).expected(whole)
-    if sizes.get("train") is not None:
-        return replace(expected or whole, num_train=sizes["train"])
-    if expected is None:
-        raise click.UsageError(f"How many of {data!r} are trained on varies; give --train.")
-    return expected
+
+
+def _number_of_targets(sizes: Mapping[str, Any], cataloged: bool) -> int | None:
+    """How many targets are stated: with columns of their own, or else the sources themselves."""
+    if sizes.get("classes") is not None:
+        raise click.UsageError("Links have no classes. Got '--classes'; write '--targets'.")
+    targets: int | None = sizes.get("targets")
+    if cataloged:
+        return targets
+    if (targets is None) != (sizes.get("target-features") is None):
+        raise click.UsageError(
+            "'--targets' and '--target-features' go together: how many targets there are, and how "
+            "many columns their public rows have. Leave both out where targets are sources."
+        )
+    return sizes["nodes"] if targets is None else targets

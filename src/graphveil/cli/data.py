@@ -85,7 +85,7 @@ def show_(source: str, root: str | None, as_json: bool, **stated: Any) -> None:
         # What is public names classes and columns.
         hidden = key in ("class_names", "columns", "schema") or value == ""
         label = None if hidden else key.removeprefix("num_").replace("_", " ")
-        result.add(key, value, label, _text)
+        result.add(key, value, label, _owner_text if key == "owner" else _text)
     result.show(as_json)
 
 
@@ -165,7 +165,7 @@ def schema_(path: str, out: str | None, force: bool, as_json: bool) -> None:
 
     \b
     graphveil data schema ward/
-    graphveil train late-graph --data ward/ --epsilon 8 --out runs/ward
+    graphveil train late-graph --data ward/ --epsilon 2 --out runs/ward
     """
     from graphveil.data.table_names import draft_for, place_for
 
@@ -194,7 +194,7 @@ def export(name: str, out: str, force: bool, as_json: bool) -> None:
 
     \b
     graphveil data export hospital --out ward
-    graphveil train late-graph --data ward --epsilon 8 --out runs/ward
+    graphveil train late-graph --data ward --epsilon 2 --out runs/ward
     """
     from graphveil.data.hospital import write
 
@@ -353,6 +353,7 @@ def _count(source: str, root: str | None, stated: dict[str, Any]) -> dict[str, A
         "messages": graph.edge_index.shape[1],
         "edges": _DIRECTION[checks.directed_of(graph)],
         "labelled": None if graph.y is None else int(is_labelled(graph.y).sum()),
+        "owner": _owners_of(graph),
         "public": list(checks.public_of(graph)),
         **{
             name.removesuffix("_mask"): int(graph[name].sum())
@@ -360,6 +361,18 @@ def _count(source: str, root: str | None, stated: dict[str, Any]) -> dict[str, A
             if name in graph
         },
     }
+
+
+def _owners_of(graph: Any) -> dict[str, Any] | None:
+    """What an owner of records is called, how many there are, and the column that says so."""
+    from graphveil.graph.owners import count_owners, owner_name_of
+    from graphveil.runs.source import schema_of
+
+    if (count := count_owners(graph)) is None:
+        return None
+    schema = schema_of(graph)
+    column = None if schema is None else schema.owner
+    return {"name": owner_name_of(graph), "count": count, "column": column}
 
 
 def _count_links(source: str, links: Any) -> dict[str, Any]:
@@ -451,6 +464,11 @@ def _records(entry: dict[str, Any]) -> str:
 
 def _size(value: int | None) -> str:
     return "varies" if value is None else f"{value:,}"
+
+
+def _owner_text(owner: dict[str, Any]) -> str:
+    column = "" if owner["column"] is None else f", by {owner['column']}"
+    return f"{owner['name']} ({owner['count']:,}{column})"
 
 
 def _text(value: Any) -> str:

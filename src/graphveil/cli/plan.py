@@ -19,8 +19,15 @@ if TYPE_CHECKING:
 @click.command(cls=MethodCommand)
 @click.argument("method", required=False, shell_complete=option.complete_method)
 @_plans.known_data
-@click.option("--nodes", "--graphs", type=int, help="How many: nodes, or graphs as records.")
+@click.option(
+    "--nodes",
+    "--graphs",
+    "--sources",
+    type=int,
+    help="How many: nodes, graphs as records, or sources of links.",
+)
 @_plans.sizes
+@_plans.of_links
 @click.option("--epsilon", type=float, help="What may be spent.")
 @option.delta
 @_choosing.questions
@@ -46,9 +53,13 @@ def plan(
     graphveil plan auto --data pubmed --epsilon 8 --shown-to themselves
     graphveil plan dp-gnn --nodes 50000 --features 64 --classes 5 --epsilon 4 --set sender_cap=3
     graphveil plan dp-gnn --data pubmed --epsilon 8 --html plan.html
+    graphveil plan dp-link --data shop --epsilon 4
+    graphveil plan dp-link --sources 5000 --features 12 --targets 900 --target-features 30 \
+        --epsilon 4
     """
     check_page(html, force)
-    sizes = {key: given.pop(key) for key in (*_plans.SIZES, "train", "directed")}
+    sizes = {key: given.pop(key) for key in (*_plans.SIZES, "train", "directed", "targets")}
+    sizes["target-features"] = given.pop("target_features")
     asked = merge(config, {"method": method, **given}, sets, _choosing.CONFIG)
     record = "graph" if asked.get("unit") == "graph" else "node"
     asked, choice = _choosing.resolve(asked, lambda: _plans.planned_facts(asked, sizes, record))

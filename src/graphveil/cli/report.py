@@ -71,7 +71,7 @@ def report(runs: tuple[str, ...], out: str, force: bool, as_json: bool, **asked:
         text = officer.render(officer.only(read), stated, day=day, growth=spent, metrics_public=why)
     else:
         text = page.render(read, spent)
-    write_text(out, text)
+    write_text(out, text, private=reader == "analyst")  # its scores are for nobody else
     result = Result("Report", runs=[_json(run) for run in read])
     result.update({"reader": reader})
     for run in read:

@@ -142,7 +142,7 @@ def _describe(
     result = Result(f"{name} on {source.data}", method=name, data=source.data, seed=source.seed)
     if choice is not None:
         result.add("why", list(choice.why))
-    add_figures(result, metrics)
+    add_figures(result, metrics, weighs=method.class_weights is not None)
     _runs.add_cost(result, certificate)
     _runs.add_ledger(result, run.charged_to())
     result.add("seconds", metrics["seconds"], "seconds", "{:.1f}".format)

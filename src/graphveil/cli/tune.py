@@ -138,7 +138,7 @@ def tune(
         void_because=list(certificate.void_because),
     )
     result.add("chosen", winner.candidate, "chosen", _settings_text)
-    add_figures(result, metrics)
+    add_figures(result, metrics, weighs=tuned.class_weights is not None)
     guarantee = certificate.guarantee
     result.add("epsilon", guarantee.epsilon, "epsilon", lambda _: _runs.price(guarantee))
     _runs.add_ledger(result, runs.Run(asked["out"]).charged_to())

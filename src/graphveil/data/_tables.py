@@ -185,8 +185,12 @@ def check_columns(
         way_out = "name them in the first line" if isinstance(path, Path) else "rename yours"
         if stated:
             way_out += ", because the schema calls them so"
-        elif not isinstance(path, Path) or path.stem in ("nodes", "edges", "graphs"):
-            way_out += f", or say in a schema what they are called ({_SCHEMA})"
+        elif not isinstance(path, Path) or path.stem.split("-")[0] in ("nodes", "edges", "graphs"):
+            place = f" {path.parent}" if isinstance(path, Path) else ""
+            way_out += (
+                f", or say in a schema what they are called ('graphveil data schema{place}' writes "
+                "a first schema)"
+            )
         raise InvalidInputError(
             f"{path} must have the column(s) {', '.join(map(repr, missing))}. Got {got} instead; "
             f"{way_out}."

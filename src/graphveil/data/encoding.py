@@ -254,11 +254,7 @@ def put_owner(data: Data, schema: Schema, table: pd.DataFrame, where: Any) -> No
     """Number the owners of rows, if the schema names them; the column says what an owner is."""
     if schema.owner is None:
         return
-    if schema.owner not in table:
-        raise InvalidInputError(
-            f"{where} must have the column {schema.owner!r}, which the schema calls the owner. Got "
-            "no such column instead; add it, or leave it out of the schema."
-        )
+    schema.check_owner([*table.columns], where)
     cells = read_cells(table[schema.owner], where, schema)
     check_cells(where, cells.column, pd.Series(cells.empty), "filled in", "every row needs one")
     owners, _ = pd.factorize(pd.Series(cells.words(), dtype=object))

@@ -322,8 +322,18 @@ class Schema:
         name = self.split or ("split" if "split" not in self.columns else None)
         return name if name is not None and name in columns else None
 
+    def check_owner(self, columns: Sequence[str], where: Any) -> None:
+        """Refuse a table without the column of owners, and name those called most alike."""
+        if self.owner is not None and self.owner not in columns:
+            way_out = "name the column of owners, or leave 'owner' out"
+            raise InvalidInputError(
+                f"The schema's 'owner' must be a column of {where}. Got {self.owner!r} instead; "
+                f"{way_out}{_validate.near(self.owner, columns)}"
+            )
+
     def check_names(self, columns: Sequence[str], where: Any) -> None:
         """Refuse a table without a column that is read, or with one that nobody stated."""
+        self.check_owner(columns, where)
         roles = (self.id, self.split or "split", self.owner, *self.label_names())
         features = [name for name in columns if name in self.columns or name not in roles]
         self.check_columns(features, where)

@@ -88,6 +88,7 @@ def draft(
     split = next((name for name in records if _words(name) in _SPLITS), None)
     if split not in (None, "split"):
         head.append(f"split = {write_value(split)}   # ? says train, val or test")
+    head += _owners(records, name)
     label = next((name for name in records if _words(name) in _LABELS), "?")
     taken = known if of_graphs else {name, split, label}
     blocks = [f"{_HEAD}\n" + "\n".join(head)]
@@ -114,6 +115,7 @@ def draft_types(types: Mapping[str, Sequence[str]], relations: Mapping[str, Sequ
         head = [f"[{place}]", *([] if name == "id" else [f"id = {write_value(name or '?')}   # ?"])]
         split = next((n for n in columns if _words(n) in _SPLITS), None)
         head += [] if split in (None, "split") else [f"split = {write_value(split)}   # ?"]
+        head += _owners(columns, name)
         blocks.append("\n".join(head))
         label = next((n for n in columns if _words(n) in _LABELS), None)
         taken = {name, split, label}
@@ -129,6 +131,15 @@ def draft_types(types: Mapping[str, Sequence[str]], relations: Mapping[str, Sequ
 
 def _is_id(name: str) -> bool:
     return _ID.fullmatch(_words(name)) is not None
+
+
+def _owners(columns: Sequence[str], own: str | None) -> list[str]:
+    """Comments that propose columns of ids, besides a row's ``own``, as whose the row is."""
+    return [
+        f"# owner = {write_value(name)}  # ? whose row it is, where one person has several"
+        for name in columns
+        if name != own and re.fullmatch(r".+_(id|uuid|mrn)", _words(name))
+    ]
 
 
 def _label(name: str, place: str = "label") -> str:

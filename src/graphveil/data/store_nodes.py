@@ -94,11 +94,7 @@ class TableRows:
     def _owners(self, nodes: pd.DataFrame, where: Where) -> Keys | None:
         if (owner := self.names.owner) is None:
             return None
-        if owner not in nodes:
-            raise InvalidInputError(
-                f"{where} must have the column {owner!r}, which the schema calls the owner. Got "
-                "no such column instead; add it, or leave it out of the schema."
-            )
+        self.names.check_owner([*nodes.columns], where)
         cells = read_cells(nodes[owner], where, self.names)
         _tables.check_cells(
             where, cells.column, pd.Series(cells.empty), "filled in", "every row needs one"

@@ -77,9 +77,13 @@ def read_typed(
             "of one table instead; 'graphveil data schema' writes a first one."
         )
     types = Types() if stated is None or stated.typed is None else stated.typed
-    types = types.stating(_as_names(people), target, _full_name(folder, link))
+    names, asked = type_names(folder), _as_names(people)
+    _check_types(folder, types if asked is None else Types(people=asked), names)
+    types = types.stating(asked, target, _full_name(folder, link))
+    _check_types(folder, types, names)
+    _check_relations(folder, types, relation_names(folder))
     nodes, edges = {}, {}
-    for name in type_names(folder):
+    for name in names:
         own = types.types.get(name, Schema())
         path = _tables.table_path(folder, f"nodes-{name}")
         table = _tables.read_table(
@@ -164,7 +168,8 @@ def make_graph(
 
     *Guarantee*: none; reading is not releasing.
     """
-    _check_types(where, types, nodes, edges)
+    _check_types(where, types, list(nodes))
+    _check_relations(where, types, list(edges))
     graph, ids = HeteroData(), {}
     graph.people = list(types.people)
     for name, (path, table) in nodes.items():
@@ -189,8 +194,8 @@ def make_graph(
     return graph
 
 
-def _check_types(where: Where, types: Types, nodes: Frames, edges: Frames) -> None:
-    """Refuse what is stated of types or relations without a table, and a folder without people."""
+def _check_types(where: Where, types: Types, nodes: Sequence[str]) -> None:
+    """Refuse what is stated of types without a table, and a folder without people."""
     if not types.people:
         raise InvalidInputError(
             f"{where} has tables of several types: {', '.join(nodes)}. Which of them are people "
@@ -203,15 +208,19 @@ def _check_types(where: Where, types: Types, nodes: Frames, edges: Frames) -> No
         if name not in nodes:
             raise InvalidInputError(
                 f"{where} must have a table for each type that {what!r} names. Got "
-                f"{_validate.shown(name)} instead, which has none of {', '.join(nodes)}; add "
-                f"nodes-{name}.csv, or correct it."
+                f"{_validate.shown(name)} instead, where the types are {', '.join(nodes)}; correct "
+                f"it, or add nodes-{name}.csv."
             )
+
+
+def _check_relations(where: Where, types: Types, edges: Sequence[str]) -> None:
+    """Refuse what is stated of relations without a table."""
     for name in types.relations:
         if name not in edges:
             raise InvalidInputError(
                 f"{where} must have a table for each relation that the schema names. Got "
-                f"{_validate.shown(name)} instead, which has none; add edges-{name}.csv, or "
-                "correct it."
+                f"{_validate.shown(name)} instead, where the relations are "
+                f"{', '.join(edges) or 'none'}; correct it, or add edges-{name}.csv."
             )
 
 

@@ -47,6 +47,7 @@ from graphveil.grads.journal import Witness
 from graphveil.grads.modules import trained_parameters
 from graphveil.grads.own_rows import MOST_DRAWN, RowExamples, RowSum
 from graphveil.grads.settings import CLIPPINGS, Sampling, Target
+from graphveil.graph.contents import compare_tensors
 from graphveil.mechanisms import Gaussian
 from graphveil.privacy.accounting import calibrate, epsilon_of
 from graphveil.privacy.events import composed, repeated
@@ -104,6 +105,7 @@ class PrivateStep:
             else dpa.NonPrivateDpEvent()
         )
         self.taken, self._move = 0, devices.Mover(devices.CPU)
+        self._homes: set[str] = set()  # kinds of devices that steps were taken on
         self._seen, self._loss = 0, 0.0  # of all processes, in the last step; both private
         self._aligned: processes.Ranks | None = None  # those that begin with the same weights
         self.earlier: dpa.DpEvent = dpa.NoOpDpEvent()  # charged before, for other steps than these
@@ -176,8 +178,13 @@ class PrivateStep:
             released=settings.pop("released", "model weights"),
             void_because=[self.rng.void_reason],
             vouched=[*self._list_vouched(unit), *settings.pop("vouched", ())],
+            public=[*settings.pop("public", ()), *self._list_devices()],
             **settings,
         )
+
+    def _list_devices(self) -> list[str]:
+        """What is assumed of the devices that steps were taken on."""
+        return [line for home in sorted(self._homes) for line in devices.public(home)]
 
     def _list_vouched(self, unit: str) -> list[str]:
         """What the charges rest on and only whoever wrote module, loss and examples can know."""
@@ -218,7 +225,10 @@ class PrivateStep:
             self.examples.begin(self.taken - 1)
         ranks = processes.current()
         drawn = ranks.once(self._draw)
-        noisy = self._release(drawn)
+        home = devices.home_of(self.module).type
+        self._homes.add(home)
+        with devices.exact(home):
+            noisy = self._release(drawn)
         if ranks.first and self._seen > len(drawn):
             raise UnprovenError(
                 "The batches had more losses than there were examples drawn, so that one example "
@@ -356,6 +366,8 @@ class PrivateStep:
                     "torchrun."
                 )
             ranks.agree("settings, examples and module", self._describe().encode())
+            if isinstance(self.examples, TensorExamples):
+                compare_tensors("examples", self.examples.tensors)
             self._checkpoint.share(ranks)
 
     def _describe(self) -> str:

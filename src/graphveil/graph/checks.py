@@ -546,6 +546,13 @@ def tensor_of(data: Data, name: str, rule: str, way_out: str) -> Tensor:
     return value
 
 
+def name_tensor(value: Any) -> str:
+    """What was given for a tensor, in a few words."""
+    if isinstance(value, Tensor):
+        return f"{value.dtype} of shape {tuple(value.shape)}"
+    return "none" if value is None else type(value).__name__
+
+
 def check_layout(name: str, value: Tensor, *, sparse: bool = False) -> None:
     """Refuse a tensor whose entries are not all in memory: one of no device, or a sparse one.
 

@@ -22,7 +22,15 @@ from torch_geometric.data import Data
 
 from graphveil import _validate
 from graphveil._errors import InvalidInputError
-from graphveil.graph.checks import check, has, num_records, record_of, refusal, tensor_of
+from graphveil.graph.checks import (
+    check,
+    has,
+    ids_of,
+    num_records,
+    record_of,
+    refusal,
+    tensor_of,
+)
 from graphveil.graph.shares import MASKS
 
 OWNER = "owner"  # what an owner is called where nobody says
@@ -163,8 +171,20 @@ def _check_parts(data: Data, owner: Tensor, name: str) -> None:
             both = torch.isin(owner[data[one]], owner[data[other]])
             if bool(both.any()):
                 split = owner[data[one]][both].unique()
+                shown = _name_records(data, owner == split[0], (one, other))
                 raise InvalidInputError(
                     f"Every {name} must be in one part of the split. Got {name} {int(split[0])} in "
-                    f"'{one}' and in '{other}' ({len(split)} such) instead; draw a split with "
-                    "graphveil.split, or put all their records into one part."
+                    f"{shown} ({len(split)} such) instead; draw a split (--split transductive, or "
+                    "graphveil.split), or put all their records into one part."
                 )
+
+
+def _name_records(data: Data, own: Tensor, masks: tuple[str, str]) -> str:
+    """Two parts of the split, each with an owner's first record in it, where those have ids."""
+    ids = ids_of(data)
+    first = [int((own & data[mask]).nonzero()[0]) for mask in masks]
+    shown = [
+        f"'{mask}'" + ("" if ids is None else f" (as {_validate.shown(ids[place])})")
+        for mask, place in zip(masks, first, strict=True)
+    ]
+    return " and in ".join(shown)

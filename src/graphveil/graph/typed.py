@@ -29,7 +29,7 @@ from torch_geometric.utils import to_undirected
 
 from graphveil import _validate
 from graphveil._errors import InvalidInputError, UnprovenError
-from graphveil.graph.checks import LINES, MASKS, OF_ALL, check_layout, shorten
+from graphveil.graph.checks import LINES, MASKS, OF_ALL, check_layout, name_tensor, shorten
 from graphveil.graph.own_lists import (
     Block,
     aggregate,
@@ -307,7 +307,8 @@ def people_of(graph: HeteroData) -> tuple[str, ...]:
         if name not in graph.node_types:
             raise InvalidInputError(
                 f"The 'people' parameter must name types of the graph: "
-                f"{', '.join(graph.node_types)}. Got {_validate.shown(name)} instead; correct it."
+                f"{', '.join(graph.node_types) or 'it has none'}. Got {_validate.shown(name)} "
+                f"instead; {'correct it' if graph.node_types else 'give it a type with rows'}."
             )
     return tuple(people)
 
@@ -446,6 +447,7 @@ def check_typed(graph: HeteroData) -> HeteroData:
     people = people_of(graph)
     for kind in graph.node_types:
         rows_of(graph, kind)
+        _check_roles(graph, kind, is_person=kind in people)
         columns_of(graph, kind)
         _ids_of(graph, kind)
     for name in _relations(graph):
@@ -455,6 +457,16 @@ def check_typed(graph: HeteroData) -> HeteroData:
             _check_public(graph, name, kind)
         _check_relations(graph, kind)
     return graph
+
+
+def _check_roles(graph: HeteroData, kind: str, *, is_person: bool) -> None:
+    """Refuse a public type with what people have: labels, masks or owners."""
+    given = [name for name in _OF_RECORDS if graph[kind].get(name) is not None]
+    if given and not is_person:
+        raise InvalidInputError(
+            f"The type {kind!r} is not among 'people', so that all its rows are public. Got "
+            f"'{given[0]}' of it instead, which people have; leave it out, or add it to 'people'."
+        )
 
 
 def _check_relations(graph: HeteroData, kind: str) -> None:
@@ -503,14 +515,18 @@ def rows_of(graph: HeteroData, kind: str) -> Tensor:
     """The rows ``x`` of a type; one without any of its own is refused."""
     x = graph[kind].get("x")
     if not isinstance(x, Tensor) or x.dim() != 2 or not x.is_floating_point() or 0 in x.shape:
-        got = "none" if x is None else type(x).__name__
-        got = f"{x.dtype} of shape {tuple(x.shape)}" if isinstance(x, Tensor) else got
         raise InvalidInputError(
             f"The type {kind!r} must have rows of its own: x, a float tensor (rows, columns). Got "
-            f"{got} instead; give it a table, if only of ones: rows that edges alone bring are "
-            "read off private lists."
+            f"{name_tensor(x)} instead; {_way_to_rows(graph, kind, x)}."
         )
     return x
+
+
+def _way_to_rows(graph: HeteroData, kind: str, x: Any) -> str:
+    if isinstance(x, Tensor) and x.dim() == 2 and 0 not in x.shape:
+        return "convert it with x.float()"
+    why = "rows that edges alone bring are read off private lists"
+    return f"give it a table, if only of ones{'' if kind in people_of(graph) else f': {why}'}"
 
 
 def check_ends(graph: HeteroData, name: Relation) -> Tensor:
@@ -524,7 +540,7 @@ def check_ends(graph: HeteroData, name: Relation) -> Tensor:
     ):
         raise InvalidInputError(
             f"The relation {called!r} must have edge_index, a long tensor (2, edges). Got "
-            f"{type(ends).__name__} instead; give one."
+            f"{name_tensor(ends)} instead; give one, perhaps by edge_index.long()."
         )
     check_layout("edge_index", ends)
     for kind, side in ((name[0], ends[0]), (name[2], ends[1])):

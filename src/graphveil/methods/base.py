@@ -29,6 +29,7 @@ from graphveil.data.schema import Schema, as_schema
 from graphveil.graph.targets import RECORDS, TASKS, is_labelled
 from graphveil.methods.class_weights import check_class_weights, weigh_classes
 from graphveil.methods.estimator import Estimator
+from graphveil.methods.given_data import check_edges_read, refuse_links
 from graphveil.methods.inference import Inference, Noisy
 from graphveil.methods.owners import count_owners, leave_owners, protect_owners
 from graphveil.methods.parts import Release
@@ -248,9 +249,10 @@ class Method(Estimator, ABC):
     ) -> Self:
         """Run a plan that was made for this very data; see :class:`Execution` for the rest."""
         from graphveil.graph.checks import class_names_of, columns_of
+        from graphveil.graph.contents import compare_data
         from graphveil.methods.execution import Execution
-        from graphveil.methods.given_data import check_edges_read
 
+        compare_data(data)
         check_edges_read(self, data)
         self._check_plan(plan, data)
         # A paper's epsilon is a claim, which binds nothing.
@@ -386,6 +388,7 @@ class Method(Estimator, ABC):
         self, data: Any, *, mode: str | None = None, epsilon: float | None = None
     ) -> Tensor:
         """What is decided of every record, in the shape of ``y``: its most probable class, ..."""
+        refuse_links(self.record, "Predictions")
         answers = self.predict_proba(data, mode=mode, epsilon=epsilon)
         return self.task(self.plan_.facts).decide(answers)
 
@@ -542,7 +545,7 @@ class Method(Estimator, ABC):
         """Data that this fitted method can read; anything else is refused."""
         from graphveil.graph.checks import check
         from graphveil.graph.columns import put_in_order
-        from graphveil.methods.given_data import check_edges_read, check_targets
+        from graphveil.methods.given_data import check_targets
 
         self._check_fitted()
         data = self.take(data)
@@ -571,10 +574,8 @@ class Method(Estimator, ABC):
         from graphveil.graph.checks import MASKS
         from graphveil.methods.given_data import take_graph, take_graphs, take_links
 
-        if self.record == "link":
-            return take_links(self, data)
-        if self.record == "node":
-            return take_graph(self, data)
+        if self.record in ("link", "node"):
+            return (take_links if self.record == "link" else take_graph)(self, data)
         data = take_graphs(self, data)
         if to_train and any(mask not in data for mask in MASKS):
             raise InvalidInputError(

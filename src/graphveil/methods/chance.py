@@ -2,6 +2,10 @@
 
 A model that knows nothing of anybody is as good after such a deal as before it. So a figure that is
 better than those of all 99 deals is chance once in a hundred times.
+
+Links are ranked source by source, beside a guess that ranks them for the same sources. A model that
+knows nothing of anybody is as often worse than the guess as better: so each source's difference has
+its sign drawn, 99 times.
 """
 
 from __future__ import annotations
@@ -36,6 +40,16 @@ def best_by_chance(metric: str, answers: Array, decided: Array, true: Array) -> 
     if not known:
         return None
     return min(known) if metric in SMALLER_IS_BETTER else max(known)
+
+
+def is_beyond_chance(credit: Array, guess: Array) -> bool:
+    """Whether a ``credit`` of each source adds up to more than a ``guess`` of the same ones.
+
+    By more than all 99 sums in which the signs of their differences are drawn.
+    """
+    rng, off = np.random.default_rng(0), credit - guess
+    sums = [float(rng.choice((-1.0, 1.0), len(off)) @ off) for _ in range(DEALS)]
+    return float(off.sum()) > max(sums)
 
 
 def _accuracy(answers: Array, decided: Array, true: Array, deal: Array) -> float:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from graphveil._errors import InvalidInputError
+from graphveil.methods.chance import is_beyond_chance
 from graphveil.methods.measures import METRICS, Figures
 from graphveil.methods.task import Task
 
@@ -64,7 +65,9 @@ class LinkTask(Task):
     ) -> dict[str, Any]:
         """Every figure on withheld links, as ``test_NAME``, beside that of popularity.
 
-        ``score`` gives the scores of some sources with all targets, or with given ones.
+        ``learnt`` says whether the MRR is better than that, and by more than chance
+        (:mod:`graphveil.methods.chance`). ``score`` gives the scores of some
+        sources with all targets, or with given ones.
 
         *Guarantee*: none. It reads links, outside every certificate.
         """
@@ -88,6 +91,9 @@ class LinkTask(Task):
         figures = {**dict.fromkeys(METRICS), **ranking.figures}
         known = {name: value for name, value in baseline.figures.items() if value is not None}
         mine, theirs = figures[self.main], known.get(self.main)
+        learnt = None
+        if mine is not None and theirs is not None:
+            learnt = mine > theirs and is_beyond_chance(ranking.credit, baseline.credit)
         return {
             "task": self.name,
             "metric": self.main,
@@ -95,7 +101,7 @@ class LinkTask(Task):
             "test_links": ranking.links,
             "protocol": ranking.protocol,
             "baseline": known,
-            "learnt": None if mine is None or theirs is None else mine > theirs,
+            "learnt": learnt,
             "constant": False,
             **self._details(None, None),  # type: ignore[arg-type]
             "note": OUTSIDE,

@@ -32,6 +32,8 @@ METRICS = (
 )
 OF_LINKS = ("mrr", "hits@10", "ndcg@10", "recall@10")  # see graphveil.methods.ranking
 SMALLER_IS_BETTER = ("brier", "calibration_error", "mae", "rmse", "loss")
+# Who says the same of everybody has all of one and nothing of the other.
+ONE_SIDED = ("sensitivity", "specificity")
 RANKINGS = ("roc_auc", "micro_auc", "average_precision")  # by probabilities, not by decisions
 UNBOUNDED = ("r2", "mae", "rmse", "loss")  # figures that are no shares
 _BINS = 15  # of the calibration error

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from torch_geometric.data import Data
 
 PUBLIC = "which records are the same owner's, and how many owners there are"
+_TAKE = {"node": "take late-graph or dp-mlp, or ", "graph": "take graph-dpsgd, or "}
 _RULE = "no owner has more than {} records"
 
 
@@ -46,8 +47,8 @@ def count_owners(method: Any, facts: Facts) -> Facts:
         raise UnprovenError(
             f"The method '{method.name}' must be given one record of each owner: of several "
             f"nothing is proven for it. Got {facts.num_nodes:,} records of {facts.num_owners:,} "
-            "owners instead; take late-graph, dp-mlp or graph-dpsgd, or keep one each with "
-            "graphveil.cap_owners(data, 1)."
+            f"owners instead; {_TAKE.get(facts.record, '')}keep one each: owner_rows = 1 in the "
+            "schema, or graphveil.cap_owners(data, 1)."
         )
     if facts.owner_rows is None:
         raise UnprovenError(

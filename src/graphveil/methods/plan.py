@@ -24,6 +24,7 @@ from graphveil.methods import parts as _parts
 from graphveil.methods.parts import Earlier, Part
 from graphveil.privacy.events import composed, from_json
 from graphveil.privacy.guarantee import Certificate, Charge, Claimed, certify
+from graphveil.privacy.units import PEOPLE, PUBLIC
 
 if TYPE_CHECKING:
     from torch_geometric.data import Data
@@ -94,6 +95,13 @@ class Facts:
         _validate.integer("train_rows", self.train_rows, f"[{self.num_train}, {self.num_nodes}]")
         if self.owner_rows is not None:
             _validate.integer("owner_rows", self.owner_rows, "[1, 1e9]")
+
+    @property
+    def targets(self) -> str | None:
+        """Of links: whether rows of targets are ``public``, or targets ``people`` as sources."""
+        if self.record != "link":
+            return None
+        return PEOPLE if self.target_features is None else PUBLIC
 
     @property
     def pools_owners(self) -> bool:
@@ -195,8 +203,8 @@ class Plan:
     ``parts`` are run in their order. With a ``sampled_at`` below 1 all of them run on a secret
     sample of the units, which amplifies the whole. ``details`` are the numbers a person may want to
     see before spending: noise, rate, steps, influence, expected signal-to-noise. ``settings`` are
-    those that must still be the same when the fitted method is used. Of the unit ``owner``,
-    ``owner_name`` and ``record_name`` are what an owner and a record of theirs are called.
+    those that must still be the same when the fitted method is used. ``record_name`` is what the
+    data calls a record, where it says so, and of the unit ``owner``, ``owner_name`` an owner.
     """
 
     method: str
@@ -274,6 +282,7 @@ class Plan:
             claim=self.claim,
             owner=self.owner_name,
             record=self.record_name,
+            targets=self.facts.targets,
         )
 
     @property
@@ -292,9 +301,12 @@ class Plan:
                 "protect; take the unit 'node', or leave the lists out (lists = [])."
             )
         names: dict[str, Any] = {}
+        word = getattr(data, "unit_name", None) or getattr(data, "source_name", None)
         if self.unit == "owner":
-            row = getattr(data, "unit_name", None) or checks.record_of(data)
+            row = word or checks.record_of(data)
             names = {"owner_name": owners.owner_name_of(data), "record_name": row}
+        elif self.unit in ("node", "graph") and word and owners.is_plain_word(str(word)):
+            names = {"record_name": str(word)}
         return replace(
             self,
             **names,

@@ -22,7 +22,7 @@ figures of the two are never compared. The full one is taken up to 10^8 scores.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -61,12 +61,16 @@ def ranking_metrics(top: int = 10) -> tuple[str, ...]:
 
 @dataclass(frozen=True, kw_only=True)
 class Ranking:
-    """Figures, and how they were measured."""
+    """Figures, and how they were measured.
+
+    ``credit`` has of every source, in their order, what its links add to the MRR: sums of 1 / rank.
+    """
 
     figures: dict[str, float | None]
     protocol: str
     sources: int
     links: int
+    credit: Array = field(repr=False, compare=False)
 
 
 # --- who is ranked for ----------------------------------------------------------------------------
@@ -167,6 +171,7 @@ def measure_links(
         protocol="full" if protocol == "full" else f"sampled({negatives})",
         sources=len(sources),
         links=len(ranks.source),
+        credit=np.bincount(np.searchsorted(sources, ranks.source), 1 / ranks.rank),
     )
 
 

@@ -195,8 +195,8 @@ class Budget:
 
     epsilon: float = setting("What may be spent.", within="(0, inf)")
     delta: float | None = setting(
-        "The probability with which nothing is promised; by default the largest power of ten "
-        "below 1 / units.",
+        "But for a failure of at most this probability epsilon bounds a release; by default the "
+        "largest power of ten below 1 / units.",
         None,
         "(0, 1)",
     )

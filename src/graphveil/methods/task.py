@@ -21,6 +21,7 @@ from graphveil.graph.targets import LINK, OF_CLASSES, is_labelled
 from graphveil.methods.chance import best_by_chance
 from graphveil.methods.measures import METRICS as METRICS
 from graphveil.methods.measures import (
+    ONE_SIDED,
     RANKINGS,
     Figures,
     is_better,
@@ -106,7 +107,8 @@ class Task(ABC):
         """Every figure on the test records, as ``test_NAME``, beside that of the best guess.
 
         ``baseline`` has, of each figure, the best that is had without reading a row, by training
-        labels: that of the commonest class, or of the mean. ``learnt`` says whether the main figure
+        labels: no one guess need be the best by all of them. It has neither of :data:`ONE_SIDED`,
+        of which one guess has all of one or of the other. ``learnt`` says whether the main figure
         is better than that and than chance (:mod:`graphveil.methods.chance`), and, unless it is
         about a ranking, not everybody is decided alike. ``constant`` says whether everybody is.
 
@@ -138,7 +140,9 @@ class Task(ABC):
         best: dict[str, float] = {}
         for answer in self.constants(known):
             for name, value in self.measure(answer.to(like).expand(len(y), -1), y).items():
-                if value is not None and (name not in best or is_better(name, value, best[name])):
+                if value is None or name in ONE_SIDED:
+                    continue
+                if name not in best or is_better(name, value, best[name]):
                     best[name] = value
         return best
 

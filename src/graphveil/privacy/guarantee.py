@@ -24,83 +24,27 @@ from graphveil._errors import InvalidInputError, UnprovenError
 from graphveil.privacy import events as _events
 from graphveil.privacy.accounting import Price, price
 from graphveil.privacy.tradeoff import largest_tprs
-
-
-@dataclass(frozen=True)
-class Unit:
-    """One person's share of the data, and what stays outside it."""
-
-    name: str
-    protects: str
-    leaves_out: str
-    withheld: str  # how two neighbouring data sets differ
-
-
-_BUT_EDGES = (
-    "node features, labels and ids, and whether edges have a direction, which are public under "
-    "this unit"
+from graphveil.privacy.units import (
+    ONE,
+    PUBLIC,
+    UNITS,
+    Unit,
+    all_in_words,
+    in_words,
+    one_in_words,
+    removed_in_words,
+    word_of,
 )
-UNITS: Mapping[str, Unit] = {
-    unit.name: unit
-    for unit in (
-        Unit(
-            "node",
-            "one node's row: its features, its label and the list of nodes it sends to",
-            "that somebody else's list may still name the node",
-            "the node's row is the null row in one of two otherwise equal data sets",
-        ),
-        Unit(
-            "edge-directed",
-            "the presence of one directed edge (one message)",
-            _BUT_EDGES,
-            "the edge is missing from one of two otherwise equal graphs",
-        ),
-        Unit(
-            "edge-undirected",
-            "the presence of one undirected edge (two messages)",
-            _BUT_EDGES,
-            "the edge, with both its messages, is missing from one of two otherwise equal graphs",
-        ),
-        Unit(
-            "graph",
-            "one whole graph of a data set of graphs",
-            "how many graphs there are",
-            "the graph is missing, and its place empty, in one of two otherwise equal data sets",
-        ),
-        Unit(
-            "owner",
-            "one owner with every record of theirs: features, labels, whole graphs, and the lists "
-            "of nodes that they send to",
-            "how many owners there are, which records are the same owner's, and that somebody "
-            "else's list may still name a node of theirs",
-            "all records of the owner are null rows, or empty graphs, in one of two otherwise "
-            "equal data sets",
-        ),
-    )
-}
 
-ONE = {  # as a person says it
-    "node": "one node",
-    "edge-directed": "one directed edge",
-    "edge-undirected": "one undirected edge",
-    "graph": "one graph",
-    "owner": "one owner",
-}
+__all__ = [
+    "ALWAYS_PUBLIC", "ALWAYS_VOIDED_BY", "DECLARED_PUBLIC", "ONE", "SIZES_PUBLIC", "TUNED", "UNITS",
+    "Certificate", "Charge", "Claimed", "Guarantee", "Unit", "certify", "charges_from_json",
+    "check_delta", "default_delta", "round_up", "versions",
+]  # fmt: skip
+
+
 FALSE_POSITIVE_RATES = (0.001, 0.01)  # for which a certificate says what a membership test finds
-_ALL = {"node": "nodes", "edge-directed": "edges", "edge-undirected": "edges", "graph": "graphs",
-    "owner": "owners",
-}  # fmt: skip
-_ABSENT = {
-    "nodes": ("took no part (their rows are empty)", "did"),
-    "edges": ("are not there", "are"),
-    "graphs": ("took no part (their places are empty)", "did"),
-    "owners": ("took no part (all their records are empty)", "did"),
-}
 RELATIONS = ("withhold", "remove")
-_REMOVED = (
-    "the node and every mention of it are gone in one of two otherwise equal data sets, which all "
-    "obey a public bound on degrees"
-)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,8 +53,9 @@ class Guarantee:
 
     For every pair of neighbouring data sets and every set S of outcomes,
     ``P[M(D) in S] <= exp(epsilon) P[M(D') in S] + delta``, in both directions. Infinite epsilon
-    promises nothing and says so. Of the unit ``owner``, ``owner`` and ``record`` are the data
-    owner's words for one and for a record of theirs: patient, recording.
+    promises nothing and says so. ``record`` is the data owner's word for a record: patient; of the
+    unit ``owner``, ``owner`` is that for one, whose records are recordings. Where records are
+    links, ``targets`` says that their rows are ``public``, or that they are ``people`` as sources.
     """
 
     unit: str
@@ -119,6 +64,7 @@ class Guarantee:
     relation: str = "withhold"
     owner: str | None = None
     record: str | None = None
+    targets: str | None = None
 
     def __post_init__(self) -> None:
         _validate.choice("unit", self.unit, tuple(UNITS))
@@ -132,22 +78,32 @@ class Guarantee:
         object.__setattr__(self, "delta", _validate.number("delta", self.delta, "[0, 1)"))
 
     @property
+    def _words(self) -> dict[str, str | None]:
+        return {"owner": self.owner, "record": self.record, "targets": self.targets}
+
+    @property
     def one(self) -> str:
         """The unit as a person says it."""
-        if self.owner is None:
-            return ONE[self.unit]
-        return f"one {self.owner} with every {self.record or 'record'} of theirs"
+        return one_in_words(self.unit, **self._words)
 
     @property
     def protects(self) -> str:
         """What is inside the unit."""
-        whole = UNITS[self.unit].protects
-        return whole if self.owner is None else f"{self.one}:{whole.partition(':')[2]}"
+        return in_words(self.unit, **self._words).protects
+
+    @property
+    def leaves_out(self) -> str | None:
+        """What stays outside the unit; nothing under the relation ``remove``."""
+        if self.relation != "withhold":
+            return None
+        return in_words(self.unit, **self._words).leaves_out
 
     @property
     def difference(self) -> str:
         """How the two data sets differ that the guarantee compares."""
-        return UNITS[self.unit].withheld if self.relation == "withhold" else _REMOVED
+        if self.relation == "withhold":
+            return in_words(self.unit, **self._words).withheld
+        return removed_in_words(word_of(self.unit, self.record, self.targets))
 
     def __str__(self) -> str:
         if math.isinf(self.epsilon):
@@ -328,13 +284,13 @@ class Certificate:
         return [(title, lines) for title, lines in sections if lines]
 
     def _unit_lines(self) -> list[str]:
-        unit = UNITS[self.guarantee.unit]
+        left_out = self.guarantee.leaves_out
         verb = "Would protect" if math.isinf(self.guarantee.epsilon) else "Protects"
         rests = "Rests on the public degree bound named below."
         return [
             f"{verb} {self.guarantee.protects}.",
             f"Relation: {self.guarantee.difference}.",
-            f"Leaves out {unit.leaves_out}." if self.guarantee.relation == "withhold" else rests,
+            rests if left_out is None else f"Leaves out {left_out}.",
             *(f"Not protected: {line}." for line in self.unprotected),
         ]
 
@@ -356,8 +312,7 @@ class Certificate:
 
     def membership_lines(self) -> list[str]:
         """What no membership test exceeds, in words; none where no epsilon holds."""
-        units = _ALL[self.guarantee.unit]
-        absent, present = _ABSENT[units]
+        units, absent, present = all_in_words(self.guarantee.unit, self.guarantee.targets)
         return [
             f"On average over the noise, whoever falsely accuses {100 * fpr:g} % of the {units} "
             f"that {absent} finds at most {round_up(100 * tpr, 3)} % of those that {present}."
@@ -366,6 +321,7 @@ class Certificate:
 
 
 SIZES_PUBLIC = "the number of {}, the feature columns and their names, and the number of classes"
+SIZES_OF_LINKS = "the number of {}, the feature columns and their names"
 ALWAYS_PUBLIC = (
     "which ids are in which split, however it was made, and which are unlabelled",
     "hyper-parameters, steps and caps, chosen without looking at the private data",
@@ -398,6 +354,7 @@ _IF_TUNED = {
     "on private validation data",
 }
 
+_OF_LINKS = {ALWAYS_PUBLIC[0]: "which sources are trained on, however that was decided"}
 _RECORDS = {"graph": "graphs", "owner": "records"}
 _MOST_PARTS = 8  # of a certificate that says what each would cost by itself
 
@@ -421,6 +378,7 @@ def certify(  # noqa: PLR0913
     claim: Claimed | None = None,
     owner: str | None = None,
     record: str | None = None,
+    targets: str | None = None,
 ) -> Certificate:
     """Price ``charges`` and write the certificate.
 
@@ -431,8 +389,8 @@ def certify(  # noqa: PLR0913
     ``vouched`` is what the guarantee rests on and nobody but the data's owner can see to.
     ``unprotected`` are lines about units of the data that somebody declared public; they count
     among the ``public`` ones and need not stand there, too. ``tuned`` says that settings were
-    chosen by trials that are charged or made on public data. ``owner`` and ``record`` are words for
-    the unit ``owner``.
+    chosen by trials that are charged or made on public data. ``owner``, ``record`` and ``targets``
+    are those of :class:`Guarantee`.
     """
     if (relation == "remove") != (public_degree is not None):
         raise UnprovenError(
@@ -448,10 +406,8 @@ def certify(  # noqa: PLR0913
     whole = price(_events.composed(*(charge.event for charge in charges)), delta)
     reasons = tuple(reason for reason in void_because if reason)
     epsilon = math.inf if reasons else whole.epsilon
-    always = {
-        line: _IF_TUNED.get(line, line) if tuned else line
-        for line in (*ALWAYS_PUBLIC, *ALWAYS_VOIDED_BY)
-    }
+    other = (_IF_TUNED if tuned else {}) | ({} if targets is None else _OF_LINKS)
+    always = {line: other.get(line, line) for line in (*ALWAYS_PUBLIC, *ALWAYS_VOIDED_BY)}
     return Certificate(
         guarantee=Guarantee(
             unit=unit,
@@ -460,6 +416,7 @@ def certify(  # noqa: PLR0913
             delta=whole.delta,
             owner=owner,
             record=record,
+            targets=targets,
         ),
         released=released,
         released_to=released_to,
@@ -467,7 +424,7 @@ def certify(  # noqa: PLR0913
         rdp=whole.rdp,
         charges=tuple(charges),
         public=(
-            SIZES_PUBLIC.format(_RECORDS.get(unit, "nodes")),
+            _public_sizes(unit, targets),
             *(always[line] for line in ALWAYS_PUBLIC),
             *public,
             *(line for line in unprotected if line not in public),
@@ -481,6 +438,12 @@ def certify(  # noqa: PLR0913
         claim=claim,
         versions=versions(),
     )
+
+
+def _public_sizes(unit: str, targets: str | None) -> str:
+    if targets is None:
+        return SIZES_PUBLIC.format(_RECORDS.get(unit, "nodes"))
+    return SIZES_OF_LINKS.format("sources and of targets" if targets == PUBLIC else "nodes")
 
 
 def _prices_alone(charges: Sequence[Charge], whole: Price) -> list[str]:
@@ -534,8 +497,10 @@ def _to_plain(value: Any) -> Any:
         return _events.to_json(value)
     if isinstance(value, (Certificate, Guarantee, Charge, Claimed)):
         plain = {f.name: _to_plain(getattr(value, f.name)) for f in fields(value)}
-        unnamed = isinstance(value, Guarantee) and value.owner is None
-        return {k: v for k, v in plain.items() if not (unnamed and k in ("owner", "record"))}
+        if isinstance(value, Guarantee):  # words that nobody gave are left out
+            words = ("owner", "record", "targets")
+            return {k: v for k, v in plain.items() if k not in words or v is not None}
+        return plain
     if isinstance(value, tuple):
         return [_to_plain(item) for item in value]
     if isinstance(value, Mapping):

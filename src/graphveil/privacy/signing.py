@@ -377,7 +377,8 @@ def _no_constant(name: str) -> Any:
 
 def _is_none(path: str | Path, why: str) -> InvalidInputError:
     return InvalidInputError(
-        f"{path} is no signed certificate: {why}; make one with 'graphveil certificate sign'."
+        f"{path} is no signed certificate, or is damaged or edited: {why}; ask the signer for it "
+        "again."
     )
 
 
@@ -397,8 +398,8 @@ def check_signature(signed: Signed, trusted: Ed25519PublicKey | None) -> None:
         own.verify(bytes.fromhex(signed.content[SIGNATURE]), _PREFIX + canonical(content))
     except InvalidSignature:
         raise VerificationError(
-            "The signature does not fit what the file says: it was changed after it was signed, or "
-            "never signed; ask the signer for the file again."
+            "The signature does not fit what the file says: the file is damaged or edited; ask the "
+            "signer for it again."
         ) from None
     if trusted is None:
         raise VerificationError(

@@ -432,7 +432,7 @@ def overview(claimed: Sequence[Claimed], published: Sequence[Published], path: P
     left, right = figure.subplots(1, 2)
     looks = _looks([*claimed, *published])
     dress(left, "What is proven for the noise of a claim", "claimed epsilon", "proven epsilon")
-    dress(right, "Accuracy at an epsilon no larger", "published, claimed (%)", "ours, proven (%)")
+    dress(right, "Test score at an epsilon no larger", "published, claimed (%)", "ours, proven (%)")
     _draw_claims(left, claimed, looks)
     _draw_accuracies(right, published, looks)
     handles: dict[str, Any] = {}

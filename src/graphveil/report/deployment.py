@@ -152,7 +152,7 @@ def _privacy_loss(run: Evidence) -> dict[str, Any]:
     return {
         "privacy_unit": f"{guarantee.one}{named}: {guarantee.protects.partition(': ')[2]}"
         if guarantee.owner is not None
-        else f"{ONE[guarantee.unit]}{named}: {run.unit.protects}",
+        else f"{ONE[guarantee.unit]}{named}: {guarantee.protects}",
         "privacy_unit_details": f"Adjacent data sets: {guarantee.difference} (relation "
         f"{guarantee.relation!r}).",
         "privacy_parameters": {

@@ -15,12 +15,18 @@ from pathlib import Path
 from typing import Any
 
 from graphveil import _validate, runs
-from graphveil._errors import InvalidInputError, VerificationError
+from graphveil._errors import VerificationError
 from graphveil.audit import results
 from graphveil.data.catalog import CATALOG, Entry
 from graphveil.graph.targets import OF_CLASSES
 from graphveil.methods import Facts, Plan
-from graphveil.methods.measures import METRICS, SMALLER_IS_BETTER, is_better
+from graphveil.methods.measures import (
+    METRICS,
+    OF_LINKS,
+    ONE_SIDED,
+    SMALLER_IS_BETTER,
+    is_better,
+)
 from graphveil.methods.settings import setting_fields
 from graphveil.methods.task import make_task
 from graphveil.privacy.accounting import price
@@ -37,6 +43,7 @@ from graphveil.runs.files import read_json, reading
 from graphveil.runs.record import EVENTS, Record
 
 FORMATS = (1, 2)  # of every file of a run that has a format number
+_SCORES = (*METRICS, *OF_LINKS)
 _RANGES = {"brier": "[0, 2.001]", "r2": "(-inf, 1]", "mae": "[0, inf)", "rmse": "[0, inf)"}
 _RANGES["validation_accuracy"] = "(-inf, inf)"  # it has noise
 
@@ -96,8 +103,7 @@ class Evidence:
     @property
     def leaves_out(self) -> str | None:
         """What stays outside the unit; nothing under the strict relation."""
-        withheld = self.certificate.guarantee.relation == "withhold"
-        return self.unit.leaves_out if withheld else None
+        return self.certificate.guarantee.leaves_out
 
     @property
     def data(self) -> str:
@@ -260,11 +266,6 @@ def _record(directory: Path) -> tuple[Record, Certificate, dict[str, Any]]:
     certificate is made from the plan, the charges and the streams of the run.
     """
     record = runs.Run(directory).record()
-    if record.plan.facts.record == "link":
-        raise InvalidInputError(
-            f"A page must be of a run on nodes or graphs. Got {directory}, which learnt links, "
-            "instead; its figures stand in metrics.json, its promise in certificate.txt."
-        )
     certificate = record.plan.certificate(
         record.charges, void_because=record.void_because, inference=record.inference
     )
@@ -317,9 +318,9 @@ def _metrics(content: Mapping[str, Any], facts: Facts) -> dict[str, Any]:
     tests = _validate.integer(f"test_{facts.record}s", tests, "[0, 1e12]")
     if classes:
         check_same("class_count, summed", sum(counts), tests)
-    scores = {name: _figure(name, content.get(f"test_{name}")) for name in METRICS}
+    scores = {name: _figure(name, content.get(f"test_{name}")) for name in _SCORES}
     main = content.get("metric", make_task(facts).main)
-    main = _validate.choice("metric", main, METRICS)
+    main = _validate.choice("metric", main, _SCORES)
     baseline = _baseline(content.get("baseline"), counts)
     constant = content.get("constant", _is_constant(confusion))
     learnt = None
@@ -343,8 +344,12 @@ def _baseline(content: Mapping[str, Any] | None, counts: Sequence[int]) -> dict[
     """Figures of the best guess; older runs had that of the commonest class among those tested."""
     if content is None:
         return {"accuracy": max(counts) / sum(counts)} if sum(counts) else {}
-    figures = {name: _figure(name, content.get(name)) for name in METRICS}
-    return {name: value for name, value in figures.items() if value is not None}
+    figures = {name: _figure(name, content.get(name)) for name in _SCORES}
+    return {
+        name: value
+        for name, value in figures.items()
+        if value is not None and name not in ONE_SIDED
+    }
 
 
 def _is_constant(confusion: Sequence[Sequence[int]] | None) -> bool | None:

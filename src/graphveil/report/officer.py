@@ -36,13 +36,15 @@ _TRIALS = {  # what an audit of each kind is, in words
     "which of them took part.",
     "attack": "Known attacks were run against the release.",
 }
+_READ_NO_ROW = ("mechanism", "run")  # their findings depend on noise and coins alone
 GLOSSARY = {
     "Differential privacy": "A promise about a release: it would have come out almost the same, "
     "had one unit's data been withheld. It holds against everybody, whatever they know or compute.",
     "Privacy unit": "Whose data, and how much of it, the promise is about. NIST SP 800-226 calls "
     "it the unit of privacy.",
-    "Epsilon and delta": "The privacy parameters. Epsilon bounds how far the release can move the "
-    "odds of a guess; delta bounds the probability that this fails. Less is more private.",
+    "Epsilon and delta": "The privacy parameters. Epsilon bounds how far something can move the "
+    "odds of a guess; but for a failure of probability at most delta, the release behaves like "
+    "something for which that always holds. Less is more private.",
     "Membership test": "A guess, from what was released, whether somebody took part.",
     "Certificate": "The list of what was released, what was charged for it, what it costs, what is "
     "assumed, and what would void it.",
@@ -158,15 +160,16 @@ def _conclude(run: Evidence, meant: Promise | None) -> str:
             f"trained on, and belongs into the hands of {HOLDERS} alone."
         )
     took_part = _in_owners_words(run, meant.took_part)
-    return (
-        f"Whoever sees this model, and thought it as likely as not that {took_part}, can become at "
-        f"most {meant.most} sure of it, but for a failure of {_failure(run)}."
+    bound = (
+        f"whoever sees it, and thought it as likely as not that {took_part}, can become at most "
+        f"{meant.most} sure of it."
     )
-
-
-def _failure(run: Evidence) -> str:
-    delta = run.certificate.guarantee.delta
-    return f"probability {wording.one_in(delta)}" if delta else "probability 0"
+    if not (delta := run.certificate.guarantee.delta):
+        return f"Of this model this always holds: {bound}"
+    return (
+        f"But for a failure of probability at most delta, {wording.one_in(delta)}, this model "
+        f"behaves like something for which this always holds: {bound}"
+    )
 
 
 def _in_owners_words(run: Evidence, took_part: str) -> str:
@@ -252,7 +255,7 @@ def _shares(run: Evidence, metrics_public: bool, ledger_shown: bool) -> list[Sha
         ),
         _this_page(run, ledger_shown),
         Share(
-            what="the data, logs, losses, audits and the ledger",
+            what="the data, logs, losses, audits that read the data (replay, attack), the ledger",
             to=HOLDERS,
             why="they are read off the data, or tell of it",
         ),
@@ -261,7 +264,8 @@ def _shares(run: Evidence, metrics_public: bool, ledger_shown: bool) -> list[Sha
 
 def _this_page(run: Evidence, ledger_shown: bool) -> Share:
     """What the page itself tells besides the certificate."""
-    tells_of = ["an audit, which was read off the data"] if run.audit else []
+    reads = any(finding.kind not in _READ_NO_ROW for finding in run.audit)
+    tells_of = ["an audit, which was read off the data"] if reads else []
     tells_of += ["what else was charged to the ledger"] if ledger_shown else []
     if tells_of:
         why = f"it tells of {' and of '.join(tells_of)}"

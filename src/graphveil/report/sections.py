@@ -167,15 +167,15 @@ def _settings(run: Evidence) -> Pairs:
 class Promise:
     """How far a guess can move: ``most`` and ``least`` are what becomes of an even one.
 
-    ``content`` is None for a unit that has none to guess. ``beliefs`` are rows of how sure a
-    guesser was before, and can be at most and at least afterwards. ``accused`` are false positive
-    rates of membership tests, and what such a test finds at most.
+    ``content`` is a sentence on guesses about what a unit's data says, None for one that has none.
+    ``beliefs`` are rows of how sure a guesser was before, and can be at most and at least
+    afterwards. ``accused`` are false positive rates of membership tests, and what such a test finds
+    at most.
     """
 
     took_part: str
     no_part: str
     content: str | None
-    content_most: str
     factor: str | None
     most: str
     least: str
@@ -190,12 +190,13 @@ def promise(anchor: str, run: Evidence) -> Promise:
     guarantee = run.certificate.guarantee
     unit, epsilon, owner = guarantee.unit, guarantee.epsilon, guarantee.owner or "owner"
     most = wording.after(0.5, epsilon)
-    squared, certain = wording.at_most(wording.after(0.5, 2 * epsilon)), wording.at_most(1.0)
+    content = wording.CONTENT.get(unit)
     return Promise(
         took_part=wording.TOOK_PART[unit].replace("owner", owner),
         no_part=wording.NO_PART[unit],
-        content=wording.CONTENT.get(unit),
-        content_most="as good as certain" if squared == certain else f"at most {squared}",
+        content=(
+            None if content is None else wording.guess_content(content, epsilon, guarantee.delta)
+        ),
         factor=wording.factor(epsilon),
         most=wording.at_most(most),
         least=wording.at_least(1 - most),
@@ -443,7 +444,8 @@ def utility(anchor: str, run: Evidence, baselines: Sequence[Evidence]) -> Utilit
     ]
     if any(name in run.metrics["baseline"] for name in scores):
         guessed = [wording.score(name, run.metrics["baseline"].get(name)) for name in scores]
-        rows.append((wording.GUESSES[run.facts.task], False, guessed))
+        guess = wording.BEST_GUESS if run.has_classes else wording.GUESSES[run.facts.task]
+        rows.append((guess, False, guessed))
     compared = (run, *baselines[:1])
     columns = [other.method for other in compared]
     plot, legend = _class_plot(anchor, compared)
@@ -527,26 +529,19 @@ def _lost(run: Evidence, best: Evidence | None = None) -> str | None:
 
 def _nothing(run: Evidence) -> str | None:
     """That a run learnt nothing, or decides the same of everybody, in words; else None."""
-    if not (run.failed or run.metrics["constant"]):
+    idle = wording.idle(
+        run.facts.task,
+        run.metric,
+        (run.figure, run.guess),
+        run.metrics["learnt"],
+        run.metrics["constant"],
+        run.facts.record,
+        _everywhere(run),
+    )
+    if idle is None:
         return None
-    record, name = run.facts.record, wording.SCORES[run.metric]
-    mine, theirs = (wording.score(run.metric, value) for value in (run.figure, run.guess))
-    guess = f"a guess that reads no {record} ({wording.GUESSES[run.facts.task]})"
-    constant = f"it says {_everywhere(run)} of every test {record}"
-    if run.metrics["constant"] and (run.beats_guess or not run.failed):
-        still = f" Its {name}, {mine}, is better than the {theirs} of {guess}: it may still rank."
-        return (
-            f"This model tells nobody apart by what it decides: {constant}."
-            f"{still if run.beats_guess else ''}"
-        )
-    compared = f"its {name}, {mine}, is no better than the {theirs} of {guess}"
-    if run.beats_guess:
-        compared = (
-            f"its {name}, {mine}, is better than the {theirs} of {guess}, but answers dealt out at "
-            f"random to so few test {record}s may be as good"
-        )
-    reasons = [constant, compared] if run.metrics["constant"] else [compared]
-    return f"This model {wording.LEARNT_NOTHING}: {', and '.join(reasons)}."
+    verdict = wording.LEARNT_NOTHING if idle.nothing else "tells nobody apart by what it decides"
+    return f"This model {verdict}: {idle.why}"
 
 
 def _everywhere(run: Evidence) -> str:

@@ -232,7 +232,7 @@ def _check_plan(plan: Plan, certificate: Certificate) -> None:
     """Refuse a method that there is not, and a unit, a delta or an inference that it has not."""
     if plan.method not in METHODS:
         raise ValueError(f"there is no method {_validate.shown(plan.method)}")
-    settings: dict[str, Any] = dict(plan.settings)
+    settings: Any = plan.settings
     method = METHODS[plan.method](**settings)
     check_same("record", plan.facts.record, method.record)
     owned = plan.facts.num_owners is not None

@@ -2,14 +2,15 @@ r"""A guarantee in words and figures that need no mathematics; every figure is r
 
 *Whether* a unit took part compares its data with nothing, one step of the relation: the odds move
 by at most ``exp(epsilon)``. *What* its data says compares one content with another, two steps by
-way of nothing: ``exp(2 epsilon)``. An edge is there or not, and needs the first only.
+way of nothing: ``exp(2 epsilon)``, with the delta of two steps, ``(1 + exp(epsilon)) delta``
+(docs/guarantees/units.md). An edge is there or not, and needs the first only.
 
 *Delta.* If two laws are (epsilon, delta)-close, there are two others that are (epsilon, 0)-close,
 each within total variation ``delta / (1 + exp(epsilon))`` of its own (Dwork, Rothblum and Vadhan
 2010). So what is released behaves like something for which the bound on odds always holds, but for
-a failure of probability at most delta. Two steps are (2 epsilon, (1 + exp(epsilon)) delta)-close,
-and ``(1 + exp(epsilon)) delta / (1 + exp(2 epsilon))`` is no more than delta either. It is not said
-that the odds themselves exceed the bound with probability at most delta.
+a failure of probability at most delta. Where the delta of two steps reaches 1, which any two laws
+meet, two steps say nothing, and no bound is shown. It is not said that the odds themselves exceed
+the bound with probability at most delta.
 """
 
 from __future__ import annotations
@@ -37,6 +38,10 @@ SCORES = {  # on test records: what a page calls them
     "macro_f1": "macro F1",
     "f1": "F1",
     "roc_auc": "ROC AUC",
+    "mrr": "MRR",
+    "recall@10": "recall@10",
+    "ndcg@10": "NDCG@10",
+    "hits@10": "hits@10",
     "micro_auc": "micro AUC",
     "sensitivity": "sensitivity",
     "specificity": "specificity",
@@ -65,6 +70,7 @@ TASK_SCORES = {  # what is shown of a task, those by which runs are compared fir
         "calibration_error",
     ),
     "regression": ("r2", "mae", "rmse"),
+    "link": ("mrr", "recall@10", "ndcg@10", "hits@10", "roc_auc", "average_precision"),
 }  # fmt: skip
 TASK_WORDS = {
     "multiclass": "one of several classes",
@@ -72,14 +78,17 @@ TASK_WORDS = {
     "ordinal": "one of several classes in their order",
     "multilabel": "several labels",
     "regression": "a number",
+    "link": "the targets that each source will be linked to",
 }
 GUESSES = {  # the best answer that reads no row, by the labels that were trained on
     "multiclass": "always the commonest class",
-    "binary": "always the commonest class",
+    "binary": "the same answer for everybody",
     "ordinal": "always the median class",
     "multilabel": "how often each label occurs",
     "regression": "always the mean",
+    "link": "how often each target is linked",
 }
+BEST_GUESS = "the best guess, figure by figure"  # no one answer is the best by all figures
 MEANINGS = {  # of scores that not everybody knows
     "balanced_accuracy": "Balanced accuracy: the mean over classes of how many of their records "
     "are right.",
@@ -140,6 +149,26 @@ STATUS = {
 def after(before: float, epsilon: float) -> float:
     """The most that a probability can become once the odds are multiplied by exp(epsilon)."""
     return 1 / (1 + (1 - before) / before * math.exp(-epsilon))
+
+
+def guess_content(what: str, epsilon: float, delta: float) -> str:
+    """How far a guess about what a unit's data says can move: two steps, by way of none of it."""
+    two_steps = f"A guess about {what} compares two contents by way of none, which is two steps"
+    failure = delta + delta * math.exp(min(epsilon, 700))
+    if failure >= 1:
+        return (
+            f"{two_steps}. Their delta, (1 + exp(epsilon)) delta, reaches 1, so that this argument "
+            "gives no bound on it."
+        )
+    squared = at_most(after(0.5, 2 * epsilon))
+    most = "as good as certain" if squared == at_most(1.0) else f"at most {squared}"
+    bound = f"it can move by at most that factor squared: from 50{PERCENT} to {most}"
+    if not failure:
+        return f"{two_steps}; {bound}."
+    return (
+        f"{two_steps}; but for a failure of probability at most (1 + exp(epsilon)) delta, here "
+        f"{round_up(failure, 3)}, {bound}."
+    )
 
 
 def at_most(share: float) -> str:
@@ -226,6 +255,52 @@ def score_axis(name: str) -> str:
 def name_with_article(noun: str) -> str:
     """``a patient``, ``an owner``."""
     return f"{'an' if noun[:1].lower() in 'aeiou' else 'a'} {noun}"
+
+
+@dataclass(frozen=True)
+class Idle:
+    """Why a run learnt ``nothing``, or else that it merely decides the same of everybody."""
+
+    nothing: bool
+    why: str
+
+
+def idle(
+    task: str,
+    metric: str,
+    figures: tuple[float | None, float | None],
+    learnt: bool | None,
+    constant: bool | None,
+    record: str = "record",
+    answer: str = "the same",
+) -> Idle | None:
+    """What is said of a run that is no use, on every page and command; None of any other.
+
+    ``figures`` are its own and the best guess's, by ``metric``. ``answer`` is what it decides of
+    everybody where it is ``constant``.
+    """
+    from graphveil.methods.measures import RANKINGS, is_better
+
+    if learnt is not False and not constant:
+        return None
+    mine, theirs = figures
+    better = mine is not None and theirs is not None and is_better(metric, mine, theirs)
+    name = SCORES.get(metric, metric.replace("_", " "))
+    own, other = score(metric, mine), score(metric, theirs)
+    guess = f"the {other} of a guess that reads no {record} ({GUESSES[task]})"
+    same = f"it says {answer} of every test {record}"
+    if learnt is not False:
+        still = f"; its {name}, {own}, is better than {guess}: it may still rank" if better else ""
+        return Idle(False, f"{same}{still}.")
+    reasons = [same] if constant else []
+    if better and not (constant and metric not in RANKINGS):
+        reasons.append(
+            f"its {name}, {own}, is better than {guess}, but not told apart from chance: answers "
+            f"dealt out at random to so few test {record}s may be as good"
+        )
+    elif not better:
+        reasons.append(f"its {name}, {own}, is no better than {guess}")
+    return Idle(True, f"{', and '.join(reasons)}.")
 
 
 def setting(value: Any) -> str:

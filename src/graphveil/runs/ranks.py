@@ -7,13 +7,10 @@ all of them compare what they loaded.
 
 from __future__ import annotations
 
-import secrets
 from typing import TYPE_CHECKING, Any
 
 from graphveil import processes
 from graphveil.methods import Method, Plan
-from graphveil.privacy.ledger_state import keyed_hash
-from graphveil.runs.fingerprints import content_hash
 from graphveil.runs.record import as_plain
 from graphveil.runs.source import Source
 
@@ -30,31 +27,25 @@ def lead(plan: Plan | None, data: Data | None = None) -> None:
         ranks.tell(lambda: None)
         return
     if ranks.world > 1:
+        from graphveil.graph.contents import compare_data
         from graphveil.methods.execution import check_shared
 
         check_shared(plan, ranks)
-        key = secrets.token_hex(32)  # not the run's own: it travels
-        ranks.tell(lambda: {"plan": as_plain(plan.to_json()), "key": key})
-        _compare(data, key)
+        ranks.tell(lambda: {"plan": as_plain(plan.to_json())})
+        compare_data(data)
 
 
 def follow(directory: Path, method: Method, source: Source) -> None:
     """On another rank: wait for rank 0, load what it loaded, and take part in its plan."""
+    from graphveil.graph.contents import compare_data
+
     try:
         order: dict[str, Any] | None = processes.current().tell(lambda: None)
         if order is None:
             return
         data = source.arrange(source.load()).training
-        _compare(data, order["key"])
+        compare_data(data)
         method.run(Plan.from_json(order["plan"]), data)
     except processes.LostRankError as error:
         error.add_note(f"What the run in {directory} began stays counted; see --resume.")
         raise
-
-
-def _compare(data: Data, key: str) -> None:
-    from graphveil.graph.checks import MASKS
-
-    names = ("x", "edge_index", "y", *MASKS, "batch", "edge_attr", "pos", "owner")
-    fingerprint = content_hash(data, names, keyed_hash(key))
-    processes.current().agree("data", fingerprint.encode())

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from graphveil._errors import InvalidInputError
 from graphveil._files import open_file, private_directory, sync, write_file
+from graphveil.graph.contents import content_hash
 from graphveil.methods import Method, Plan
 from graphveil.methods.checkpoint import Checkpoint
 from graphveil.methods.owners import count_owners
@@ -24,7 +25,6 @@ from graphveil.runs import charging
 from graphveil.runs import record as _record
 from graphveil.runs.charging import Spending, kept_beside, read_note, refuse_uncharged
 from graphveil.runs.files import locked, log, unusable, write_json
-from graphveil.runs.fingerprints import content_hash
 from graphveil.runs.ranks import lead
 from graphveil.runs.record import Asked
 from graphveil.runs.run import FINGERPRINT, KEY, Run, check_schema, restore
