@@ -1,12 +1,14 @@
 """Certificates on the command line: shown, signed, verified, with the exit codes that say so."""
 
 import json
+import shutil
 
 import pytest
 
 from graphveil import runs
 from graphveil.data.synthetic import social_network
-from graphveil.methods import DPMLP, MLPBaseline
+from graphveil.methods import DPMLP, MLPBaseline, Plan
+from graphveil.privacy.guarantee import charges_from_json
 
 pytest.importorskip("cryptography")
 
@@ -36,6 +38,8 @@ def test_a_certificate_is_signed_and_verified(trained, signed, answer, run):
     result = answer(f"certificate verify {signed} --trusted {trusted} --run {trained}/private")
     certificate = json.loads((trained / "private" / "certificate.json").read_text())
     assert (result["verified"], result["signer"], result["has_weights"]) == (True, "Ann", True)
+    assert "settings.json" in result["compared"]
+    assert result["not_compared"] == ["environment.json", "metrics.json"]
     assert result["epsilon"] == pytest.approx(certificate["guarantee"]["epsilon"], rel=1e-6)
     public = answer(f"certificate key show {signed.parent}/ann.pem")["public_key"]
     assert answer(f"certificate key show {trusted}")["public_key"] == public
@@ -60,6 +64,19 @@ def test_what_does_not_hold_ends_with_three(trained, signed, refused):
     assert "damaged or edited; ask the signer for it again" in answer
     signed.write_text(signed.read_text()[:-40])  # cut short on its way
     assert "damaged or edited" in refused(line)
+
+
+def test_charges_that_are_not_the_plans_are_not_signed(trained, signed, refused, tmp_path):
+    shutil.copytree(trained / "private", tmp_path / "louder")
+    events = tmp_path / "louder" / "events.json"
+    content = json.loads(events.read_text())
+    content["charges"][0]["event"]["event"]["noise_multiplier"] = 1e6
+    events.write_text(json.dumps(content))
+    plan = Plan.from_json(json.loads((tmp_path / "louder" / "plan.json").read_text())["plan"])
+    certificate = plan.certificate(charges_from_json(content["charges"]))
+    (tmp_path / "louder" / "certificate.json").write_text(certificate.to_json())
+    line = f"certificate sign {tmp_path}/louder --key {tmp_path}/ann.pem --signer Ann"
+    assert "not those of the plan" in refused(f"{line} --out {tmp_path}/louder.json", code=3)
 
 
 def test_bad_input_ends_with_two(trained, signed, refused, tmp_path):

@@ -158,8 +158,9 @@ def check_beside(out: str, run: str) -> None:
 def verify_(file: str, trusted: str | None, run: str | None, as_json: bool) -> None:
     """Who signed, what the charges cost, and whose weights it is about; exit code 3 if not so.
 
-    Epsilon is computed again from the charges that are listed. Without --trusted nothing is
-    verified: a key that only the file itself names may be anybody's.
+    The certificate is made again from its plan and the charges that are listed. Of a folder, files
+    beside the weights are compared, too. Without --trusted nothing is verified: a key that only the
+    file itself names may be anybody's.
     """
     from graphveil.privacy import signing
     from graphveil.report.statement import verify

@@ -8,6 +8,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
 from typing import Any
 
+from graphveil.privacy.accounting import price
+from graphveil.privacy.events import composed
 from graphveil.privacy.guarantee import Certificate, Charge
 from graphveil.privacy.ledger_state import count_events, count_releases
 
@@ -74,6 +76,20 @@ def check_charges(planned: Sequence[Charge], charged: Sequence[Charge]) -> None:
                 f"the charge for {ours.paid_for} is {_listed(theirs)}, and the plan makes it "
                 f"{_listed(ours)}"
             )
+
+
+def check_trials(planned: Sequence[Charge], certificate: Certificate) -> None:
+    """Refuse trials that cost less than the training they chose, which is one of them; ValueError.
+
+    ``planned`` are the charges of that training alone.
+    """
+    guarantee = certificate.guarantee
+    one = price(composed(*(charge.event for charge in planned)), guarantee.delta).epsilon
+    if one > guarantee.epsilon * (1 + _AGREES):
+        raise ValueError(
+            f"epsilon is {guarantee.epsilon!r} for all trials, and the training that was chosen "
+            f"costs {one!r} by itself"
+        )
 
 
 def _listed(charge: Charge) -> str:

@@ -30,8 +30,13 @@ from graphveil.methods.measures import (
 from graphveil.methods.settings import setting_fields
 from graphveil.methods.task import make_task
 from graphveil.privacy.accounting import price
-from graphveil.privacy.agreement import check_agreement, check_charges, check_same
-from graphveil.privacy.guarantee import UNITS, Certificate, Charge, Unit
+from graphveil.privacy.agreement import (
+    check_agreement,
+    check_charges,
+    check_same,
+    check_trials,
+)
+from graphveil.privacy.guarantee import UNITS, Certificate, Unit
 from graphveil.privacy.ledger_entries import identity
 from graphveil.report.wording import is_private, status_of
 from graphveil.runs.files import read_json, reading
@@ -220,8 +225,7 @@ def read(path: str) -> Evidence:
         source, settings = dict(saved["data"]), dict(saved["settings"])
         schema = saved.get("schema")
         names = _class_names(saved["class_names"], plan.facts.num_classes)
-        if not (tuned and plan.tuned):
-            _check_releases(directory, plan.charges, certificate.charges)
+        _check_releases(directory, plan, certificate, tuned=tuned and plan.tuned)
     with reading(directory, "metrics.json"):
         metrics = _metrics(_content(directory, "metrics.json"), plan.facts)
     with reading(directory, "environment.json"):
@@ -277,10 +281,13 @@ def _content(directory: Path, name: str) -> dict[str, Any]:
     return content
 
 
-def _check_releases(directory: Path, planned: Sequence[Charge], charged: Sequence[Charge]) -> None:
-    """Refuse a run whose plan, by its hash the one that ran, has other charges."""
+def _check_releases(directory: Path, plan: Plan, certificate: Certificate, *, tuned: bool) -> None:
+    """Refuse a run whose plan, by its hash the one that ran, has other charges; of trials fewer."""
     try:
-        check_charges(planned, charged)
+        if tuned:
+            check_trials(plan.charges, certificate)
+        else:
+            check_charges(plan.charges, certificate.charges)
     except ValueError as error:
         raise VerificationError(
             f"The charges in {directory / EVENTS} are not those of the plan that ran: "

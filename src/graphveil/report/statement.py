@@ -23,7 +23,13 @@ from typing import TYPE_CHECKING, Any
 from graphveil import _validate
 from graphveil._errors import InvalidInputError, RefusedError, VerificationError
 from graphveil.methods import METHODS, Plan
-from graphveil.privacy.agreement import check_charges, check_close, check_same, check_whole
+from graphveil.privacy.agreement import (
+    check_charges,
+    check_close,
+    check_same,
+    check_trials,
+    check_whole,
+)
 from graphveil.privacy.guarantee import Certificate, check_delta
 from graphveil.privacy.signing import Signed, canonical, check_signature, fingerprint
 from graphveil.report.model_files import compare, hash_files, hash_of, hash_settings
@@ -215,7 +221,9 @@ def _check_run(
     tuned = run["settings_tuned"]
     if not isinstance(tuned, bool) or tuned > plan.tuned:
         raise ValueError(f"settings_tuned is {tuned!r}, and its plan makes it {plan.tuned!r}")
-    if not tuned:
+    if tuned:
+        check_trials(plan.charges, again)
+    else:
         check_charges(plan.charges, again.charges)
     check_same("status", run["status"], status_of(plan, again))
 

@@ -18,13 +18,15 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import dp_accounting as dpa
 
-from graphveil.methods.plan import Plan
 from graphveil.privacy.events import to_json
 from graphveil.privacy.guarantee import Certificate, Charge, round_up
+
+if TYPE_CHECKING:
+    from graphveil.methods.plan import Plan
 
 OUTSIDE = (
     "Accuracies, F1 and the like are read off the labels of test records. They are outside every "
