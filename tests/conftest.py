@@ -22,6 +22,8 @@ def pytest_runtest_setup():
     """
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGINT, signal.default_int_handler)
+        if hasattr(signal, "SIGHUP"):  # which nohup ignores
+            signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 @pytest.fixture

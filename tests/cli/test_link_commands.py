@@ -50,14 +50,11 @@ def test_edges_of_a_graph_are_links(unit, folder, answer):
     assert "links" in asked.training
 
 
-def test_what_is_no_better_than_popularity_learnt_nothing(folder, run, refused):
+def test_what_is_no_better_than_popularity_learnt_nothing(folder, run):
     out = folder / "idle"
     code, table, _ = run(f"train popularity --data {folder}/links.pt --out {out}")
     assert code == 0
     assert "learnt nothing" in table
-    for line in (f"report {out} --for officer --out {out}.html", f"card {out} --out {out}.yaml"):
-        assert "which learnt links" in refused(line)
-    assert "which learnt links" in refused(f"publish {out} --out {out}-page")
 
 
 def test_a_direction_must_be_stated(folder, refused):
@@ -78,7 +75,6 @@ def test_a_method_for_nodes_does_not_take_links(folder, refused):
         "predict {run} --data {data} --out {folder}/out.csv",
         "embed {run} --data {data} --out {folder}/out.parquet",
         "export {run} --out {folder}/out.onnx",
-        "report {run} --out {folder}/out.html",
     ],
 )
 def test_commands_that_are_about_answers_refuse_links(line, folder, answer, refused):

@@ -1,7 +1,6 @@
 """scikit-learn: clones and pipelines work, and whoever fits many times is refused in a line."""
 
 import re
-import textwrap
 from pathlib import Path
 
 import numpy as np
@@ -158,9 +157,9 @@ def test_a_loop_of_ones_own_over_splits_is_ones_own_word():
 def test_the_pipeline_of_the_page_runs_as_it_stands():
     page = (Path(__file__).parents[2] / "docs" / "sklearn.md").read_text()
     section = page.partition("## A pipeline")[2]
-    block = re.search(r"(?:^ {4}.*\n|^\n)+", section.partition("if its function is:\n")[2], re.M)
+    block = re.search(r"```python\n(.*?)```", section, re.DOTALL)
     names = dict(zip(("nodes", "edges"), people(), strict=True))
-    exec(textwrap.dedent(block[0]), names)
+    exec(block[1], names)
     table = names["table"]
     assert list(table) == ["id", "prediction", "probability_well", "probability_sick"]
     assert table["id"].tolist() == IDS

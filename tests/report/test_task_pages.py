@@ -12,7 +12,7 @@ from graphveil._errors import InvalidInputError
 from graphveil.cli._metrics import add_figures
 from graphveil.cli._output import Result
 from graphveil.methods import DPMLP, MLPBaseline
-from graphveil.methods.measures import METRICS
+from graphveil.methods.measures import METRICS, OF_LINKS
 from graphveil.report import evidence, page, svg, wording
 from graphveil.report.comparison import baselines, groups
 from graphveil.report.sections import utility
@@ -131,9 +131,9 @@ def test_a_rare_class_is_reported_by_how_well_it_is_ranked(patient):
 
 
 def test_every_metric_has_its_words():
-    assert set(wording.SCORES) == set(METRICS)
+    assert set(wording.SCORES) == {*METRICS, *OF_LINKS}
     for task, names in wording.TASK_SCORES.items():
-        assert set(names) <= set(METRICS)
+        assert set(names) <= {*METRICS, *OF_LINKS}
         assert wording.scores_of(task, names[-1])[0] == names[-1]
         assert len(wording.scores_of(task, names[-1])) == len(names)
     assert wording.scores_of("regression", "accuracy")[:2] == ["accuracy", "r2"]

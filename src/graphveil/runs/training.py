@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any
 
 from graphveil._errors import InvalidInputError
 from graphveil._files import open_file, private_directory, sync, write_file
-from graphveil.graph.contents import content_hash
 from graphveil.methods import Method, Plan
 from graphveil.methods.checkpoint import Checkpoint
 from graphveil.methods.owners import count_owners
@@ -252,6 +251,8 @@ class Training:
                 write_file(key, secrets.token_hex(32).encode(), private=True)
             digest = keyed_hash(key.read_text())
         names = ("x", "edge_index", "y", *MASKS, "batch", "owner", *OF_LINKS, *LINK_MASKS)
+        from graphveil.graph.contents import content_hash
+
         return content_hash(data, names, digest)
 
     # --- what is left of a run that stopped ------------------------------------------------------
