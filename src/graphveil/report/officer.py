@@ -164,6 +164,8 @@ def _conclude(run: Evidence, meant: Promise | None) -> str:
         f"whoever sees it, and thought it as likely as not that {took_part}, can become at most "
         f"{meant.most} sure of it."
     )
+    if run.unit.name.startswith("edge"):
+        bound += " Nothing is promised for what the rows at its ends hold, which count as public."
     if not (delta := run.certificate.guarantee.delta):
         return f"Of this model this always holds: {bound}"
     return (
