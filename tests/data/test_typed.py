@@ -185,7 +185,8 @@ def test_a_catalog_of_which_all_is_linked_is_asked_about(folder):
         load(folder(SCHEMA, **changes))
     with warnings.catch_warnings():
         warnings.simplefilter("error", Notice)
-        load(folder(SCHEMA, **{**changes, "nodes-drug": table + "unused,1\n"}))
+        data = load(folder(SCHEMA, **{**changes, "nodes-drug": table + "unused,1\n"}))
+    assert len(data.ids) == len(data.x)
 
 
 def test_a_draft_names_every_type_and_relation(folder):

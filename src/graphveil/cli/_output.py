@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import csv
 import io
 import json
 import math
 import os
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -306,3 +307,20 @@ def write_text(path: str, text: str | Iterable[str], *, private: bool = False) -
 def write_json(path: str, content: Mapping[str, Any]) -> None:
     """One JSON object as a file."""
     write_text(path, json.dumps(content, indent=2) + "\n")
+
+
+_ROWS_AT_ONCE = 1 << 13  # of a table, that are made into text together
+
+
+def csv_pieces(columns: Sequence[str], rows: Iterable[list[Any]]) -> Iterator[str]:
+    """The table as text, a few thousand rows at a time."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(columns)
+    for number, row in enumerate(rows, 1):
+        writer.writerow(row)
+        if number % _ROWS_AT_ONCE == 0:
+            yield text.getvalue()
+            text.seek(0)
+            text.truncate()
+    yield text.getvalue()

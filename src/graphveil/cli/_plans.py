@@ -80,7 +80,7 @@ def _planned_for(facts: Facts) -> str:
     """What is public of the data, in one line."""
     records = "source" if facts.record == "link" else facts.record
     return (
-        f"{facts.num_nodes:,} {records}s{_owned(facts)}, {facts.num_train:,} to train on, "
+        f"{facts.num_nodes:,} {records}s{_owner_words(facts)}, {facts.num_train:,} to train on, "
         f"{facts.num_features:,} features, {_answers(facts)}"
     )
 
@@ -184,7 +184,7 @@ def _add_structure(result: Result, details: Mapping[str, Any]) -> None:
         result.row("sample", f"each node takes part with probability {details['graph_rate']:g}")
 
 
-def _owned(facts: Facts) -> str:
+def _owner_words(facts: Facts) -> str:
     """How many owners there are, who are counted where all records of one are one term."""
     return "" if facts.num_owners is None else f" of {facts.num_owners:,} owners"
 

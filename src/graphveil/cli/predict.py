@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import csv
-import io
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -13,7 +11,7 @@ from graphveil import devices
 from graphveil._errors import InvalidInputError
 from graphveil.cli import _options as option
 from graphveil.cli._graphs import check_graph, load_graph, read_ids
-from graphveil.cli._output import Result, check_file, say, write_text
+from graphveil.cli._output import Result, check_file, csv_pieces, say, write_text
 from graphveil.cli._runs import add_cost, add_ledger
 
 if TYPE_CHECKING:
@@ -104,11 +102,11 @@ def predict(
     result.row("of this file", promise)
     result.add("out", out, "written to")
     if out is not None:
-        write_text(out, _csv(columns, table), private=private)
+        write_text(out, csv_pieces(columns, table), private=private)
     elif as_json:
         result.add("predictions", [dict(zip(columns, row, strict=True)) for row in table])
     else:
-        for piece in _csv(columns, table):
+        for piece in csv_pieces(columns, table):
             click.echo(piece, nl=False)
         rows = dict(result.rows())
         say(rows["mode"])
@@ -231,17 +229,3 @@ def _rank(chances: Any) -> list[int]:
     for rank, place in enumerate(order, 1):
         ranks[place] = rank
     return ranks
-
-
-def _csv(columns: list[str], rows: Iterable[list[Any]]) -> Iterator[str]:
-    """The table as text, a few thousand rows at a time."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(columns)
-    for number, row in enumerate(rows, 1):
-        writer.writerow(row)
-        if number % _AT_ONCE == 0:
-            yield text.getvalue()
-            text.seek(0)
-            text.truncate()
-    yield text.getvalue()

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -12,13 +10,12 @@ import click
 from graphveil._errors import InvalidInputError
 from graphveil.cli import _options as option
 from graphveil.cli._graphs import load_graph
-from graphveil.cli._output import Result, check_file, say, write_text
+from graphveil.cli._output import Result, check_file, csv_pieces, say, write_text
 from graphveil.cli._runs import add_cost
 
 if TYPE_CHECKING:
     from graphveil.methods.link_scoring import Recommendations
 
-_AT_ONCE = 1 << 13  # rows of the table that are made together
 _COLUMNS = ("id", "rank", "target", "score")
 
 
@@ -71,11 +68,11 @@ def recommend(
     result.add("seen_by", best.seen_by, "who may see them")
     result.add("out", out, "written to")
     if out is not None:
-        write_text(out, _csv(rows), private=True)
+        write_text(out, csv_pieces(_COLUMNS, rows), private=True)
     elif as_json:
         result.add("recommendations", [dict(zip(_COLUMNS, row, strict=True)) for row in rows])
     else:
-        for piece in _csv(rows):
+        for piece in csv_pieces(_COLUMNS, rows):
             click.echo(piece, nl=False)
         say(f"who may see them: {best.seen_by}")
         return
@@ -121,17 +118,3 @@ def _rows(
             if target >= 0:
                 name = str(target) if targets is None else targets[target]
                 yield [source, rank, name, round(score, 6)]
-
-
-def _csv(rows: Iterator[list[Any]]) -> Iterator[str]:
-    """The table as text, a few thousand rows at a time."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(_COLUMNS)
-    for number, row in enumerate(rows, 1):
-        writer.writerow(row)
-        if number % _AT_ONCE == 0:
-            yield text.getvalue()
-            text.seek(0)
-            text.truncate()
-    yield text.getvalue()

@@ -122,18 +122,18 @@ def _relbench(variant: str) -> list[Files]:
     return [(parsed.database, ("db/*.parquet", *tables))]
 
 
-def _plain_or_packed(folder: str, *files: str) -> list[Files]:
+def _find_files(folder: str, *files: str) -> list[Files]:
     return [(folder, tuple(f"{file}{end}" for file in files)) for end in ("", ".gz")]
 
 
 def _amazon(variant: str) -> list[Files]:
-    return _plain_or_packed("amazon", "com-amazon.ungraph.txt" if variant else "Amazon0302.txt")
+    return _find_files("amazon", "com-amazon.ungraph.txt" if variant else "Amazon0302.txt")
 
 
 _OTHERS = {
-    "movielens-100k": lambda _: _plain_or_packed("ml-100k", "u.data", "u.item", "u.user"),
-    "movielens-1m": lambda _: _plain_or_packed("ml-1m", "ratings.dat", "movies.dat", "users.dat"),
-    "lastfm": lambda _: _plain_or_packed("hetrec2011-lastfm-2k", "user_artists.dat", "artists.dat"),
+    "movielens-100k": lambda _: _find_files("ml-100k", "u.data", "u.item", "u.user"),
+    "movielens-1m": lambda _: _find_files("ml-1m", "ratings.dat", "movies.dat", "users.dat"),
+    "lastfm": lambda _: _find_files("hetrec2011-lastfm-2k", "user_artists.dat", "artists.dat"),
     "amazon-copurchase": _amazon,
     "graphland": graphland_files,
     "relbench": _relbench,

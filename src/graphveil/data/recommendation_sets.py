@@ -85,7 +85,11 @@ def _movielens(name: str, root: Path, variant: str, size: str) -> Data:
         )
         data.x = torch.from_numpy(np.array(people, dtype=np.float32))
         data.target_x = torch.from_numpy(np.array(rows, dtype=np.float32))
-    data.columns = ["female", *_age_names(), *(_JOBS if small else _numbered("job", _JOBS_OF_1M))]
+    data.columns = [
+        "female",
+        *_age_names(),
+        *(_JOBS if small else _numbers_of("job", _JOBS_OF_1M)),
+    ]
     data.target_columns = [*_GENRES, *(f"from {year}" for year in _DECADES)]
     data.relation, data.source_name, data.target_name = "rates", "user", "film"
     if variant:
@@ -109,7 +113,7 @@ def lastfm(name: str, root: Path, variant: str) -> Data:
         )
         data.x = torch.ones(len(users), 1)
         data.target_x = torch.from_numpy(hash_counts([a[1] for a in artists], _NAME_COLUMNS))
-    data.columns, data.target_columns = ["user"], _numbered("name", _NAME_COLUMNS)
+    data.columns, data.target_columns = ["user"], _numbers_of("name", _NAME_COLUMNS)
     data.relation, data.source_name, data.target_name = "listens to", "user", "artist"
     return data
 
@@ -134,7 +138,7 @@ def amazon(name: str, root: Path, variant: str) -> Data:
         data.links = torch.from_numpy(np.unique(pairs, axis=1))
     data.ids = [str(product) for product in ids.tolist()]
     data.public = ["which products there are: those that stand in the file of links"]
-    data.columns = [*_GROUPS, *_numbered("title", _NAME_COLUMNS)]
+    data.columns = [*_GROUPS, *_numbers_of("title", _NAME_COLUMNS)]
     data.directed = not variant
     data.relation = "is bought with"
     data.source_name = data.target_name = "product"
@@ -257,7 +261,7 @@ def _age_names() -> list[str]:
     return [f"age below {_AGES[0]}", *between, f"age {_AGES[-1]} or more"]
 
 
-def _numbered(word: str, count: int) -> list[str]:
+def _numbers_of(word: str, count: int) -> list[str]:
     return [f"{word} {number}" for number in range(count)]
 
 

@@ -101,7 +101,10 @@ def graph() -> HeteroData:
     types = schema_of().typed
     assert types is not None
     return make_graph(
-        _named("nodes", content.nodes), _named("edges", content.edges), types, where=NAME
+        _tables("nodes", content.nodes),
+        _tables("edges", content.edges),
+        types,
+        where=NAME,
     )
 
 
@@ -112,11 +115,11 @@ def load() -> Data:
     """
     content, types = tables(), schema_of().typed
     assert types is not None
-    nodes, edges = _named("nodes", content.nodes), _named("edges", content.edges)
+    nodes, edges = _tables("nodes", content.nodes), _tables("edges", content.edges)
     return build(nodes, edges, types, where=NAME)
 
 
-def _named(kind: str, content: dict[str, pd.DataFrame]) -> Frames:
+def _tables(kind: str, content: dict[str, pd.DataFrame]) -> Frames:
     """Tables with the names of the files that they would be."""
     return {name: (Path(f"{kind}-{name}.csv"), table) for name, table in content.items()}
 

@@ -66,7 +66,7 @@ def flatten(graph: HeteroData, target: str | None = None, *, lists: Any = None) 
     """
     check_typed(graph)
     target = target_of(graph, target)
-    types = _reached(graph, target)
+    types = _types_in_reach(graph, target)
     parts = [people_rows(graph, kind, lists) for kind in types]
     counts = [part.values.shape[0] for part in parts]
     if len(types) == 1:
@@ -84,7 +84,7 @@ def flatten(graph: HeteroData, target: str | None = None, *, lists: Any = None) 
     return data
 
 
-def _reached(graph: HeteroData, target: str) -> list[str]:
+def _types_in_reach(graph: HeteroData, target: str) -> list[str]:
     """The types of people that relations between people join to the target, itself first."""
     people, types = people_of(graph), [target]
     for kind in types:  # grows on the way

@@ -73,8 +73,8 @@ def check_charges(planned: Sequence[Charge], charged: Sequence[Charge]) -> None:
         check_same("paid_for", theirs.paid_for, ours.paid_for)
         if count_events([theirs]) != count_events([ours]):
             raise ValueError(
-                f"the charge for {ours.paid_for} is {_listed(theirs)}, and the plan makes it "
-                f"{_listed(ours)}"
+                f"the charge for {ours.paid_for} is {_in_words(theirs)}, and the plan makes it "
+                f"{_in_words(ours)}"
             )
 
 
@@ -92,7 +92,7 @@ def check_trials(planned: Sequence[Charge], certificate: Certificate) -> None:
         )
 
 
-def _listed(charge: Charge) -> str:
+def _in_words(charge: Charge) -> str:
     """The events of a charge, with how often each happens."""
     counts = count_events([charge])
     return " and ".join(f"{times} x {event}" for event, times in counts.items()) or "nothing"

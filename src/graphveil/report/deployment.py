@@ -65,7 +65,7 @@ def card(run: Evidence, owner: Owner, *, draft: bool = False) -> dict[str, Any]:
             "dp_variant": {
                 "variant_name": "Approximate DP" if run.certificate.guarantee.delta else "Pure DP",
                 "data_domain": _domain(run),
-                "unprotected_quantities": _listed(_unprotected(run)),
+                "unprotected_quantities": _list_lines(_unprotected_lines(run)),
             },
             "privacy_loss": _privacy_loss(run),
             "deployment_model": _model(run, owner),
@@ -142,7 +142,7 @@ def _domain(run: Evidence) -> str:
     return f"{of} of {facts.num_features:,} features each{classes}, whatever else they hold."
 
 
-def _unprotected(run: Evidence) -> list[str]:
+def _unprotected_lines(run: Evidence) -> list[str]:
     lines = [] if run.leaves_out is None else [f"{run.leaves_out} (left out by the privacy unit)"]
     return [*lines, *run.certificate.public]
 
@@ -161,7 +161,7 @@ def _privacy_loss(run: Evidence) -> dict[str, Any]:
             "epsilon": float(round_up(guarantee.epsilon)),
             "delta": guarantee.delta,
         },
-        "privacy_parameters_details": _listed(
+        "privacy_parameters_details": _list_lines(
             [
                 f"By privacy loss distributions epsilon is {round_up(certificate.pld)}, by Renyi "
                 f"divergences {round_up(certificate.rdp)}; the smaller one holds. Figures are "
@@ -191,7 +191,7 @@ def _model(run: Evidence, owner: Owner) -> dict[str, Any]:
         "release_type_details": charged if run.charged else None,
         "data_source_type": owner.data_source or TODO,
         "access_type": "Non-interactive",
-        "access_type_details": _listed(run.certificate.inference),
+        "access_type_details": _list_lines(run.certificate.inference),
     }
 
 
@@ -199,7 +199,7 @@ def _accounting(run: Evidence) -> dict[str, Any]:
     return {
         "post_processing": "Whatever is computed from what was released, and from nothing else, "
         "costs nothing more. What a prediction reads besides is said under access_type_details.",
-        "composition": _listed(
+        "composition": _list_lines(
             [
                 "All charges are composed as one, by privacy loss distributions and by Renyi "
                 "divergences of the whole, not by adding epsilons:",
@@ -224,10 +224,10 @@ def _implementation(run: Evidence, owner: Owner) -> dict[str, Any]:
     before = [owner.preprocessing] if owner.preprocessing else []
     versions = ", ".join(f"{name} {text}" for name, text in run.environment["versions"].items())
     return {
-        "preprocessing_and_hyperparameter_tuning": _listed(
+        "preprocessing_and_hyperparameter_tuning": _list_lines(
             [*before, chosen, f"By assumption: {ALWAYS_PUBLIC[2]}."]
         ),
-        "mechanisms": _listed(
+        "mechanisms": _list_lines(
             [
                 f"Implemented by {versions}.",
                 "Noise and batch coins come from the operating system's generator; Gaussian and "
@@ -250,7 +250,7 @@ def _administrative(run: Evidence, owner: Owner) -> dict[str, Any]:
     ]
     return {
         "sources": owner.sources,
-        "notes": "\n\n".join([*([owner.notes] if owner.notes else []), _listed(lines) or ""]),
+        "notes": "\n\n".join([*([owner.notes] if owner.notes else []), _list_lines(lines) or ""]),
         "registry_authors": list(owner.authors) or [TODO],
     }
 
@@ -269,7 +269,7 @@ def _slug(name: str) -> str:
     return re.sub(r"[^a-z0-9]+", "_", name.lower()).strip("_") or "model"
 
 
-def _listed(lines: Sequence[str]) -> str | None:
+def _list_lines(lines: Sequence[str]) -> str | None:
     """One line as it is, several as a list of Markdown; None for none."""
     if len(lines) < 2:
         return lines[0] if lines else None

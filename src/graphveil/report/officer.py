@@ -139,7 +139,7 @@ def state(
         facts=_facts(run, owner, day),
         promise=meant,
         shares=_shares(run, metrics_public is not None, growth is not None),
-        assumed=_assumed(run),
+        assumed=_assumptions(run),
         hazards=list(run.certificate.voided_by),
         alarms=contradictions(run),
         audit=_audit(run),
@@ -237,7 +237,7 @@ def _shares(run: Evidence, metrics_public: bool, ledger_shown: bool) -> list[Sha
             Share(what="predictions and embeddings", to=HOLDERS, why=why),
         ]
     else:
-        weights = _released(run)
+        weights = _releases(run)
     figures = (
         Share(what="scores on test records", to="anybody", why="declared public, see below")
         if metrics_public
@@ -282,7 +282,7 @@ def _this_page(run: Evidence, ledger_shown: bool) -> Share:
     return Share(what="this page", to="anybody", why="it says what the certificate says")
 
 
-def _released(run: Evidence) -> list[Share]:
+def _releases(run: Evidence) -> list[Share]:
     certificate = run.certificate
     to, *further = certificate.released_to.split("; ")
     why = "the promise is against everybody who sees it"
@@ -326,7 +326,7 @@ def _further(limits: Sequence[str]) -> list[Share]:
     return shares
 
 
-def _assumed(run: Evidence) -> list[str]:
+def _assumptions(run: Evidence) -> list[str]:
     """What the promise rests on, and nobody can prove."""
     vouched = [f"{line} (the owner vouches for it)" for line in run.certificate.vouched]
     return [*run.certificate.public, *vouched]
