@@ -91,7 +91,7 @@ def rooted_workload(graph, hops, roots):
     module = NodeClassifier(
         FEATURES, HIDDEN, CLASSES, "gcn", hops, encoder_layers=1, decoder_layers=2
     )
-    terms = RootedTerms(x, y, messages, torch.arange(NODES), hops)
+    terms = RootedTerms(x, y, messages, torch.arange(NODES), hops, side_by_side=True)
     batches = list(terms.batches(chosen))
     whole = (gather_neighbourhoods(x, messages, chosen, hops), y[chosen])
     return {

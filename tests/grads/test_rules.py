@@ -24,7 +24,7 @@ from threadpoolctl import ThreadpoolController
 from torch import Tensor, nn
 
 from graphveil.grads import Automatic, ClippedSum, Flat, PerLayer, rules
-from graphveil.grads.rows import Rows
+from graphveil.grads.rows import Rows, current_rows, tables
 from graphveil.grads.step import cross_entropy
 from graphveil.graph.blocks import Numbered
 
@@ -305,3 +305,22 @@ def test_numpy_makes_products_of_blocks_by_one_thread(monkeypatch):
         summed([Numbered((x, y), torch.arange(200))])
         assert blas() == before
     assert set(threads) == {1}
+
+
+def test_tables_one_after_the_other_are_the_rows_of_their_examples():
+    sizes = ((2, 3), (4, 1), (1, 5))
+    rows, values = Rows.of_tables(sizes), torch.randn(15, 2)
+    assert rows.owner.tolist() == [0, 0, 0, 1, 1, 1, 2, 3, 4, 5, 6, 6, 6, 6, 6]
+    assert rows.of_each.tolist() == [3, 3, 1, 1, 1, 1, 5]
+    torch.testing.assert_close(rows.sum(values), Rows(rows.owner, 7).sum(values))
+    held = torch.cat([table.flatten(0, 1) for _, table in rows.tables(values)])
+    assert torch.equal(held, values)
+
+
+def test_the_number_of_rows_tells_which_tables_are_meant():
+    with tables(((2, 3), (1, 2)), ((2, 2), (1, 1)), ((2, 1), (1, 1))):
+        assert current_rows(8).sizes == ((2, 3), (1, 2))
+        assert current_rows(5).sizes == ((2, 2), (1, 1))
+        assert current_rows(3) is None  # each is an example's own
+        assert len(current_rows(7).owner) == 8  # which is refused, as it does not fit
+    assert current_rows(8) is None

@@ -18,10 +18,25 @@ from torch import Tensor, nn
 from graphveil._errors import UnprovenError
 from graphveil.grads.recording import Batch, as_tuple
 from graphveil.graph.neighbourhoods import Rooted
+from graphveil.graph.side_by_side import SideBySide
 
 _SAME = 1e-5  # of a loss: what passes of one shape may differ by
 _SMALLER = 1e-3  # passes of another shape, in which products round differently
+_TESTED = 64  # examples of a batch of several sizes
 _IMPOSSIBLE = (RuntimeError, ValueError, IndexError, AssertionError)
+
+
+def shorten(batch: Batch) -> Batch:
+    """Some examples of each size, of a batch of several sizes; others as they are.
+
+    It would be computed dozens of times, padded to its largest size.
+    """
+    parts = as_tuple(batch)
+    mixed = next((x for x in parts if isinstance(x, SideBySide)), None)
+    if mixed is None or len(mixed) <= _TESTED:
+        return batch
+    rows = torch.linspace(0, len(mixed) - 1, _TESTED).long()
+    return tuple(x.keep(rows) if isinstance(x, SideBySide) else x[rows] for x in parts)
 
 
 def check_same(again: Tensor, losses: Tensor, who: str) -> None:

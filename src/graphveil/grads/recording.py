@@ -69,7 +69,8 @@ class Recorder:
                     )
                 if output.requires_grad:
                     inputs = tuple(x.detach() for x in inputs)
-                    uses.append(LayerUse(name, inputs, output, current_rows()))
+                    length = len(output) if output.dim() else 0
+                    uses.append(LayerUse(name, inputs, output, current_rows(length)))
 
             return record
 

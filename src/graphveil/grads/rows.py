@@ -7,6 +7,8 @@ are. By default the leading dimension counts examples: ``(b, d)`` has one row fo
 
     with ragged(batch, num_graphs):
         h = self.conv(h, edge_index)      # h is (rows, d); row r belongs to example batch[r]
+
+Or rows are those of tables of several sizes, one after the other (:func:`tables`).
 """
 
 from __future__ import annotations
@@ -16,20 +18,33 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Self
 
 import torch
 from torch import Tensor
 
-_current: ContextVar[Rows | None] = ContextVar("rows", default=None)
+_current: ContextVar[tuple[Rows, ...]] = ContextVar("rows", default=())
 _groups: ContextVar[Rows | None] = ContextVar("groups", default=None)
 
 
 @dataclass(frozen=True)
 class Rows:
-    """Rows of ``count`` examples, row r belonging to example ``owner[r]``."""
+    """Rows of ``count`` examples, row r belonging to example ``owner[r]``.
+
+    ``sizes`` are those of tables that stand one after the other, if they do: so many examples, and
+    so many rows of each.
+    """
 
     owner: Tensor
     count: int
+    sizes: tuple[tuple[int, int], ...] = ()
+
+    @classmethod
+    def of_tables(cls, sizes: tuple[tuple[int, int], ...]) -> Self:
+        """The rows of tables that stand one after the other."""
+        count = sum(examples for examples, _ in sizes)
+        widths = torch.cat([torch.full((examples,), width) for examples, width in sizes])
+        return cls(torch.repeat_interleave(torch.arange(count), widths), count, sizes)
 
     @cached_property
     def valid(self) -> bool:
@@ -61,6 +76,22 @@ class Rows:
             out.append((ids, torch.where(inside, order[position], len(self.owner))))
         return out
 
+    @cached_property
+    def of_each(self) -> Tensor | None:
+        """How many rows each example has, if one's rows follow the other's."""
+        in_turn = bool(self.sizes) or bool((self.owner[1:] >= self.owner[:-1]).all())
+        return torch.bincount(self.owner, minlength=self.count) if in_turn else None
+
+    def tables(self, values: Tensor) -> Iterator[tuple[Tensor | slice, Tensor]]:
+        """Examples of similar size, and their rows: (examples, width, ...)."""
+        if not self.sizes:
+            yield from ((ids, self.pad(values, table)) for ids, table in self.buckets)
+            return
+        pieces, first = values.split([count * width for count, width in self.sizes]), 0
+        for piece, (count, width) in zip(pieces, self.sizes, strict=True):
+            yield slice(first, first + count), piece.unflatten(0, (count, width))
+            first += count
+
     def pad(self, values: Tensor, table: Tensor) -> Tensor:
         """The rows named by ``table``, zeros in unused places: (examples, width, ...)."""
         zero = values.new_zeros(1, *values.shape[1:])
@@ -68,6 +99,8 @@ class Rows:
 
     def sum(self, values: Tensor) -> Tensor:
         """Rows added up for each example: (examples, ...)."""
+        if self.sizes:
+            return torch.cat([rows.sum(1) for _, rows in self.tables(values)])
         out = values.new_zeros(self.count, *values.shape[1:])
         return out.index_add_(0, self.owner, values)
 
@@ -75,7 +108,21 @@ class Rows:
 @contextmanager
 def ragged(owner: Tensor, count: int) -> Iterator[None]:
     """Say that layers called inside see rows, row r belonging to example ``owner[r]``."""
-    token = _current.set(Rows(owner, count))
+    token = _current.set((Rows(owner, count),))
+    try:
+        yield
+    finally:
+        _current.reset(token)
+
+
+@contextmanager
+def tables(*sizes: tuple[tuple[int, int], ...]) -> Iterator[None]:
+    """Say that layers called inside see rows of tables, which stand one after the other.
+
+    Every argument is a way in which they may: for each table how many examples it has, and how many
+    rows each of these has. Which one it is their number of rows tells.
+    """
+    token = _current.set(tuple(map(Rows.of_tables, dict.fromkeys(sizes))))
     try:
         yield
     finally:
@@ -95,9 +142,16 @@ def grouped(owner: Tensor, count: int) -> Iterator[None]:
         _groups.reset(token)
 
 
-def current_rows() -> Rows | None:
-    """The innermost :func:`ragged`, or None where the leading dimension counts examples."""
-    rows, groups = _current.get(), _groups.get()
+def current_rows(length: int) -> Rows | None:
+    """Whose so many rows are, by the innermost statement; None where each is an example's own.
+
+    Where several are stated and none is of that length it is the first, which is refused for it.
+    """
+    stated, groups = _current.get(), _groups.get()
+    fitting = (rows for rows in stated if len(rows.owner) == length)
+    rows = next(fitting, stated[0] if stated else None)
+    if rows is not None and rows.sizes and all(width == 1 for _, width in rows.sizes):
+        rows = None
     if groups is None:
         return rows
     if rows is None:

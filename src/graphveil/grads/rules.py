@@ -118,8 +118,8 @@ class LinearRule:
         a = _side_by_side([_flat(call.inputs[0]) for call in calls], 0)
         b = _side_by_side([_flat(call.grad) for call in calls], 0)
         out, light = b.new_zeros(count), b.new_ones(count, dtype=torch.bool)
-        for ids, table in rows.buckets:
-            out[ids] = self._norms(rows.pad(a, table), rows.pad(b, table))
+        for (ids, x), (_, gradient) in zip(rows.tables(a), rows.tables(b), strict=True):
+            out[ids] = self._norms(x, gradient)
             if self._light is not None:
                 light[ids] = self._light
         self._light = light
@@ -457,9 +457,8 @@ def _rows_in_turn(call: Call, count: int) -> Tensor | int | None:
     """How many rows each example has, or all of them, if one's rows follow the other's."""
     if call.rows is None:
         return math.prod(call.grad.shape[:-1]) // count
-    owner = _owner(call, count)
-    in_turn = bool((owner[1:] >= owner[:-1]).all())
-    return torch.bincount(owner, minlength=count) if in_turn else None
+    rows = call.rows if call.grad.dim() == 2 else Rows(_owner(call, count), count)
+    return rows.of_each
 
 
 def _sum_rows(values: Tensor, rows: Rows | None, shape: torch.Size) -> Tensor:

@@ -14,7 +14,13 @@ from torch import Tensor, nn
 
 from graphveil._errors import UnprovenError
 from graphveil.grads.coins import GeneratorStates, devices_of, generator_states, set_generators
-from graphveil.grads.company import check_others, check_parts, check_same, evaluation_mode
+from graphveil.grads.company import (
+    check_others,
+    check_parts,
+    check_same,
+    evaluation_mode,
+    shorten,
+)
 from graphveil.grads.memory import Watch
 from graphveil.grads.modules import trained_parameters
 from graphveil.grads.products import RowByRow
@@ -45,7 +51,7 @@ class SelfTest:
         ``by_example`` gives losses one example at a time, where layers have no rule: there nothing
         mixes but by a memory.
         """
-        module = self.recorder.module
+        module, batch = self.recorder.module, shorten(batch)
         states = generator_states(devices_of(module))
         try:
             if by_example is not None:

@@ -18,23 +18,28 @@ from torch import Tensor
 
 
 class Numbered(tuple[Any, ...]):
-    """A batch whose examples have public ``numbers``, ascending and distinct."""
+    """A batch whose examples have public ``numbers``, ascending and distinct.
+
+    Of examples of several sizes ``runs`` says how many there are of each; numbers ascend in each.
+    """
 
     numbers: Tensor
+    runs: tuple[int, ...]
     _blocks: dict[bytes | int, list[int]]
 
-    def __new__(cls, parts: Iterable[Any], numbers: Tensor) -> Self:
+    def __new__(cls, parts: Iterable[Any], numbers: Tensor, runs: Iterable[int] = ()) -> Self:
         batch = super().__new__(cls, parts)
-        batch.numbers, batch._blocks = numbers, {}
+        batch.numbers, batch.runs, batch._blocks = numbers, tuple(runs) or (len(numbers),), {}
         return batch
 
     def rows_of_blocks(self, rows: Tensor | int, most: int) -> list[int]:
         """How many rows each block has: ``most``, where an example has so many ``rows``."""
         key = rows if isinstance(rows, int) else rows.numpy().tobytes()
         if key not in self._blocks:  # layers ask for the same ones
-            sizes_of = torch.full_like(self.numbers, rows) if isinstance(rows, int) else rows
-            sizes = block_sizes(self.numbers, sizes_of, most)
-            ends = sizes_of.cumsum(0)[torch.tensor(sizes, dtype=torch.long).cumsum(0) - 1]
+            each = torch.full_like(self.numbers, rows) if isinstance(rows, int) else rows
+            parts = zip(self.numbers.split(self.runs), each.split(self.runs), strict=True)
+            sizes = [size for part in parts for size in block_sizes(*part, most)]
+            ends = each.cumsum(0)[torch.tensor(sizes, dtype=torch.long).cumsum(0) - 1]
             self._blocks[key] = ends.diff(prepend=ends.new_zeros(1)).tolist()
         return self._blocks[key]
 

@@ -25,6 +25,7 @@ from graphveil.graph.lazy_rows import LazyRows
 from graphveil.graph.lists import Lists
 from graphveil.graph.messages import Messages, weigh_messages
 from graphveil.graph.neighbourhoods import Rooted, RootedTerms
+from graphveil.graph.side_by_side import SideBySide
 from graphveil.rng import SecretStream
 
 
@@ -40,6 +41,7 @@ class Delivery:
     receiver_cap: int | None = None
     normalisation: str = "inverse-degree"
     seed: int = 0
+    side_by_side: bool = False
 
 
 class DeliveredTerms:
@@ -113,13 +115,15 @@ class DeliveredTerms:
         """Take the messages whose slots' ``coins`` are true, and no others."""
         self.coins = coins
 
-    def batches(self, drawn: Tensor) -> Iterator[tuple[Rooted, Tensor]]:
+    def batches(self, drawn: Tensor) -> Iterator[tuple[Rooted | SideBySide, Tensor]]:
         """Neighbourhoods and labels of the terms drawn, as this step's coins have them."""
         if self.coins is None:
             self.begin(0)
         assert self.coins is not None
         messages = self._messages_to(self.roots[drawn], self.coins)
-        return RootedTerms(self.x, self.y, messages, self.roots, 1).batches(drawn)
+        mixed = self.how.side_by_side
+        terms = RootedTerms(self.x, self.y, messages, self.roots, 1, side_by_side=mixed)
+        return terms.batches(drawn)
 
     def _messages_to(self, roots: Tensor, coins: Tensor) -> Messages:
         """What is delivered to some roots: what reaches one is a function of its own messages."""

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from torch import Tensor
 
 from graphveil.graph.neighbourhoods import Rooted, RootedTerms
+from graphveil.graph.side_by_side import SideBySide
 
 NO_LABEL = -100  # of loss terms that are zero
 
@@ -17,7 +18,7 @@ class LiveTerms(RootedTerms):
     They are drawn like all others, and add nothing to a sum of gradients: nobody computes them.
     """
 
-    def batches(self, drawn: Tensor) -> Iterator[tuple[Rooted, Tensor]]:
+    def batches(self, drawn: Tensor) -> Iterator[tuple[Rooted | SideBySide, Tensor]]:
         """Neighbourhoods and labels of the terms drawn that are not zero."""
         targets = self.y[self.roots[drawn]]
         gone = targets == NO_LABEL

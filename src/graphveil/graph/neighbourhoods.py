@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import torch
 from torch import Tensor
@@ -27,6 +27,10 @@ from graphveil.graph.influence import count_units, influence
 from graphveil.graph.lazy_rows import LazyRows
 from graphveil.graph.messages import DenseMessages, Messages, weigh_messages
 
+if TYPE_CHECKING:
+    from graphveil.graph.side_by_side import SideBySide
+
+Piece = tuple[tuple[int, ...], Tensor]  # sizes, and the terms that have them
 _MANY = 1 << 15  # roots from which on speed is in large products, and not in few operations
 
 
@@ -178,8 +182,10 @@ class RootedTerms:
     """Loss terms to draw from, one for each root: its neighbourhood and its label.
 
     A batch holds neighbourhoods that are padded to one size, about ``rows_at_once`` rows in all, by
-    default four million numbers: enough to keep two threads busy, little enough to stay in the
+    default some million numbers: enough to keep two threads busy, little enough to stay in the
     cache. A neighbourhood's size after padding is its own: who else was drawn never shows in it.
+    With ``side_by_side`` it holds those of several sizes, where there is room (see
+    :mod:`graphveil.graph.side_by_side`).
 
     :meth:`capped` makes the messages from edges and knows how many terms one unit touches. Of
     ``messages`` made elsewhere nothing is known: any row may be read by every term, unless
@@ -196,6 +202,7 @@ class RootedTerms:
         rows_at_once: int | None = None,
         *,
         touched: tuple[int, int] | None = None,
+        side_by_side: bool = False,
     ) -> None:
         if not isinstance(messages, Messages):
             raise InvalidInputError(
@@ -216,10 +223,12 @@ class RootedTerms:
         self.x, self.y, self.messages, self.roots = x, y, messages, roots
         self.num_layers, self.touched = num_layers, touched
         self._caps: dict[str, Any] | None = None
-        self.rows_at_once = max(256, 2**22 // x.shape[1]) if rows_at_once is None else rows_at_once
+        if rows_at_once is None:
+            rows_at_once = max(256, (2**21 if side_by_side else 2**22) // x.shape[1])
+        self.rows_at_once = rows_at_once
         kinds = _own_sizes(messages, roots, num_layers).unique(dim=0, return_inverse=True)
         self.sizes, self.size_of = kinds
-        self.in_blocks = len(roots) >= _MANY
+        self.in_blocks, self.side_by_side = len(roots) >= _MANY, side_by_side
 
     @classmethod
     def capped(
@@ -276,11 +285,27 @@ class RootedTerms:
     def __len__(self) -> int:
         return len(self.roots)
 
-    def batches(self, drawn: Tensor) -> Iterator[tuple[Rooted, Tensor]]:
+    def batches(self, drawn: Tensor) -> Iterator[tuple[Rooted | SideBySide, Tensor]]:
         """Neighbourhoods and labels of the terms drawn, one size after the other.
 
         Many roots come in blocks (:mod:`~graphveil.graph.blocks`), which are faster for many.
         """
+        from graphveil.graph.side_by_side import lay_side_by_side
+
+        for pieces in self._group(self._cut(drawn)):
+            parts = [
+                gather_neighbourhoods(
+                    self.x, self.messages, self.roots[part], self.num_layers, widths
+                )
+                for widths, part in pieces
+            ]
+            around = lay_side_by_side(parts) if self.side_by_side else parts[0]
+            numbers = torch.cat([part for _, part in pieces])
+            batch = around, self.y[self.roots[numbers]]
+            yield Numbered(batch, numbers, map(len, parts)) if self.in_blocks else batch
+
+    def _cut(self, drawn: Tensor) -> Iterator[Piece]:
+        """The terms drawn, in pieces of one size that are no longer than a batch."""
         drawn = drawn.sort().values
         size_of = self.size_of[drawn]
         order = torch.argsort(size_of, stable=True)
@@ -288,10 +313,21 @@ class RootedTerms:
         for widths, alike in zip(self.sizes.tolist(), drawn[order].split(counts), strict=True):
             rows = torch.full_like(alike, widths[0])
             for part in alike.split(block_sizes(alike, rows, self.rows_at_once)):
-                roots, sizes = self.roots[part], (self.num_layers, tuple(widths))
-                around = gather_neighbourhoods(self.x, self.messages, roots, *sizes)
-                batch = around, self.y[roots]
-                yield Numbered(batch, part) if self.in_blocks else batch
+                yield tuple(widths), part
+
+    def _group(self, pieces: Iterator[Piece]) -> Iterator[list[Piece]]:
+        """Pieces that make a batch together."""
+        group: list[Piece] = []
+        room = 0
+        for widths, part in pieces:
+            rows = widths[0] * len(part)
+            if group and (rows > room or not self.side_by_side):
+                yield group
+                group = []
+            room = (room if group else self.rows_at_once) - rows
+            group.append((widths, part))
+        if group:
+            yield group
 
 
 def _arriving(messages: Messages, ring: Tensor, n: int) -> tuple[Tensor, Tensor, Tensor]:

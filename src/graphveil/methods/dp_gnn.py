@@ -464,7 +464,14 @@ class DPGNN(Method, FeatureSettings, StepSettings, Budget):
         """The loss terms to draw from."""
         from graphveil.methods.terms import node_terms
 
-        return node_terms(self.prepare(data), data, self.read_in_training(data), self.num_layers)
+        messages, rows = self.read_in_training(data), self.prepare(data)
+        mixed = self._mixes_sizes
+        return node_terms(rows, data, messages, self.num_layers, side_by_side=mixed)
+
+    @property
+    def _mixes_sizes(self) -> bool:
+        """Whether neighbourhoods of several sizes are computed together."""
+        return self.conv != "gat"
 
     def _delivered(self, data: Data, rng: SecretStream) -> Any:
         """The loss terms to draw from, where messages arrive by coins."""
@@ -478,6 +485,7 @@ class DPGNN(Method, FeatureSettings, StepSettings, Budget):
             receiver_cap=self.receiver_cap,
             normalisation=self.normalisation,
             seed=self.seed,
+            side_by_side=self._mixes_sizes,
         )
         roots = data.train_mask.nonzero().flatten()
         return DeliveredTerms(self.prepare(data), data.y, edges_of(data), roots, how, rng)

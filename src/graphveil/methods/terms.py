@@ -22,6 +22,7 @@ from graphveil.graph.lists import Lists
 from graphveil.graph.messages import Messages, weigh_messages
 from graphveil.graph.neighbourhoods import Rooted, RootedTerms
 from graphveil.graph.owners import group_training
+from graphveil.graph.side_by_side import SideBySide
 from graphveil.graph.stored import edges_of
 from graphveil.graph.stored_messages import weigh_lists
 from graphveil.graph.targets import fill_in, is_live
@@ -68,9 +69,12 @@ def on_messages(network: Any, rows: Any, messages: Any) -> Tensor:
     return outputs
 
 
-def node_terms(x: Tensor, data: Data, messages: Messages, hops: int) -> RootedTerms:
+def node_terms(
+    x: Tensor, data: Data, messages: Messages, hops: int, *, side_by_side: bool = False
+) -> RootedTerms:
     """One loss term for each training node, which reads its neighbourhood of so many hops."""
-    return RootedTerms(x, data.y, messages, data.train_mask.nonzero().flatten(), hops)
+    roots = data.train_mask.nonzero().flatten()
+    return RootedTerms(x, data.y, messages, roots, hops, side_by_side=side_by_side)
 
 
 def own_row_terms(x: Tensor | LazyRows, data: Data) -> RowExamples:
@@ -87,7 +91,7 @@ def own_row_terms(x: Tensor | LazyRows, data: Data) -> RowExamples:
 def node_losses(task: Task, weights: Tensor | None = None) -> Losses:
     """One loss for each root; ``weights`` multiply those of classes."""
 
-    def losses(network: nn.Module, batch: tuple[Rooted, Tensor]) -> Tensor:
+    def losses(network: nn.Module, batch: tuple[Rooted | SideBySide, Tensor]) -> Tensor:
         around, labels = batch
         return task.losses(network(around), labels, weights)
 

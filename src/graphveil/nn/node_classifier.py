@@ -10,9 +10,11 @@ from torch.nn import functional as F
 
 from graphveil._errors import InvalidInputError
 from graphveil.devices import at_home
+from graphveil.grads.rows import tables
 from graphveil.graph.lazy_rows import map_rows
 from graphveil.graph.messages import Messages
 from graphveil.graph.neighbourhoods import Rooted
+from graphveil.graph.side_by_side import SideBySide
 from graphveil.graph.stored_messages import StoredMessages, around
 from graphveil.nn.descriptions import NodeNetwork
 from graphveil.nn.mlp import Activated
@@ -46,20 +48,29 @@ class NodeClassifier(nn.Module):
             self.register_buffer("log_prior", torch.zeros(description.prior))
 
     @at_home
-    def forward(self, around: Rooted) -> Tensor:
+    def forward(self, around: Rooted | SideBySide) -> Tensor:
         """Logits of the roots: (b, out)."""
         if around.num_layers != len(self.convs):
             raise InvalidInputError(
                 f"The neighbourhoods must be as deep as the network, {len(self.convs)} layers. Got "
                 f"{around.num_layers} instead."
             )
+        if isinstance(around, SideBySide):
+            with tables(*around.sizes):
+                return self.decoder(*self._states(around))
+        h, ids = self._states(around)
+        return self.decoder(h.squeeze(1), ids.squeeze(1))
+
+    def _states(self, around: Rooted | SideBySide) -> tuple[Tensor, Tensor]:
+        """The roots' states after the last convolution, and their ids."""
         ids = around.ids
         h = self.encoder(F.embedding(around.index, around.table), ids)
         h = _follow(self.after[0], h, ids)
+        messages: Any
         for conv, after, messages in zip(self.convs, self.after[1:], around.layers(), strict=True):
-            h = conv(h, messages)
-            h = _follow(after, h, ids[:, : h.shape[1]])
-        return self.decoder(h.squeeze(1), ids[:, 0])
+            h, (ids, _) = conv(h, messages), messages.own_and_rest(ids)
+            h = _follow(after, h, ids)
+        return h, ids
 
     def chain(self) -> list[nn.Module]:
         """What is applied to a root's own row, in this order, without convolutions."""
