@@ -36,10 +36,10 @@ class Numbered(tuple[Any, ...]):
         """How many rows each block has: ``most``, where an example has so many ``rows``."""
         key = rows if isinstance(rows, int) else rows.numpy().tobytes()
         if key not in self._blocks:  # layers ask for the same ones
-            each = torch.full_like(self.numbers, rows) if isinstance(rows, int) else rows
-            parts = zip(self.numbers.split(self.runs), each.split(self.runs), strict=True)
+            heights = torch.full_like(self.numbers, rows) if isinstance(rows, int) else rows
+            parts = zip(self.numbers.split(self.runs), heights.split(self.runs), strict=True)
             sizes = [size for part in parts for size in block_sizes(*part, most)]
-            ends = each.cumsum(0)[torch.tensor(sizes, dtype=torch.long).cumsum(0) - 1]
+            ends = heights.cumsum(0)[torch.tensor(sizes, dtype=torch.long).cumsum(0) - 1]
             self._blocks[key] = ends.diff(prepend=ends.new_zeros(1)).tolist()
         return self._blocks[key]
 
