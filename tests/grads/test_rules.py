@@ -324,3 +324,30 @@ def test_the_number_of_rows_tells_which_tables_are_meant():
         assert current_rows(3) is None  # each is an example's own
         assert len(current_rows(7).owner) == 8  # which is refused, as it does not fit
     assert current_rows(8) is None
+
+
+@pytest.mark.parametrize("size", [1, 5, 8, 9, 20, 21])
+def test_the_norm_of_ragged_rows_does_not_know_how_many_rows_others_have(size):
+    """Where all have one size their rows are not copied, and where sizes differ they are."""
+    torch.manual_seed(0)
+    layer, others = nn.Linear(30, 20), torch.tensor([size, 3, size, 7])
+    alone, beside = torch.full((3,), size), torch.cat([torch.full((3,), size), others])
+    x, gradient = torch.randn(int(beside.sum()), 30), torch.randn(int(beside.sum()), 20)
+
+    def norms(sizes):
+        rows = Rows(torch.repeat_interleave(torch.arange(len(sizes)), sizes), len(sizes))
+        some = int(sizes.sum())
+        call = rules.Call((x[:some].clone(),), gradient[:some].clone(), rows)
+        return rules.LinearRule(layer, [call], len(sizes)).squared_norms()
+
+    assert torch.equal(norms(alone), norms(beside)[:3])
+
+
+def test_rows_of_one_size_are_looked_at_where_they_stand():
+    values = torch.randn(60, 4)
+    even = Rows(torch.arange(3).repeat_interleave(20), 3)
+    ((_, table),) = even.tables(values)
+    assert table.data_ptr() == values.data_ptr()
+    (_, table), *_ = Rows(torch.arange(3).repeat(20), 3).tables(values)
+    assert table.data_ptr() != values.data_ptr()
+    assert torch.equal(table[1], values[1::3])

@@ -59,14 +59,13 @@ class Rows:
         """Examples of similar size together: their ids, and a table of their rows.
 
         A table has one line for each example; unused places hold the number of rows, which is the
-        index of a row of zeros in :meth:`pad`. How long a line is follows from its example's own
+        index of a row of zeros in :meth:`tables`. How long a line is follows from its example's own
         size: at most a quarter is unused.
         """
         sizes = torch.bincount(self.owner, minlength=self.count)
         order = torch.argsort(self.owner, stable=True)
         start = torch.cumsum(sizes, 0) - sizes
-        unit = (2 ** sizes.clamp_min(1).double().log2().floor().long() // 4).clamp_min(1)
-        widths = -(-sizes // unit) * unit
+        widths = _line_widths(sizes)
         out = []
         for width in widths[sizes > 0].unique().tolist():
             ids = torch.nonzero(widths == width).flatten()
@@ -83,26 +82,43 @@ class Rows:
         return torch.bincount(self.owner, minlength=self.count) if in_turn else None
 
     def tables(self, values: Tensor) -> Iterator[tuple[Tensor | slice, Tensor]]:
-        """Examples of similar size, and their rows: (examples, width, ...)."""
-        if not self.sizes:
-            yield from ((ids, self.pad(values, table)) for ids, table in self.buckets)
+        """Examples of similar size, and their rows: (examples, width, ...).
+
+        Zeros stand in unused places. An example's width is its own, whoever else there is.
+        """
+        if self._laid_out:
+            yield from self._cut(values)
             return
-        pieces, first = values.split([count * width for count, width in self.sizes]), 0
-        for piece, (count, width) in zip(pieces, self.sizes, strict=True):
+        padded = torch.cat([values, values.new_zeros(1, *values.shape[1:])])
+        for ids, table in self.buckets:
+            yield ids, padded[table]
+
+    @cached_property
+    def _laid_out(self) -> tuple[tuple[int, int], ...]:
+        """The sizes of tables, if rows stand one after the other as :meth:`tables` has them."""
+        if self.sizes or not len(self.owner) or self.of_each is None:
+            return self.sizes
+        alike = bool((self.of_each == _line_widths(self.of_each[:1])).all())
+        return ((self.count, int(self.of_each[0])),) if alike else ()
+
+    def _cut(self, values: Tensor) -> Iterator[tuple[slice, Tensor]]:
+        first, pieces = 0, values.split([count * width for count, width in self._laid_out])
+        for piece, (count, width) in zip(pieces, self._laid_out, strict=True):
             yield slice(first, first + count), piece.unflatten(0, (count, width))
             first += count
-
-    def pad(self, values: Tensor, table: Tensor) -> Tensor:
-        """The rows named by ``table``, zeros in unused places: (examples, width, ...)."""
-        zero = values.new_zeros(1, *values.shape[1:])
-        return torch.cat([values, zero])[table]
 
     def sum(self, values: Tensor) -> Tensor:
         """Rows added up for each example: (examples, ...)."""
         if self.sizes:
-            return torch.cat([rows.sum(1) for _, rows in self.tables(values)])
+            return torch.cat([rows.sum(1) for _, rows in self._cut(values)])
         out = values.new_zeros(self.count, *values.shape[1:])
         return out.index_add_(0, self.owner, values)
+
+
+def _line_widths(sizes: Tensor) -> Tensor:
+    """How long a line is that holds so many rows: at most a quarter is unused."""
+    unit = (2 ** sizes.clamp_min(1).double().log2().floor().long() // 4).clamp_min(1)
+    return -(-sizes // unit) * unit
 
 
 @contextmanager
