@@ -16,7 +16,7 @@ _HEAD = """\
 # What is public of these tables: a first draft, made from the names of columns alone.
 # Fill in every "?": what you know without looking at the data. What is marked "# ?" was guessed
 # from a name; correct it. Kinds are number, category, date, flag, text and ignored; add
-# optional = true where a cell may be empty. docs/data.md explains each entry.
+# optional = true where a cell may be empty. docs/schema.md explains each entry.
 """
 _HEAD_OF_TYPES = """\
 # What is public of these tables: a first draft, made from the names of columns alone.
