@@ -86,7 +86,9 @@ def epsilons() -> str:
         digits = 1 - math.floor(math.log10(100 * share)) if share < 0.1 else 1
         digits = 2 if share > 0.99 else digits
         rounded = math.ceil(100 * share * 10**digits - 1e-9) / 10**digits
-        return f"{rounded:.{digits}f} %" if rounded < 100 or share == 1 else "below 100 %"
+        if rounded == 100 and share < 1:
+            return "below 100\N{NO-BREAK SPACE}%"
+        return f"{rounded:.{digits}f}\N{NO-BREAK SPACE}%"
 
     rows = []
     for epsilon in (0.1, 0.5, 1, 2, 4, 8, 16):
