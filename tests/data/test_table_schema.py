@@ -714,7 +714,7 @@ WRONG = {
     "key of a kind": ("[columns.a]\nkind='number'\nlow=0\nhihg=1", "unknown key 'hihg'"),
     "no range": ("[columns.a]\nkind='number'\nlow=0", "column 'a' must have the key 'high'"),
     "empty range": ("[columns.a]\nkind='number'\nlow=1\nhigh=1", "high = 1 with low = 1"),
-    "type": ("[columns.a]\nkind='number'\nlow='0'\nhigh=1", "'low' cannot be '0'"),
+    "type": ("[columns.a]\nkind='number'\nlow='0'\nhigh=1", "'low' must be a number. Got '0'"),
     "no values": ("[columns.a]\nkind='category'", "either 'values'.*neither"),
     "twice": ("[columns.a]\nkind='category'\nvalues=['x','x']", "'x' more than once"),
     "other": ("[columns.a]\nkind='category'\nbuckets=4\nother=true", "'other'"),
