@@ -335,6 +335,8 @@ def test_an_open_run_promises_nothing(rendered):
     assert "No privacy is promised" in tree.one("p", class_="verdict").text
     assert not tree.all("table", class_="bounds")
     assert not tree.all("table", class_="charges")
+    assert "model weights. Nothing is promised for it, so it is for those who" in tree.text
+    assert "model weights, to anybody" not in tree.text
 
 
 # --- several runs ---------------------------------------------------------------------------------

@@ -143,7 +143,9 @@ def _owners(columns: Sequence[str], own: str | None) -> list[str]:
 
 
 def _label(name: str, place: str = "label") -> str:
-    guess = "   # ? guessed by its name" if name != "?" else "   # what is to be predicted"
+    guess = "   # ? guessed by its name"
+    if name == "?":
+        guess = "   # what is to be predicted; delete its own [columns. ...] above"
     return (
         f'[{place}]\ncolumn = {write_value(name)}{guess}\ntask = "?"     # binary, multiclass, '
         'ordinal, multilabel or regression\nclasses = "?"  # the public list, as ["no", "yes"]; of '
