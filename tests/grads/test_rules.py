@@ -1,5 +1,6 @@
 """Every rule's norms and weighted sums are those of each example alone."""
 
+import numpy as np
 import pytest
 import torch
 from grads_cases import (
@@ -19,10 +20,13 @@ from grads_cases import (
 )
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
+from threadpoolctl import ThreadpoolController
 from torch import Tensor, nn
 
 from graphveil.grads import Automatic, ClippedSum, Flat, PerLayer, rules
 from graphveil.grads.rows import Rows
+from graphveil.grads.step import cross_entropy
+from graphveil.graph.blocks import Numbered
 
 quick = settings(deadline=None, max_examples=25)
 ERROR = 4.5e-6  # norms are read 4e-6 too large on purpose
@@ -280,3 +284,24 @@ def test_tiny_rows_with_huge_gradients_are_clipped():
     batch = torch.full((1, 4, 200), 2e-23), torch.full((1, 4, 200), 1e18)
     summed = ClippedSum(layer, lambda m, b: (m(b[0]) * b[1]).sum((1, 2)), Flat(1e-5))
     assert float(summed([batch])["weight"].double().norm()) <= 1e-5
+
+
+def test_numpy_makes_products_of_blocks_by_one_thread(monkeypatch):
+    threads = []
+
+    def spy(*args, **kwargs):
+        threads.extend(pool["num_threads"] for pool in blas())
+        return product(*args, **kwargs)
+
+    def blas():
+        return ThreadpoolController().select(user_api="blas").info()
+
+    product = np.dot
+    monkeypatch.setattr(rules.np, "dot", spy)
+    x, y = torch.randn(200, 8), torch.randint(0, 3, (200,))
+    with ThreadpoolController().limit(limits=2, user_api="blas"):
+        before = blas()
+        summed = ClippedSum(nn.Linear(8, 3), cross_entropy, Flat(1.0))
+        summed([Numbered((x, y), torch.arange(200))])
+        assert blas() == before
+    assert set(threads) == {1}

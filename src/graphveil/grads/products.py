@@ -15,9 +15,11 @@ tested over every method: ``tests/methods/test_law_of_terms.py``.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import torch
+from threadpoolctl import ThreadpoolController
 from torch import Tensor
 from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
@@ -65,6 +67,20 @@ def _linear(
     bias = None if bias is None else F.pad(bias, (0, below))
     product = F.linear(flat, weight, bias)[:rows, :outputs]
     return product.reshape(*input.shape[:-1], outputs).clone(memory_format=torch.contiguous_format)
+
+
+def one_thread_of_numpy() -> Any:
+    """A context in which numpy's products are made by one thread.
+
+    It has threads of its own. To wake one for a product of a hundred rows costs many such products
+    where cores are busy.
+    """
+    return _libraries_of_numpy().limit(limits=1)
+
+
+@cache
+def _libraries_of_numpy() -> ThreadpoolController:
+    return ThreadpoolController().select(user_api="blas")
 
 
 def repeat_first_row(tensors: tuple[Tensor, ...]) -> tuple[Tensor, ...]:

@@ -28,6 +28,7 @@ from dataclasses import dataclass
 from functools import reduce
 from typing import Any, Protocol
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -35,6 +36,7 @@ from torch.nn import functional as F
 from graphveil._errors import UnprovenError
 from graphveil.grads.layers import Affine, HeadDot, SelfWeight
 from graphveil.grads.modules import empty_sum
+from graphveil.grads.products import one_thread_of_numpy
 from graphveil.grads.rows import Rows
 from graphveil.graph.blocks import Numbered
 
@@ -104,7 +106,7 @@ class LinearRule:
         self.layer, self.calls, self.count = layer, calls, count
         self.with_weight = layer.weight.requires_grad
         self.with_bias = layer.bias is not None and layer.bias.requires_grad
-        self._light = calls[0].grad.new_ones(count, dtype=torch.bool)  # adds no more than it may
+        self._light: Tensor | None = None  # who adds no more than it may; None: everybody
 
     def squared_norms(self) -> Tensor:
         calls, count = self.calls, self.count
@@ -115,10 +117,11 @@ class LinearRule:
         rows = _join_owners(calls, count)
         a = _side_by_side([_flat(call.inputs[0]) for call in calls], 0)
         b = _side_by_side([_flat(call.grad) for call in calls], 0)
-        out, light = b.new_zeros(count), self._light
+        out, light = b.new_zeros(count), b.new_ones(count, dtype=torch.bool)
         for ids, table in rows.buckets:
             out[ids] = self._norms(rows.pad(a, table), rows.pad(b, table))
-            light[ids] = self._light
+            if self._light is not None:
+                light[ids] = self._light
         self._light = light
         return out
 
@@ -134,10 +137,12 @@ class LinearRule:
     def _norms(self, a: Tensor, b: Tensor) -> Tensor:
         """Squared norms, without holding gradients."""
         width, d, p = *a.shape[1:], b.shape[2]
-        self._light = torch.ones(len(a), dtype=torch.bool, device=a.device)
         if width == 1:
-            of_inputs = _sum_squares(a).squeeze(1) * self.with_weight + float(self.with_bias)
-            product = (of_inputs + _TINY) * (_sum_squares(b).squeeze(1) + _TINY)
+            self._light = None
+            of_inputs = _sum_squares(a.squeeze(1)) if self.with_weight else b.new_zeros(len(b))
+            product = (of_inputs + (float(self.with_bias) + _TINY)) * (
+                _sum_squares(b.squeeze(1)) + _TINY
+            )
             return product * enlarge(_depth(d) + _depth(p), a.dtype)
         gram = self.with_weight and width * (d + p) < d * p
         norms, sizes = (self._gram if gram else self._direct)(a, b)
@@ -177,17 +182,27 @@ class LinearRule:
     def weighted_sum(self, weights: Tensor, numbered: Numbered | None = None) -> dict[str, Tensor]:
         out = empty_sum(self.layer)
         for call in self.calls:
-            light = torch.zeros_like(weights)
             # Of a layer that is used once, or one term's rows would be in several blocks.
-            rows = None
-            if numbered is not None and len(self.calls) == 1 and weights.device.type == "cpu":
-                rows = _rows_in_turn(call, self.count)
-            if numbered is not None and rows is not None:
-                light = torch.where(self._light & (rows <= _BLOCK_ROWS), weights, 0.0)
-                self._add_blocks(out, call, light, numbered.rows_of_blocks(rows, _BLOCK_ROWS))
-            if rows is None or not torch.equal(light, weights):
+            in_blocks = numbered is not None and len(self.calls) == 1
+            rows = _rows_in_turn(call, self.count) if in_blocks else None
+            if numbered is None or rows is None or weights.device.type != "cpu":
+                self._add(out, call, weights.double())
+                continue
+            light = self._choose_light(rows, weights)
+            self._add_blocks(out, call, light, numbered.rows_of_blocks(rows, _BLOCK_ROWS))
+            if light is not weights:
                 self._add(out, call, (weights - light).double())
         return out
+
+    def _choose_light(self, rows: Tensor | int, weights: Tensor) -> Tensor:
+        """The weights of who may be in a block, of ``rows`` each; zeros for others."""
+        light = self._light
+        if isinstance(rows, Tensor) or rows > _BLOCK_ROWS:
+            fits = torch.as_tensor(rows) <= _BLOCK_ROWS
+            light = fits.expand(len(weights)) if light is None else fits & light
+        if light is None or bool(light.all()):
+            return weights
+        return torch.where(light, weights, 0.0)
 
     def _add(self, out: dict[str, Tensor], call: Call, weights: Tensor) -> None:
         """Add what a call gives, in float64."""
@@ -213,21 +228,26 @@ class LinearRule:
             inputs, grads = _finite(inputs), _finite(grads)
         if self.with_bias:  # an example's own rows first
             own = _sum_rows(grads.view_as(call.grad), call.rows, self.layer.bias.shape)
-            out["bias"] += own.double().sum(0)
+            out["bias"] += own.sum(0, dtype=torch.float64)
         if self.with_weight:
             # Many small products: numpy calls them at half of torch's price.
             total, x, gradient = out["weight"].numpy(), inputs.numpy(), grads.numpy()
+            product = np.empty(total.shape, gradient.dtype)
             start = 0
-            for size in blocks:
-                rows = slice(start, start + size)
-                total += gradient[rows].T @ x[rows]
-                start += size
+            with one_thread_of_numpy():
+                for size in blocks:
+                    rows = slice(start, start + size)
+                    np.dot(gradient[rows].T, x[rows], out=product)
+                    total += product
+                    start += size
 
     def _rows(self, call: Call, weights: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """What went in, the gradient at what came out, and the weight, row by row."""
         if call.rows is None:
             repeats = math.prod(call.grad.shape[1:-1])
-            factors = weights.view(-1, 1).expand(-1, repeats).reshape(-1, 1)
+            factors = weights.unsqueeze(1)
+            if repeats != 1:
+                factors = factors.expand(-1, repeats).reshape(-1, 1)
         else:
             factors = weights[_owner(call, self.count)].unsqueeze(1)
         return _flat(call.inputs[0]), _flat(call.grad), factors
@@ -433,10 +453,10 @@ def _owner(call: Call, count: int) -> Tensor:
     return leading.repeat_interleave(math.prod(call.grad.shape[1:-1]))
 
 
-def _rows_in_turn(call: Call, count: int) -> Tensor | None:
-    """How many rows each example has, if one example's rows follow the other's."""
+def _rows_in_turn(call: Call, count: int) -> Tensor | int | None:
+    """How many rows each example has, or all of them, if one's rows follow the other's."""
     if call.rows is None:
-        return torch.full((count,), math.prod(call.grad.shape[:-1]) // count)
+        return math.prod(call.grad.shape[:-1]) // count
     owner = _owner(call, count)
     in_turn = bool((owner[1:] >= owner[:-1]).all())
     return torch.bincount(owner, minlength=count) if in_turn else None
@@ -445,5 +465,6 @@ def _rows_in_turn(call: Call, count: int) -> Tensor | None:
 def _sum_rows(values: Tensor, rows: Rows | None, shape: torch.Size) -> Tensor:
     """What rows contribute, added up for each example: (examples, *shape)."""
     between = math.prod(values.shape[1 : values.dim() - len(shape)])
-    total = values.reshape(len(values), between, *shape).sum(1)
+    total = values.reshape(len(values), between, *shape)
+    total = total.squeeze(1) if between == 1 else total.sum(1)
     return total if rows is None else rows.sum(total)

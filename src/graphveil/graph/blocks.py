@@ -21,19 +21,20 @@ class Numbered(tuple[Any, ...]):
     """A batch whose examples have public ``numbers``, ascending and distinct."""
 
     numbers: Tensor
-    _blocks: dict[bytes, list[int]]
+    _blocks: dict[bytes | int, list[int]]
 
     def __new__(cls, parts: Iterable[Any], numbers: Tensor) -> Self:
         batch = super().__new__(cls, parts)
         batch.numbers, batch._blocks = numbers, {}
         return batch
 
-    def rows_of_blocks(self, rows: Tensor, most: int) -> list[int]:
+    def rows_of_blocks(self, rows: Tensor | int, most: int) -> list[int]:
         """How many rows each block has: ``most``, where an example has so many ``rows``."""
-        key = rows.numpy().tobytes()
+        key = rows if isinstance(rows, int) else rows.numpy().tobytes()
         if key not in self._blocks:  # layers ask for the same ones
-            sizes = block_sizes(self.numbers, rows, most)
-            ends = rows.cumsum(0)[torch.tensor(sizes, dtype=torch.long).cumsum(0) - 1]
+            sizes_of = torch.full_like(self.numbers, rows) if isinstance(rows, int) else rows
+            sizes = block_sizes(self.numbers, sizes_of, most)
+            ends = sizes_of.cumsum(0)[torch.tensor(sizes, dtype=torch.long).cumsum(0) - 1]
             self._blocks[key] = ends.diff(prepend=ends.new_zeros(1)).tolist()
         return self._blocks[key]
 

@@ -159,8 +159,11 @@ def _own_sizes(messages: Messages, roots: Tensor, num_layers: int) -> Tensor:
     """What each root's neighbourhood is padded to in every layer: a function of its own sizes."""
     depths = [sizes[roots].long() for sizes in _reaches(messages, num_layers)]
     # Few sizes make few batches, many make little padding: which is worth more, numbers tell.
-    outermost = _next_size(depths[-1], 1 if len(roots) < _MANY else 8 if num_layers < 2 else 2)
-    between = [_next_size(sizes.clamp_min(16), 1).minimum(outermost) for sizes in depths[1:-1]]
+    steps, least = 1, 1
+    if len(roots) >= _MANY:
+        steps, least = ((8, 1), (8, 4), (2, 12))[min(num_layers, 2)]
+    outermost = _next_size(depths[-1].clamp_min(least), steps)
+    between = [_next_size(sizes.clamp_min(12), 2).minimum(outermost) for sizes in depths[1:-1]]
     return torch.stack([outermost, *reversed(between), *depths[:1][:num_layers]], 1)
 
 
