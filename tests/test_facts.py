@@ -117,7 +117,7 @@ def test_a_typed_table_is_named_with_how_it_was_made():
         for name in pages.page_names() if name not in COMPARED
         for heading in typed_tables((pages.DOCS / name).read_text())
     } - COMPARED  # fmt: skip
-    assert typed == named
+    assert typed == named, "name a typed table, and how it was made, in docs/checked-facts.md"
 
 
 def test_a_table_without_a_source_is_noticed():
