@@ -63,6 +63,26 @@ def test_outputs_are_those_of_the_commands(page, printed):
         assert printed(line) == shown, line
 
 
+def test_the_table_of_graph_splits_is_what_the_command_says(printed):
+    """Claimed to two digits behind the point, as the paper prints it; proven as it is shown."""
+    page = (ROOT / "docs/guarantees/graph-split.md").read_text()
+    table = (
+        page.split("## Claimed and proven")[1]
+        .split("| --- | --- | --- | --- |")[1]
+        .split("\n\n")[0]
+    )
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in table.splitlines()]
+    rows = [row for row in rows if row[0].isdigit()]
+    assert len(rows) == 4
+    for noise, claimed, *proven in rows:
+        for splits, shown in zip((1, 10), proven, strict=True):
+            command = f"igamberdiev --noise-multiplier {noise} --steps 2000 --delta 1e-5"
+            said = json.loads(printed(f"graphveil claims {command} --splits {splits} --json"))
+            assert round_up(said["proven_epsilon"]) == shown
+            if splits == 1:
+                assert said["claimed_epsilon"] == pytest.approx(float(claimed), abs=0.006)
+
+
 def test_the_table_of_figures_is_what_the_commands_say(printed):
     found = list(figures())
     assert len(found) > 15

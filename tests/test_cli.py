@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 
+import click
 import pytest
 
 from graphveil import METHODS, cli
@@ -221,6 +222,24 @@ def test_help_teaches_and_loads_nothing_heavy(command):
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.rstrip().endswith("[]")
     assert "Usage: graphveil" in done.stdout
+
+
+def every_command(command, context):
+    """A command and all below it, with their paths."""
+    yield context.command_path, command
+    if isinstance(command, click.Group):
+        for name in command.list_commands(context):
+            below = command.get_command(context, name)
+            yield from every_command(below, click.Context(below, context, name))
+
+
+def test_no_two_parameters_of_a_command_share_a_name():
+    """An option would overwrite an argument of its name, and nobody would notice."""
+    paths = dict(every_command(cli.cli, click.Context(cli.cli, None, "graphveil")))
+    assert len(paths) > 40
+    for path, command in paths.items():
+        names = [parameter.name for parameter in command.params]
+        assert len(names) == len(set(names)), path
 
 
 def test_account_does_not_load_torch():

@@ -14,7 +14,7 @@ import run_pages
 from graphveil import cli
 
 
-@pytest.fixture(scope="module", params=pages.page_names())
+@pytest.fixture(scope="module", params=[*pages.page_names(), *run_pages.READMES])
 def page(request):
     return request.param
 

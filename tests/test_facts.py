@@ -86,6 +86,47 @@ def test_floors_of_canaries_are_what_the_file_says():
     assert shown <= numbers
 
 
+# --- tables that are typed ------------------------------------------------------------------------
+
+MADE = r"<!-- (?:facts: .*?|tables) -->.*?<!-- end of (?:facts|tables) -->"
+COMPARED = {  # whole pages, or tables by their heading; what compares them stands on the page
+    "results.md", "choose-a-method.md", "settings.md", "catalog.md", "checked-facts.md",
+    "guarantees/claims.md", "guarantees/field.md", "guarantees/audits.md#One run",
+    "guarantees/audits.md#Attacks", "guarantees/graph-split.md#Claimed and proven",
+    "guarantees/step.md#Reference figures", "which-epsilon.md",
+}  # fmt: skip
+FIGURE = re.compile(r"[-*]*[\d,]*\.\d[^A-Za-z]*")
+
+
+def typed_tables(text):
+    """The heading above each table with two figures or more that no tool made."""
+    heading = ""
+    for part in re.split(r"\n\n+", re.sub(MADE, "", text, flags=re.DOTALL)):
+        if titles := re.findall(r"^#+ (.+)$", part, re.MULTILINE):
+            heading = titles[-1]
+        cells = re.split(r"[|\n]", part) if part.lstrip().startswith("|") else []
+        if sum(bool(FIGURE.fullmatch(cell.strip())) for cell in cells) > 1:
+            yield heading
+
+
+def test_a_typed_table_is_named_with_how_it_was_made():
+    section = (pages.DOCS / "checked-facts.md").read_text().split("## Tables that no test")[1]
+    named = {f"{page}#{title}" for title, page in re.findall(r"\[(.+?)\]\((.+?\.md)#", section)}
+    typed = {
+        f"{name}#{heading}"
+        for name in pages.page_names() if name not in COMPARED
+        for heading in typed_tables((pages.DOCS / name).read_text())
+    } - COMPARED  # fmt: skip
+    assert typed == named, "name a typed table, and how it was made, in docs/checked-facts.md"
+
+
+def test_a_table_without_a_source_is_noticed():
+    table = "| a | b |\n| --- | --- |\n| 1.5 | **.25 ± .01** |\n"
+    assert list(typed_tables(f"## A\n\n{table}")) == ["A"]
+    made = f"## A\n\n<!-- facts: x -->\n\n{table}\n<!-- end of facts -->"
+    assert list(typed_tables(made)) == []
+
+
 def test_deployments_of_others_have_a_source():
     """The few figures of other people's deployments have a source beside them."""
     text = (pages.DOCS / "which-epsilon.md").read_text()

@@ -6,6 +6,8 @@ import pickle
 import re
 import subprocess
 import sys
+import tomllib
+from pathlib import Path
 
 import pytest
 
@@ -89,3 +91,50 @@ def test_runs_need_not_be_imported_first():
     script = "import graphveil; print(graphveil.runs.Run.__name__)"
     run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert run.stdout.strip() == "Run"
+
+
+# --- what is installed ----------------------------------------------------------------------------
+
+ROOT = Path(__file__).parents[1]
+IMPORTED_AS = {  # where a package's name is not its module's
+    "attrs": "attr", "dp-accounting": "dp_accounting", "psycopg[binary]": "psycopg",
+    "pyyaml": "yaml", "scikit-learn": "sklearn", "sentence-transformers": "sentence_transformers",
+    "torch-geometric": "torch_geometric",
+}  # fmt: skip
+FOR_DEVELOPMENT = ("dev", "docs")
+
+
+def declared() -> dict[str, set[str]]:
+    """The modules that the package, and each extra for users, declares."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    lists = {"": project["dependencies"], **project["optional-dependencies"]}
+    return {
+        extra: {IMPORTED_AS.get(name, name) for name in (re.split("[<>=]", one)[0] for one in ones)}
+        for extra, ones in lists.items()
+        if extra not in FOR_DEVELOPMENT
+    }
+
+
+def imported() -> set[str]:
+    """The packages that the source imports, also by name and where it is too late to notice."""
+    modules = set()
+    for path in (ROOT / "src").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Import):
+                modules |= {alias.name for alias in node.names}
+            elif isinstance(node, ast.ImportFrom) and not node.level:
+                modules.add(node.module)
+            elif isinstance(node, ast.Call) and ast.unparse(node.func).endswith("import_module"):
+                modules |= {arg.value for arg in node.args if isinstance(arg, ast.Constant)}
+    packages = {module.partition(".")[0] for module in modules}
+    return packages - set(sys.stdlib_module_names) - {"graphveil"}
+
+
+def test_what_is_imported_is_declared():
+    assert imported() <= set().union(*declared().values())
+
+
+def test_what_is_declared_is_imported():
+    """By an extra, too: none brings what nobody reads."""
+    for extra, modules in declared().items():
+        assert modules <= imported(), extra

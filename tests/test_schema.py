@@ -12,10 +12,14 @@ SCHEMA = {"steps": int, "rate": NUMBER, "paper": bool}
     ("table", "message"),
     [
         ({"stepz": 1}, "x has the unknown key 'stepz'; it may hold steps, rate, paper."),
-        ({"steps": 1.5}, "x: 'steps' cannot be 1.5."),
-        ({"steps": True}, "x: 'steps' cannot be True."),
-        ({"rate": False}, "x: 'rate' cannot be False."),
-        ({"paper": 1}, "x: 'paper' cannot be 1."),
+        ({"steps": 1.5}, "x: 'steps' must be a whole number. Got 1.5 instead."),
+        ({"steps": True}, "x: 'steps' must be a whole number. Got True instead."),
+        ({"rate": False}, "x: 'rate' must be a number. Got False instead."),
+        ({"paper": 1}, "x: 'paper' must be true or false. Got 1 instead."),
+        (
+            {"rate": "1"},
+            "x: 'rate' must be a number. Got '1' instead; write it without quotes.",
+        ),
         ({"rate": 1}, "x must have the key 'steps'."),
     ],
 )

@@ -13,6 +13,7 @@ accuracy METHOD        its mean test accuracy by data set and epsilon, beside th
 lost METHOD            accuracy at epsilon 8 and 1, and what is lost between the two
 targets METHOD         the first figure of other targets, beside the best of the others
 graphs                 whole graphs at epsilon 8, at 1 and in the open
+links                  ranks of links by dp-link, beside popularity and open models
 =====================  =============================================================================
 """
 
@@ -86,7 +87,9 @@ def epsilons() -> str:
         digits = 1 - math.floor(math.log10(100 * share)) if share < 0.1 else 1
         digits = 2 if share > 0.99 else digits
         rounded = math.ceil(100 * share * 10**digits - 1e-9) / 10**digits
-        return f"{rounded:.{digits}f} %" if rounded < 100 or share == 1 else "below 100 %"
+        if rounded == 100 and share < 1:
+            return "below 100\N{NO-BREAK SPACE}%"
+        return f"{rounded:.{digits}f}\N{NO-BREAK SPACE}%"
 
     rows = []
     for epsilon in (0.1, 0.5, 1, 2, 4, 8, 16):
@@ -208,10 +211,45 @@ def graphs() -> str:
     return table(["data", "epsilon 8", "epsilon 1", "in the open", "seconds"], rows)
 
 
+def links() -> str:
+    """The MRR of dp-link beside what is simpler, and what is open."""
+    content = json.loads((RESULTS / "links.json").read_text())["figures"]
+    ranks: dict[tuple[str, str, str | None, float | None], list[float]] = {}
+    for key, figures in content.items():
+        data, _, method, unit, epsilon = json.loads(key)
+        unit = unit if epsilon else None
+        ranks.setdefault((data, method, unit, epsilon), []).append(figures["mrr"])
+    rows = []
+    for data, method, unit, epsilon in ranks:
+        if method != "dp-link":
+            continue
+        beside = [(data, "dp-popularity", unit, epsilon)]
+        beside += [
+            (data, open_one, None, None) for open_one in ("popularity", "item-item", "open-link")
+        ]
+        means = [mean(ranks.get(one)) for one in ((data, method, unit, epsilon), *beside)]
+        cells = ["" if value is None else f"{value:.3f}" for value in means]
+        rows.append([data, str(unit), f"{epsilon:g}", *cells])
+    return table(
+        [
+            "data",
+            "unit",
+            "epsilon",
+            "dp-link",
+            "dp-popularity",
+            "popularity",
+            "item-item",
+            "open-link",
+        ],
+        sorted(rows),
+    )
+
+
 KINDS = {
     "accuracy": accuracy,
     "epsilons": epsilons,
     "graphs": graphs,
+    "links": links,
     "lost": lost,
     "targets": targets,
 }

@@ -33,6 +33,7 @@ import pages
 
 STAMPS = pages.ROOT / "build" / "pages"
 LIMIT = 900  # seconds for one page, which may share its cores with much else
+READMES = ("../README.md", "../examples/README.md")  # seen from docs
 SETTLED = ("account", "calibrate", "claims", "choose", "plan")  # they print the same each time
 
 
@@ -51,7 +52,7 @@ def main(arguments: list[str] | None = None) -> int:
     if options.here:
         return run_here(options.pages[0])
     names = [name.removeprefix("docs/") for name in options.pages]
-    names = names or [*pages.page_names(), *examples()]
+    names = names or [*pages.page_names(), *READMES, *examples()]
     with ThreadPoolExecutor(options.jobs) as pool:
         results = list(pool.map(lambda name: run_apart(name, again=options.again), names))
     failed = [name for name, holds in zip(names, results, strict=True) if not holds]

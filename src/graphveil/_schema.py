@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,10 @@ from graphveil._inputs import read_toml
 
 Schema = Mapping[str, type | tuple[type, ...]]
 NUMBER = (int, float)
+_WORDS = {
+    bool: "true or false", int: "a whole number", float: "a number", str: "a text",
+    list: "a list", tuple: "a list", dict: "a table", Mapping: "a table", date: "a date",
+}  # fmt: skip
 
 
 def read_table(path: Path, schema: Schema) -> dict[str, Any]:
@@ -38,7 +43,19 @@ def check_table(
             )
         kind = schema[key]
         if isinstance(value, bool) != (kind is bool) or not isinstance(value, kind):
-            raise InvalidInputError(f"{place}: {key!r} cannot be {_validate.shown(value)}.")
+            quoted = isinstance(value, str) and kind in (bool, int, float, NUMBER)
+            raise InvalidInputError(
+                f"{place}: {key!r} must be {_words_for(kind)}. Got {_validate.shown(value)} "
+                f"instead{'; write it without quotes' if quoted else ''}."
+            )
     for key in required:
         if key not in table:
             raise InvalidInputError(f"{place} must have the key {key!r}.")
+
+
+def _words_for(kind: type | tuple[type, ...]) -> str:
+    """What a value of a kind is called: "a number", "a text or a list"."""
+    kinds = kind if isinstance(kind, tuple) else (kind,)
+    if float in kinds:
+        kinds = tuple(one for one in kinds if one is not int)
+    return " or ".join(_WORDS.get(one, one.__name__) for one in kinds)

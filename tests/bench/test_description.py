@@ -90,7 +90,7 @@ def test_a_recipe_gives_method_settings_and_epsilon(described_as, monkeypatch):
         ("title = 't'\ndata = ['a', 'a']\n" + RUN, "every data set once"),
         (HEAD + "colour = 1\n" + RUN, "unknown key 'colour'"),
         (HEAD + "metric = 'accuracy'\n" + RUN, "unknown key 'metric'"),
-        (HEAD + "seeds = true\n" + RUN, "'seeds' cannot be True"),
+        (HEAD + "seeds = true\n" + RUN, "'seeds' must be a whole number. Got True"),
         (HEAD + "seeds = 0\n" + RUN, "seeds"),
         (HEAD + "metrics = ['luck']\n" + RUN, "luck"),
         (HEAD + "metrics = [1]\n" + RUN, "'metrics' must be a list of words"),

@@ -53,6 +53,25 @@ def test_a_certificate_is_signed_and_verified(trained, signed, answer, run):
     assert result["fingerprint"] in out
 
 
+def test_a_certificate_is_signed_again_by_the_next_key(trained, signed, answer, refused, run):
+    """What the page says of a key that changes: the same statement, under the new key alone."""
+    folder = signed.parent
+    answer(f"certificate key make {folder}/next.pem")
+    answer(
+        f"certificate sign {trained}/private --key {folder}/next.pem --signer Ann "
+        f"--out {folder}/again.json"
+    )
+    old = answer(f"certificate verify {signed} --trusted {folder}/ann.pem.pub")
+    new = answer(f"certificate verify {folder}/again.json --trusted {folder}/next.pem.pub")
+    assert new["fingerprint"] == old["fingerprint"]
+    assert new["public_key"] != old["public_key"]
+    line = f"certificate verify {folder}/again.json --trusted {folder}/ann.pem.pub"
+    assert "another key than the trusted one" in refused(line, code=3)
+    code, out, _ = run(f"certificate verify {signed} --trusted {folder}/ann.pem.pub")
+    assert code == 0
+    assert "no file can say: ask where you got the key" in out
+
+
 def test_what_does_not_hold_ends_with_three(trained, signed, refused):
     trusted = f"--trusted {signed.parent}/ann.pem.pub"
     assert "key not trusted" in refused(f"certificate verify {signed}", code=3)

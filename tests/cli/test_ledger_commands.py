@@ -203,7 +203,7 @@ def test_a_config_may_name_ledger_and_account(answer, run, refused, ledger, grap
     found = answer(f"train --config {config} --out {out} --account others")
     assert found["ledger"]["account"] == "others"
     config.write_text("ledger = 5\n")
-    assert "'ledger' cannot be 5" in refused(f"train --config {config} --out {out}")
+    assert "'ledger' must be a text. Got 5" in refused(f"train --config {config} --out {out}")
 
 
 def test_an_account_needs_a_ledger(refused, ledger, graph, tmp_path):

@@ -423,7 +423,7 @@ def test_sizes_are_known_without_loading():
 
 
 def test_the_page_lists_every_entry_with_its_terms():
-    page = (Path(__file__).resolve().parents[2] / "docs" / "data.md").read_text()
+    page = (Path(__file__).resolve().parents[2] / "docs" / "catalog.md").read_text()
     for entry in CATALOG.values():
         (row,) = [
             line

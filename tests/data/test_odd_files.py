@@ -98,6 +98,13 @@ ENCODINGS = {
 }
 
 
+def test_a_line_with_a_cell_too_many_is_named(tmp_path):
+    content = b"id,a,street\nn0,1,Main St\nn1,2,Main St 1, Anytown\n"
+    line = "line 3 has 4 cells, and the lines before it 3.*between quotation marks"
+    with pytest.raises(InvalidInputError, match=line):
+        read(tables(tmp_path, content))
+
+
 @pytest.mark.parametrize("content, named", ENCODINGS.values(), ids=ENCODINGS)
 def test_other_encodings_and_separators_are_named(tmp_path, content, named):
     with pytest.raises(InvalidInputError, match=f"nodes.csv.*{named}"):

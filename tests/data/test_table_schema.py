@@ -714,7 +714,7 @@ WRONG = {
     "key of a kind": ("[columns.a]\nkind='number'\nlow=0\nhihg=1", "unknown key 'hihg'"),
     "no range": ("[columns.a]\nkind='number'\nlow=0", "column 'a' must have the key 'high'"),
     "empty range": ("[columns.a]\nkind='number'\nlow=1\nhigh=1", "high = 1 with low = 1"),
-    "type": ("[columns.a]\nkind='number'\nlow='0'\nhigh=1", "'low' cannot be '0'"),
+    "type": ("[columns.a]\nkind='number'\nlow='0'\nhigh=1", "'low' must be a number. Got '0'"),
     "no values": ("[columns.a]\nkind='category'", "either 'values'.*neither"),
     "twice": ("[columns.a]\nkind='category'\nvalues=['x','x']", "'x' more than once"),
     "other": ("[columns.a]\nkind='category'\nbuckets=4\nother=true", "'other'"),
@@ -818,8 +818,8 @@ def test_a_schema_is_read_without_pandas_or_torch():
 
 
 def test_the_page_s_example_is_a_schema():
-    page = (Path(__file__).parents[2] / "docs" / "data.md").read_text()
-    lines = page.partition("### A schema\n")[2].partition("| kind |")[0].splitlines()
+    page = (Path(__file__).parents[2] / "docs" / "schema.md").read_text()
+    lines = page.partition("| kind |")[0].splitlines()
     start = next(n for n, line in enumerate(lines) if line.startswith("    unit = "))
     schema = Schema.from_dict(toml_of("\n".join(line.strip() for line in lines[start:])))
     assert schema.columns["age"] == Number(low=0, high=110)

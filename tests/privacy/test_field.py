@@ -114,7 +114,7 @@ def test_an_unknown_work_is_refused():
         (lambda work: work.update(cheked="code"), "unknown key 'cheked'"),
         (lambda work: work.update(checked="half"), "'checked' must be one of paper"),
         (lambda work: work.pop("reference"), "must have the key 'reference'"),
-        (lambda work: work.update(year="2023"), "'year' cannot be '2023'"),
+        (lambda work: work.update(year="2023"), "'year' must be a whole number"),
         (lambda work: work.update(statement=[]), "a statement or more"),
         (lambda work: work["statement"][0].update(holds="maybe"), "'holds' must be one of yes"),
         (lambda work: work["statement"][0].update(unit="person"), "'unit' must be one of node"),

@@ -136,6 +136,13 @@ def test_the_conclusion_is_one_sentence_that_promises_no_more_than_epsilon_does(
     assert wording.one_in(guarantee.delta) in sentence
 
 
+def test_the_conclusion_of_an_edge_says_that_rows_are_not_protected(shown):
+    sentence = "Nothing is promised for what the rows at its ends hold, which count as public."
+    for name in ("edge", "eight"):
+        (conclusion,) = shown(name).all("p", class_="verdict")
+        assert (sentence in conclusion.text) == (name == "edge")
+
+
 def test_both_pages_say_the_same_of_odds_and_of_failures(shown, read):
     run = read("eight")
     sentence = officer.promise("x", run).content.replace("\N{NO-BREAK SPACE}", " ")

@@ -335,6 +335,8 @@ def test_an_open_run_promises_nothing(rendered):
     assert "No privacy is promised" in tree.one("p", class_="verdict").text
     assert not tree.all("table", class_="bounds")
     assert not tree.all("table", class_="charges")
+    assert "model weights. Nothing is promised for it, so it is for those who" in tree.text
+    assert "model weights, to anybody" not in tree.text
 
 
 # --- several runs ---------------------------------------------------------------------------------
@@ -606,7 +608,8 @@ def test_an_audit_of_the_first_format_is_shown(copied, rendered):
     (directory / "audit.json").write_text(json.dumps(attack()))
     tree = parse(page.render([evidence.read(str(directory))]))
     row, whole = tree.one("table", class_="floors").table()
-    assert row == ["loss", "0.25", "–", "95 %", "–", "–", "100", "n"]
+    assert row == ["loss", "0.25", "–", "95 %", "–", "–", "100"]
+    assert [ul.text for ul in tree.all("ul", class_="notes")] == ["loss: n"] * 2  # it is an attack
     assert whole[0] == "the whole run"
     assert not tree.all(class_="alarm")
 
@@ -614,7 +617,8 @@ def test_an_audit_of_the_first_format_is_shown(copied, rendered):
 def test_a_replay_says_what_was_replayed_and_on_how_many_neighbours(audited):
     tree, _ = audited(REPLAY)
     rows = tree.one("table", class_="replays").table()
-    assert rows == [["dp-mlp on social", "1,200", "nothing seen", "exact; steps 3"]]
+    assert rows == [["dp-mlp on social", "1,200", "nothing seen"]]
+    assert tree.one("ul", class_="notes").text == "dp-mlp on social: exact; steps 3"
     assert not tree.all("ul", class_="violations")
     assert not tree.all("table", class_="floors")
     assert not tree.all(class_="alarm")
@@ -636,14 +640,14 @@ def test_what_a_replay_saw_broken_is_an_alarm_and_stands_in_full(audited):
 def test_draws_of_a_release_show_their_ratio(audited):
     tree, _ = audited(DRAWS)
     rows = tree.one("table", class_="mechanisms").table()
-    assert rows == [["noise", "0.9875", "10,000", "nothing seen", ""]]
+    assert rows == [["noise", "0.9875", "10,000", "nothing seen"]]
 
 
 def test_a_floor_stands_beside_the_proven_ceiling(audited):
     tree, run = audited(FLOOR)
     assert tree.one("table", class_="floors").table() == [
-        ["canaries", "0.25", "–", "95 %", "one-run", "–", "1,000", ""],
-        ["the whole run", "–", round_up(run.epsilon), "–", "–", "–", "–", ""],
+        ["canaries", "0.25", "–", "95 %", "one-run", "–", "1,000"],
+        ["the whole run", "–", round_up(run.epsilon), "–", "–", "–", "–"],
     ]
 
 
@@ -687,7 +691,7 @@ def test_a_real_attack_is_shown_with_its_own_ceilings(copied):
         allowed = [f"{round_up(100 * tpr, 3)} %" if tpr < 1 else "nothing promised" for tpr in most]
         assert row[2:6:2] == [f"{100 * share:.3g} %" for share in shares]
         assert row[3:6:2] == allowed
-        assert row[-1] == ""  # no raw figures
+    assert not tree.all("ul", class_="notes")  # no raw figures
 
 
 def test_an_attack_stands_beside_what_the_certificate_allows(audited):
@@ -695,8 +699,16 @@ def test_an_attack_stands_beside_what_the_certificate_allows(audited):
     (row,) = tree.one("table", class_="attacks").table()
     assert row == [
         *("LiRA", "0.5312", "0.123 %", "0.5 %", "2 %", "nothing promised", "64"),
-        *("nothing seen", "eight shadows"),
+        "nothing seen",
     ]
+    assert tree.one("ul", class_="notes").one("li").text == "LiRA: eight shadows"
+
+
+def test_a_note_that_many_attacks_share_stands_once(audited):
+    tree, _ = audited(MEMBERSHIP, MEMBERSHIP | {"name": "RMIA"})
+    assert len(tree.one("table", class_="attacks").table()) == 2
+    notes = [line.text for line in tree.one("ul", class_="notes").all("li")]
+    assert notes == ["LiRA; RMIA: eight shadows"]
 
 
 @pytest.mark.parametrize("name", ["one", "eight", "parts", "edge", "claimed"])

@@ -40,7 +40,7 @@ _COLUMNS = {
     "run": _BOUNDS,
     "attack": ("AUC", "TPR at 1 % FPR", "allowed", "at least", "trials", "confidence"),
 }
-_TARGET = click.argument("target", metavar="METHOD|RUN")
+_SUBJECT = click.argument("subject", metavar="METHOD|RUN")
 
 
 @click.group()
@@ -81,11 +81,11 @@ _shared = option.together(
 
 
 @audit.command()
-@_TARGET
+@_SUBJECT
 @click.option("--neighbours", "most", type=int, default=8, help="Of each data set. Default: 8.")
 @click.option("--steps", type=int, default=5, help="Steps of each part, at most. Default: 5.")
 @_shared
-def replay(target: str, most: int, steps: int, **asked: Any) -> None:
+def replay(subject: str, most: int, steps: int, **asked: Any) -> None:
     """One secret stream on data and on its neighbours, compared step by step.
 
     Tries the data, and small graphs that were made to break a promise: hubs, leaves, repeated
@@ -99,16 +99,16 @@ def replay(target: str, most: int, steps: int, **asked: Any) -> None:
     \b
     graphveil audit replay dp-gnn --data social --json
     """
-    _answer("replay", target, {"most": most, "steps": steps}, asked)
+    _answer("replay", subject, {"most": most, "steps": steps}, asked)
 
 
 @audit.command()
-@_TARGET
+@_SUBJECT
 @click.option(
     "--draws", type=int, default=100_000, help="Of each release, on either side. Default: 100000."
 )
 @_shared
-def mechanism(target: str, draws: int, **asked: Any) -> None:
+def mechanism(subject: str, draws: int, **asked: Any) -> None:
     """Many draws of each release on its worst pair, beside the law that is charged.
 
     Reads no data: facts are enough.
@@ -119,14 +119,14 @@ def mechanism(target: str, draws: int, **asked: Any) -> None:
     \b
     graphveil audit mechanism gap --data social --epsilon 4
     """
-    _answer("mechanism", target, {"draws": draws}, asked)
+    _answer("mechanism", subject, {"draws": draws}, asked)
 
 
 @audit.command("run")
-@_TARGET
+@_SUBJECT
 @click.option("--canaries", type=int, default=5000, help="At most so many. Default: 5000.")
 @_shared
-def run_canaries(target: str, canaries: int, **asked: Any) -> None:
+def run_canaries(subject: str, canaries: int, **asked: Any) -> None:
     """Canaries in one run, found again in what it released: a lower bound on epsilon.
 
     The method is trained once more for each kind of canaries, with gradients of ours among the
@@ -138,11 +138,11 @@ def run_canaries(target: str, canaries: int, **asked: Any) -> None:
     \b
     graphveil audit run late-graph --data social --epsilon 8
     """
-    _answer("run", target, {"canaries": canaries}, asked)
+    _answer("run", subject, {"canaries": canaries}, asked)
 
 
 @audit.command()
-@_TARGET
+@_SUBJECT
 @click.option(
     "--candidates",
     type=int,
@@ -156,7 +156,7 @@ def run_canaries(target: str, canaries: int, **asked: Any) -> None:
     help="Models that the attacker trains to compare with. Default: 8.",
 )
 @_shared
-def attack(target: str, candidates: int, shadows: int, **asked: Any) -> None:
+def attack(subject: str, candidates: int, shadows: int, **asked: Any) -> None:
     """Membership, links and attributes: what an attacker gets, beside the most there can be.
 
     Takes as long as a training for each shadow and one more, for each kind of attack. A true
@@ -166,12 +166,12 @@ def attack(target: str, candidates: int, shadows: int, **asked: Any) -> None:
     \b
     graphveil audit attack late-graph --data cora --root data --epsilon 4
     """
-    _answer("attack", target, {"candidates": candidates, "shadows": shadows}, asked)
+    _answer("attack", subject, {"candidates": candidates, "shadows": shadows}, asked)
 
 
-def _answer(kind: str, target: str, how: dict[str, Any], asked: dict[str, Any]) -> None:
+def _answer(kind: str, subject: str, how: dict[str, Any], asked: dict[str, Any]) -> None:
     as_json = asked.pop("as_json")
-    findings, result = _audit(kind, target, how, asked)
+    findings, result = _audit(kind, subject, how, asked)
     result.show(as_json)
     broken = [finding for finding in findings if not finding.holds]
     if broken:
@@ -183,7 +183,7 @@ def _answer(kind: str, target: str, how: dict[str, Any], asked: dict[str, Any]) 
 
 @notices()
 def _audit(
-    kind: str, target: str, how: dict[str, Any], asked: dict[str, Any]
+    kind: str, subject: str, how: dict[str, Any], asked: dict[str, Any]
 ) -> tuple[list[Finding], Result]:
     from graphveil._jobs import check_jobs
     from graphveil.audit import results
@@ -192,13 +192,13 @@ def _audit(
 
     jobs = check_jobs(asked["jobs"])
     shard = None if asked["shard"] is None else parse_shard(asked["shard"])
-    is_run = Path(target).is_dir()
-    _check(kind, target, how, asked, is_run)
+    is_run = Path(subject).is_dir()
+    _check(kind, subject, how, asked, is_run)
     if asked["out"] is not None and Path(asked["out"]).exists():
         results.read_file(Path(asked["out"]))  # before anything takes long
-    method, data, plan, name = (_of_run if is_run else _of_method)(kind, target, asked)
+    method, data, plan, name = (_of_run if is_run else _of_method)(kind, subject, asked)
     private = kind in READS_DATA and not asked["public"] and not _runs.is_cataloged(name)
-    file = _choose_file(target if is_run else None, asked["out"], private)
+    file = _choose_file(subject if is_run else None, asked["out"], private)
     if kind in ("run", "attack", "replay"):
         how = {**how, "seed": asked["seed"] or 0}
     audited = Audit(kind=kind, method=method, data=data, plan=plan, name=name, how=how)
@@ -213,7 +213,7 @@ def _audit(
     return findings, result
 
 
-def _check(kind: str, target: str, how: dict[str, Any], asked: dict[str, Any], run: bool) -> None:
+def _check(kind: str, subject: str, how: dict[str, Any], asked: dict[str, Any], run: bool) -> None:
     """Refuse what can be refused before data is read."""
     from graphveil.audit.tasks import check_kind
     from graphveil.data.catalog import check_exists
@@ -226,12 +226,12 @@ def _check(kind: str, target: str, how: dict[str, Any], asked: dict[str, Any], r
                 "besides; leave it out, or name a method."
             )
         return
-    if target not in _known_methods():
+    if subject not in _known_methods():
         raise InvalidInputError(
-            f"'{target}' must be a method or the directory of a run. Got neither instead; "
+            f"'{subject}' must be a method or the directory of a run. Got neither instead; "
             "'graphveil methods' lists the methods."
         )
-    check_kind(kind, _settings.method_named(target), how)
+    check_kind(kind, _settings.method_named(subject), how)
     _settings.require(asked, "data")
     check_exists(asked["data"])
 
@@ -280,9 +280,9 @@ def _choose_file(run: str | None, out: str | None, private: bool) -> Path | None
     return Path(run) / results.FILE
 
 
-def _of_method(kind: str, target: str, asked: dict[str, Any]) -> tuple[Method, Any, Plan, str]:
+def _of_method(kind: str, subject: str, asked: dict[str, Any]) -> tuple[Method, Any, Plan, str]:
     """A method with the settings given, its data and its plan."""
-    kind_of_method = _settings.method_named(target)
+    kind_of_method = _settings.method_named(subject)
     epsilon = asked["epsilon"]
     if kind_of_method.private and epsilon is None:
         epsilon = 8.0
@@ -309,11 +309,11 @@ def _known_methods() -> tuple[str, ...]:
     return tuple(METHODS)
 
 
-def _of_run(kind: str, target: str, asked: dict[str, Any]) -> tuple[Method, Any, Plan, str]:
+def _of_run(kind: str, subject: str, asked: dict[str, Any]) -> tuple[Method, Any, Plan, str]:
     """A run's method, data and plan."""
     from graphveil import runs
 
-    run = runs.Run(target)
+    run = runs.Run(subject)
     fitted = run.read()
     name = run.record().asked.source.data
     method = type(fitted)(**fitted.get_params())

@@ -172,6 +172,7 @@ def verify_(file: str, trusted: str | None, run: str | None, as_json: bool) -> N
     result.add("signer", verified.signer, "signed by")
     result.add("date", verified.date, "date", lambda date: f"{date}, by the signer's clock")
     result.add("public_key", verified.public_key, "with the trusted key")
+    result.row("key withdrawn?", "no file can say: ask where you got the key")
     result.add("method", verified.method, "method")
     add_cost(result, verified.certificate, "computed again")
     result.add("weights_sha256", verified.weights_sha256)

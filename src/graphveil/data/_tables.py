@@ -33,6 +33,7 @@ TEXT = ("id", "label", "split", "source", "target")  # read as written: "01" is 
 _NAMELESS = re.compile(r"__index_level_\d+__$")  # pandas' own numbers of rows
 _LARGEST = float(np.finfo(np.float32).max)
 _ROWS: ContextVar[int | Sequence[int]] = ContextVar("_ROWS", default=0)
+_TOO_MANY_CELLS = re.compile(r"Expected (\d+) fields in line (\d+), saw (\d+)")  # pandas' words
 _COMMA = re.compile(r"\s*([+-]?[0-9]+),([0-9]+)\s*")
 _DATE = re.compile(r"\s*(\d{4}-\d{1,2}-\d{1,2}|\d{1,2}([./])\d{1,2}\2\d{2,4})\b")
 
@@ -414,6 +415,9 @@ def refuse_file(path: Path, error: Exception) -> NoReturn:
     if isinstance(error, UnicodeDecodeError):
         reason = f"it is no UTF-8 text: byte 0x{error.object[error.start]:02x}"
         way_out = "save it as UTF-8; it may be latin-1 or Windows-1252"
+    elif cells := _TOO_MANY_CELLS.search(reason):
+        reason = f"line {cells[2]} has {cells[3]} cells, and the lines before it {cells[1]}"
+        way_out = "put a cell that holds a comma between quotation marks"
     elif "Weights only load failed" in reason or "allow_pickle" in reason:
         reason = "it holds more than plain arrays, and loading that could run its code"
         way_out = "save a plain Data with torch.save, or arrays with numpy.savez"

@@ -16,7 +16,7 @@ _HEAD = """\
 # What is public of these tables: a first draft, made from the names of columns alone.
 # Fill in every "?": what you know without looking at the data. What is marked "# ?" was guessed
 # from a name; correct it. Kinds are number, category, date, flag, text and ignored; add
-# optional = true where a cell may be empty. docs/data.md explains each entry.
+# optional = true where a cell may be empty. docs/schema.md explains each entry.
 """
 _HEAD_OF_TYPES = """\
 # What is public of these tables: a first draft, made from the names of columns alone.
@@ -143,7 +143,9 @@ def _owners(columns: Sequence[str], own: str | None) -> list[str]:
 
 
 def _label(name: str, place: str = "label") -> str:
-    guess = "   # ? guessed by its name" if name != "?" else "   # what is to be predicted"
+    guess = "   # ? guessed by its name"
+    if name == "?":
+        guess = "   # what is to be predicted; delete its own [columns. ...] above"
     return (
         f'[{place}]\ncolumn = {write_value(name)}{guess}\ntask = "?"     # binary, multiclass, '
         'ordinal, multilabel or regression\nclasses = "?"  # the public list, as ["no", "yes"]; of '

@@ -2,7 +2,7 @@
 
 Every graph (a patient, a molecule, a fingerprint) is one loss term that reads nothing but itself,
 so that withholding a graph removes one term and alters none: r = 1, a = 0. Many graphs are one PyG
-``Data`` with a ``batch``; see docs/data.md. Proofs: docs/guarantees/graph.md.
+``Data`` with a ``batch``; see docs/formats.md. Proofs: docs/guarantees/graph.md.
 
 By default the model is linear in counts of each graph's own patterns, and public facts decide how
 it is trained; a convolution, or any setting of one, trains convolutions instead
