@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -10,6 +9,8 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from graphveil.graph.scratch import scratch
 
 MESSAGES_AT_ONCE = 1 << 21  # that are read together, unless somebody says otherwise
 _ODD = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xC2B2AE3D27D4EB4F)
@@ -81,7 +82,7 @@ class Lists:
             ids, times = np.unique(others, return_counts=True)
             counts[ids] += times
         offsets = np.concatenate([[0], np.cumsum(counts)])
-        turned, place = _scratch(self.num_messages, self.others.dtype), offsets[:-1].copy()
+        turned, place = scratch((self.num_messages,), self.others.dtype), offsets[:-1].copy()
         for owners, others in self.blocks():
             order = np.argsort(others, kind="stable")
             ids, firsts, times = np.unique(others[order], return_index=True, return_counts=True)
@@ -107,13 +108,17 @@ class Lists:
         return count
 
 
-def ranges(offsets: Ids, at_once: int | None = None) -> Iterator[tuple[int, int]]:
-    """Owners first, ..., last - 1, whose lists are about ``at_once`` long together, or one."""
+def ranges(offsets: Ids, at_once: int | None = None, least: int = 1) -> Iterator[tuple[int, int]]:
+    """Owners first, ..., last - 1, whose lists are about ``at_once`` long together.
+
+    They are ``least`` at least, however long their lists are.
+    """
     at_once = MESSAGES_AT_ONCE if at_once is None else at_once
     first, owners = 0, len(offsets) - 1
     while first < owners:
         within = np.searchsorted(offsets, offsets[first] + at_once, side="right") - 1
-        last = min(max(int(within), first + 1), first + at_once, owners)
+        last = min(max(int(within), first + least), first + max(at_once, least))
+        last = owners if owners - last < least else last
         yield first, last
         first = last
 
@@ -123,11 +128,3 @@ def _hash_pairs(one: NDArray[np.uint64], other: NDArray[np.uint64]) -> NDArray[n
     mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return mixed ^ (mixed >> np.uint64(31))
-
-
-def _scratch(length: int, dtype: Any) -> Ids:
-    """An array in a file that nobody else sees."""
-    if not length:
-        return np.empty(0, dtype)
-    with tempfile.TemporaryFile() as file:
-        return np.memmap(file, dtype, "w+", shape=(length,))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -9,14 +10,16 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from graphveil._errors import InvalidInputError
-from graphveil.devices import at_home
-from graphveil.graph.lazy_rows import map_rows
+from graphveil.devices import CPU, at_home, home_of
+from graphveil.graph.lazy_rows import BLOCK, LEAST, LazyRows, map_rows, slices
 from graphveil.graph.messages import Messages
 from graphveil.graph.neighbourhoods import Rooted
-from graphveil.graph.stored_messages import StoredMessages, around
+from graphveil.graph.sparse_rows import is_sparse
+from graphveil.graph.stored_messages import Received, StoredMessages, around
 from graphveil.nn.descriptions import NodeNetwork
 from graphveil.nn.mlp import Activated
 
+Parts = Iterator[tuple[slice, Tensor]]
 _AT_ONCE, _FEWEST = 1 << 22, 1 << 12  # numbers of a block of a store, and messages
 
 
@@ -84,24 +87,39 @@ class NodeClassifier(nn.Module):
     def on_store(self, rows: Any, messages: Messages | StoredMessages) -> Tensor:
         """As :meth:`on_graph`, of a graph whose rows stay on disk, and perhaps messages, too.
 
-        Layer by layer, a few thousand receivers at a time with all that send to them. States
-        between two layers are in memory, rows are not.
+        Layer by layer, a few thousand receivers at a time. States between two layers are in memory.
+        Rows are not: those that are dense are made ready in a file, which sums read in any order.
         """
         states = rows
         if len(self.encoder.linears):
             states = map_rows(self.encode, rows)
-        for place in range(len(self.convs)):
+        elif isinstance(rows, LazyRows) and not is_sparse(rows.x) and len(self.convs):
+            states = rows.write_out()
+        here = home_of(self).type == CPU  # elsewhere nothing as long as the nodes is sent
+        for place, conv in enumerate(self.convs):
+            adds = here and conv.adds_first and isinstance(states, Tensor)
+            parts = self._receive if adds else self._gather
             made: Any = None
-            for some, _ in messages.blocks(max(_FEWEST, _AT_ONCE // states.shape[1])):
-                nodes, part = around(messages, some)
-                h = self._convolve(place, states[nodes], part, some.stop - some.start)
+            for some, h in parts(place, states, messages):
                 made = h.new_empty(messages.num_nodes, h.shape[1]) if made is None else made
                 made[some] = h
             states = made
         return states
 
+    def _receive(self, place: int, states: Tensor, messages: Any) -> Parts:
+        """New states of some receivers after others, from sums over the states of all nodes."""
+        for some in slices(messages.num_nodes, BLOCK, LEAST):
+            count = some.stop - some.start
+            yield some, self._convolve(place, states, Received(messages, some), count)
+
+    def _gather(self, place: int, states: Any, messages: Any) -> Parts:
+        """The same, from a graph of these receivers and of all that send to them."""
+        for some, _ in messages.blocks(max(_FEWEST, _AT_ONCE // states.shape[1]), LEAST):
+            nodes, part = around(messages, some)
+            yield some, self._convolve(place, states[nodes], part, some.stop - some.start)
+
     @at_home
-    def _convolve(self, place: int, states: Tensor, messages: Messages, count: int) -> Tensor:
+    def _convolve(self, place: int, states: Tensor, messages: Any, count: int) -> Tensor:
         """What a convolution makes of the first ``count`` nodes, decoded if it is the last one."""
         h = _follow(self.after[place + 1], self.convs[place](states, messages)[:count], None)
         return self.decoder(h) if place == len(self.convs) - 1 else h
