@@ -121,7 +121,7 @@ def test_gap_keeps_its_sums_in_a_file(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("task", ["regression", "multilabel"])
-@pytest.mark.parametrize("name", ["late-graph", "dp-gnn"])
+@pytest.mark.parametrize("name", ["late-graph", "dp-gnn", "dp-gnn, gat", "dp-gnn, encoder"])
 def test_also_of_other_tasks(name, task, tmp_path):
     data = a_graph(task=task)
     check_same(METHODS[name], data, graphveil.load(write_store(data, tmp_path / "store")))

@@ -58,9 +58,12 @@ class LazyRows:
 
     def write_out(self) -> Tensor:
         """All rows, made ready in a file: to be read in any order, more often than once."""
-        table = scratch_tensor(self.shape)
+        table = None
         for some in slices(len(self)):
-            table[some] = self[some]
+            rows = self[some]
+            table = scratch_tensor(self.shape, rows.dtype) if table is None else table
+            table[some] = rows
+        assert table is not None
         return table
 
     def then(self, make: Callable[[Tensor], Tensor]) -> LazyRows:

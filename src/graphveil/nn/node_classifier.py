@@ -97,7 +97,7 @@ class NodeClassifier(nn.Module):
             states = rows.write_out()
         for place, conv in enumerate(self.convs):
             states = self._next_states(place, conv, states, messages)
-        return states
+        return states if len(self.convs) else map_rows(self.decoder, states)
 
     def _next_states(self, place: int, conv: Any, states: Any, messages: Any) -> Tensor:
         """The states after a convolution; behind the last one what the decoder makes of them."""
