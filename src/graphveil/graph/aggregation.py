@@ -212,7 +212,7 @@ class Sent:
 
     def _own_lists(self) -> Iterator[tuple[slice, Tensor, Tensor, Tensor]]:
         """Some senders, where the list of each begins, whom it names, and with what weights."""
-        messages, order = self.messages, torch.empty(0)
+        messages, weights = self.messages, None
         if isinstance(messages, StoredMessages):
             lists = messages.lists
         else:
@@ -220,16 +220,15 @@ class Sent:
             counts = torch.bincount(messages.senders, minlength=len(self.rows))
             offsets = F.pad(counts.cumsum(0), (1, 0))
             lists = Lists(offsets.numpy(), messages.receivers[order].numpy())
+            weights = self.weight[order] if isinstance(self.weight, Tensor) else None
         for first, last in ranges(lists.offsets):
             bounds = torch.from_numpy(lists.offsets[first : last + 1] - lists.offsets[first])
             held = slice(int(lists.offsets[first]), int(lists.offsets[last]))
             read = torch.from_numpy(lists.others[held].astype("int64"))
-            weight = torch.ones(len(read))
+            weight = torch.ones(len(read)) if weights is None else weights[held]
             if isinstance(self.weight, Weights):
                 owners = torch.arange(first, last).repeat_interleave(bounds.diff())
                 weight = _truncate(self.weight.of(owners, read), _WEIGHT_STEP)
-            elif self.weight is not None:
-                weight = self.weight[order[held]]
             yield slice(first, last), bounds, read, weight
 
     def noisy_sums(
