@@ -166,7 +166,7 @@ class Sent:
 
     def _table(self) -> Tensor:
         """The rows as products read them: not to be kept, for it is twice as large."""
-        return self.rows if self.weight is None else self.rows.double()
+        return self.rows if self.weight is None else _double(self.rows)
 
     def _sum(self, some: slice, table: Tensor) -> Tensor:
         """The sums of some receivers; which others are summed with them changes no bit."""
@@ -199,7 +199,7 @@ class Sent:
         sums; nothing is released here. The answer is in float32, in ``out`` if that is given.
         """
         out = torch.empty(sums.shape) if out is None else out
-        sums = sums.double()
+        sums = _double(sums)
         for some, bounds, read, weight in self._own_lists():
             ones = torch.ones(len(read), dtype=torch.float64)
             heard = _weighted_sums(read, sums, bounds, ones)
@@ -245,6 +245,11 @@ class Sent:
             if ranks.first:
                 out[some] = mechanism.release(total, rng, block_of=out.numel())
         return out
+
+
+def _double(rows: Tensor) -> Tensor:
+    """Rows in float64, by numpy: it asks for large pages, in which products find rows faster."""
+    return torch.from_numpy(rows.detach().numpy().astype("float64"))
 
 
 def _plain_sums(senders: Tensor, table: Tensor, bounds: Tensor) -> Tensor:
