@@ -212,7 +212,8 @@ def measure(folder, rows, out, *, again):
                 write_parquet(tables, **GRAPHS[graph])
         elif not (folder / graph / "manifest.json").exists():
             raise SystemExit(f"{row} needs the store {folder / graph}; run 'build' first.")
-        result["rows"][row] = {"graph": graph, "asked": ASKED[row], **run(folder, row)}
+        known = {**result["rows"], row: {"graph": graph, "asked": ASKED[row], **run(folder, row)}}
+        result["rows"] = {name: known[name] for name in ROWS if name in known}
         out.write_text(json.dumps(result, indent=1) + "\n")
         shutil.rmtree(tables, ignore_errors=True)
         print(row, json.dumps(result["rows"][row]), flush=True)

@@ -13,7 +13,7 @@ accuracy METHOD        its mean test accuracy by data set and epsilon, beside th
 lost METHOD            accuracy at epsilon 8 and 1, and what is lost between the two
 targets METHOD         the first figure of other targets, beside the best of the others
 graphs                 whole graphs at epsilon 8, at 1 and in the open
-stores                 what two large graphs on disk take, beside what was asked for
+stores                 what two large graphs on disk take, beside the goals
 =====================  =============================================================================
 """
 
@@ -234,7 +234,7 @@ def stores() -> str:
                     f"{before:.1f} to {after:.1f}",
                 ]
             )
-    columns = ["graph", "what", "seconds", "of the processor", "GiB", "asked: at most", "load"]
+    columns = ["graph", "what", "seconds", "of the processor", "GiB", "goal: at most", "load"]
     return table(columns, rows)
 
 
