@@ -9,9 +9,10 @@ from graphveil.graph.aggregation import Sent, bounded_rows, incoming, unit_rows
 from graphveil.graph.beliefs import pass_beliefs
 from graphveil.graph.caps import cap_senders
 from graphveil.graph.choices import NORMALISATIONS
+from graphveil.graph.lazy_rows import slices
 from graphveil.graph.lists import Lists, ranges
 from graphveil.graph.messages import weigh_messages
-from graphveil.graph.stored_messages import around, weigh_lists
+from graphveil.graph.stored_messages import Received, around, weigh_lists
 
 NODES = 300
 
@@ -20,6 +21,7 @@ NODES = 300
 def small_blocks(monkeypatch):
     """Several blocks, also of a small graph."""
     monkeypatch.setattr(lists, "MESSAGES_AT_ONCE", 150)
+    monkeypatch.setattr(lists, "_SORTED", 300)
     monkeypatch.setattr(aggregation, "ROWS_AT_ONCE", 64)
 
 
@@ -50,6 +52,25 @@ def test_blocks_hold_whole_lists_and_every_message_once(graph):
     assert np.array_equal(np.concatenate(blocks, 1), edges.numpy())
     owners = [set(block[0]) for block in blocks]
     assert sum(map(len, owners)) == len(set.union(*owners))
+
+
+def test_ranges_have_as_many_owners_as_are_asked_for(graph):
+    _, stored = graph
+    for least in (1, 5, 290):
+        parts = list(ranges(stored.offsets, 60, least))
+        assert [first for first, _ in parts] == [0, *(last for _, last in parts[:-1])]
+        assert parts[-1][1] == NODES
+        assert min(last - first for first, last in parts) >= least
+    assert len(list(ranges(stored.offsets, 60))) > len(list(ranges(stored.offsets, 60, 20))) > 5
+    assert list(ranges(stored.offsets, 60, 400)) == [(0, NODES)]
+
+
+def test_slices_leave_no_few_at_the_end():
+    assert list(slices(10, 4)) == [slice(0, 4), slice(4, 8), slice(8, 10)]
+    assert list(slices(10, 4, 2)) == list(slices(10, 4))
+    assert list(slices(10, 4, 3)) == [slice(0, 4), slice(4, 10)]
+    assert list(slices(2, 4, 3)) == [slice(0, 2)]
+    assert list(slices(0, 4, 3)) == [slice(0, 0)]
 
 
 def test_ranges_of_empty_lists_end():
@@ -129,6 +150,26 @@ def test_a_part_of_a_graph_is_all_that_its_receivers_read(graph):
             assert torch.equal(nodes[:count], torch.arange(some.start, some.stop))
             assert len(nodes.unique()) == len(nodes)
             assert torch.equal(part.weighted(rows[nodes])[:count], whole[some])
+
+
+@pytest.mark.parametrize("how", NORMALISATIONS)
+def test_receivers_read_of_the_whole_what_the_whole_reads(graph, how):
+    edges, stored = graph
+    one = weigh_messages(cap_senders(edges, NODES, None, seed=0), NODES, how)
+    rows = torch.randn(NODES, 5, generator=torch.Generator().manual_seed(1))
+    reads = {
+        "weighted": lambda via: via.weighted(rows),
+        "total": lambda via: via.total(rows),
+        "weighted total": lambda via: via.total(rows, weighted=True),
+        "mean": lambda via: via.mean(rows),
+        "largest": lambda via: via.largest(rows),
+        "own": lambda via: via.own_and_rest(rows)[0],
+    }
+    for name, read in reads.items():
+        whole = read(one)
+        for messages in (one, weigh_lists(stored, how)):
+            parts = [read(Received(messages, some)) for some in slices(NODES, 37)]
+            assert torch.equal(torch.cat(parts), whole), name
 
 
 @pytest.mark.parametrize("sender_cap", [None, 2])
