@@ -63,6 +63,20 @@ METHODS = {
     "dp-gnn, whole messages": lambda: DPGNN(epsilon=8.0, steps=5, sender_cap=3, delivery=1.0),
     "dp-gnn, two layers": lambda: DPGNN(epsilon=8.0, steps=5, num_layers=2),
     "dp-gnn, gin": lambda: DPGNN(epsilon=8.0, steps=5, conv="gin"),
+    "dpar": lambda: DPAR(epsilon=8.0, steps=5),
+    "dpar, rows": lambda: DPAR(
+        epsilon=8.0, steps=5, variant="gm", rows=40, neighbours=3, max_grad_norm=1.0
+    ),
+    "dpar, push": lambda: DPAR(
+        epsilon=8.0, steps=5, variant="em0", rows=40, ranking="push", train_on="nodes"
+    ),
+    "dpar, two layers": lambda: DPAR(
+        epsilon=8.0, steps=5, variant="em1", rows=40, num_layers=2, rho=1e-3
+    ),
+    "dpar, secret sample": lambda: DPAR(epsilon=8.0, steps=5, variant="gm", graph_rate=0.6),
+    "dpar, secret rows": lambda: DPAR(
+        epsilon=8.0, steps=5, variant="em0", graph_rate=0.6, rows=40, num_layers=2
+    ),
     "dp-gnn, encoder": lambda: DPGNN(epsilon=8.0, steps=5, conv="sage", encoder_layers=1),
 }
 

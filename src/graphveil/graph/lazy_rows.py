@@ -24,7 +24,8 @@ BLOCK = 1 << 14
 class LazyRows:
     """Rows of ``x``, of those ``which`` if there is a list, each as ``make`` makes it of a block.
 
-    ``make`` treats every row by itself. ``x`` may be dense or sparse, and stay on disk.
+    ``make`` treats every row by itself. ``x`` may be dense or sparse, and stay on disk; it may also
+    be numbers, by which ``make`` knows what to make.
     """
 
     x: Tensor
@@ -63,6 +64,11 @@ class LazyRows:
 def pick_rows(rows: Any, which: Tensor) -> Any:
     """Some rows of a tensor of any layout, or of :class:`LazyRows`, which are not read by it."""
     return rows.take(which) if isinstance(rows, LazyRows) else take_rows(rows, which)
+
+
+def read_rows(rows: Any, which: Tensor) -> Tensor:
+    """Some rows in memory, by their ids: of a tensor of any layout, or of :class:`LazyRows`."""
+    return rows[which] if isinstance(rows, LazyRows) else take_rows(rows, which)
 
 
 def slices(count: int, at_once: int = BLOCK) -> Iterator[slice]:

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Literal, final
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, final
 
 from graphveil import _validate, processes
 from graphveil._errors import InvalidInputError, UnprovenError
@@ -107,6 +107,7 @@ class DPAR(Method, RowSettings, FeatureSettings, StepSettings, Budget):
     compared: ClassVar[bool] = True
     inferences = (Visible(reach="smoothing_steps"), Noisy(), Disjoint(student="student"))
     scored_by: ClassVar[str] = "own row"
+    reads_stores: ClassVar[bool] = True
 
     learning_rate: float | None = setting(  # type: ignore[assignment]
         "The length of steps; by default it follows from rows, classes and noise.", None, "(0, inf)"
@@ -459,17 +460,19 @@ class DPAR(Method, RowSettings, FeatureSettings, StepSettings, Budget):
 
     # --- prediction ------------------------------------------------------------------------------
 
-    def prepare(self, data: Data) -> Tensor:
+    def prepare(self, data: Data) -> Any:
         """The rows that the network reads."""
-        return Features.of(self).prepare(data.x, keep_sparse=True)
+        return Features.of(self).read(data, keep_sparse=True)
 
     def outputs(self, data: Data, mode: str) -> Tensor:
         """Power iteration over log-probabilities; on a disjoint graph a student follows them."""
+        from graphveil.graph.stored_messages import read_all
         from graphveil.methods.distillation import follow_beliefs
 
         own, spread, messages = smooth_predictions(self, data)
         if mode != "disjoint" or not self.student or not has_classes(self.plan_.facts):
             return spread
+        messages = read_all(messages, "The student of a disjoint graph ('student')")
         steps = self.plan_.part("weights")
         noise = steps.noise_multiplier / (steps.rate * math.sqrt(steps.count))
         return follow_beliefs(own, spread, self.prepare(data), messages, noise)
