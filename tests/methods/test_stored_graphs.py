@@ -16,7 +16,18 @@ from graphveil import InvalidInputError
 from graphveil.data.store import write_store
 from graphveil.graph import lazy_rows, lists
 from graphveil.graph.splits import split
-from graphveil.methods import DPAR, DPGNN, DPMLP, GAP, GNNBaseline, LateGraph
+from graphveil.methods import (
+    DPAR,
+    DPGNN,
+    DPMLP,
+    GAP,
+    GNNBaseline,
+    GraphSplit,
+    LateGraph,
+    MLPBaseline,
+    OpenDPAR,
+    OpenGAP,
+)
 from graphveil.methods.plan import Facts
 from graphveil.rng import secret
 
@@ -76,6 +87,35 @@ METHODS = {
     "dpar, secret sample": lambda: DPAR(epsilon=8.0, steps=5, variant="gm", graph_rate=0.6),
     "dpar, secret rows": lambda: DPAR(
         epsilon=8.0, steps=5, variant="em0", graph_rate=0.6, rows=40, num_layers=2
+    ),
+    "graph-split": lambda: GraphSplit(epsilon=8.0, steps=5),
+    "graph-split, members": lambda: GraphSplit(epsilon=8.0, steps=5, members=8, conv="gat"),
+    "graph-split, groups": lambda: GraphSplit(
+        epsilon=8.0, steps=5, clip_by="group", splits=7, sample_rate=0.5
+    ),
+    "graph-split, fresh groups": lambda: GraphSplit(
+        epsilon=8.0, steps=5, fresh_groups=2, splits=3, normalisation="inverse-degree"
+    ),
+    "graph-split, edges": lambda: GraphSplit(epsilon=8.0, steps=5, unit="edge"),
+    "mlp": lambda: MLPBaseline(steps=12),
+    "mlp, batches": lambda: MLPBaseline(steps=12, batch_size=64, num_layers=3),
+    "gnn, batches": lambda: GNNBaseline(steps=12, batch_size=64),
+    "gnn, no encoder": lambda: GNNBaseline(
+        steps=12, batch_size=64, encoder_layers=0, conv="sage", normalisation="none"
+    ),
+    "gnn, sender cap": lambda: GNNBaseline(steps=12, batch_size=64, num_layers=1, sender_cap=2),
+    "gnn, caps": lambda: GNNBaseline(
+        steps=12, batch_size=64, sender_cap=4, receiver_cap=3, conv="gat", decoder_layers=1
+    ),
+    "gnn, receiver cap": lambda: GNNBaseline(steps=12, batch_size=64, receiver_cap=3),
+    "gnn, groups": lambda: GNNBaseline(steps=12, batch_size=64, splits=3, conv="gin"),
+    "open-gap": lambda: OpenGAP(open_steps=10, head_steps=10),
+    "open-gap, similarity": lambda: OpenGAP(
+        open_steps=10, head_steps=10, weighting="similarity", combine="attention"
+    ),
+    "open-dpar": lambda: OpenDPAR(steps=12, batch_size=32),
+    "open-dpar, rows": lambda: OpenDPAR(
+        epochs=2, batch_size=32, rows=50, graph_rate=0.7, train_on="nodes", ranking="push"
     ),
     "dp-gnn, encoder": lambda: DPGNN(epsilon=8.0, steps=5, conv="sage", encoder_layers=1),
 }
@@ -161,8 +201,8 @@ def test_half_precision_is_read_as_it_is(tmp_path):
 @pytest.mark.parametrize(
     ("make", "words"),
     [
-        (lambda: GNNBaseline(), "'gnn' must have a graph that is in memory"),
-        (lambda: DPAR(epsilon=8.0), "'dpar' must have a graph that is in memory"),
+        (lambda: GNNBaseline(epochs=2, encoder_layers=0), "'epochs' of gnn"),
+        (lambda: GraphSplit(epsilon=8.0, paper=True, epochs=1), "'paper', or"),
         (lambda: GAP(epsilon=8.0, messages="label"), "messages='label'"),
         (lambda: GAP(epsilon=8.0, unit="edge", weighting="attention"), "weighting='attention'"),
     ],

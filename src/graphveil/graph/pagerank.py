@@ -22,9 +22,10 @@ from __future__ import annotations
 
 import functools
 import os
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -45,17 +46,26 @@ _GROWING = 1.01  # supports that grow by less are worth solving on
 
 
 def pagerank(
+    edges: Tensor | Lists, num_nodes: int, seeds: Tensor, **how: Any
+) -> sparse.csr_array:
+    """One row for each seed: (seeds, num_nodes), non-negative and sparse.
+
+    ``how`` is as of :func:`make_ranker`.
+    """
+    return make_ranker(edges, num_nodes, **how)(seeds)
+
+
+def make_ranker(
     edges: Tensor | Lists,
     num_nodes: int,
-    seeds: Tensor,
     *,
     inside: Tensor | None = None,
     how: str = "ista",
     alpha: float = 0.25,
     rho: float = 1e-4,
     tolerance: float = 1e-4,
-) -> sparse.csr_array:
-    """One row for each seed: (seeds, num_nodes), non-negative and sparse.
+) -> Callable[[Tensor], sparse.csr_array]:
+    """A function of seeds that makes one row for each, of which a store's may not all fit.
 
     Edges count in both directions, repeated ones once, self-loops not at all. A walk on a node
     without edges stays there. ``rho`` is what is given up for locality: larger ones give fewer
@@ -67,20 +77,24 @@ def pagerank(
     _validate.number("alpha", alpha, "(0, 1)")
     _validate.number("rho", rho, "(0, 1)")
     _validate.number("tolerance", tolerance, "(0, 1]")
-    wanted = _ids("seeds", seeds, num_nodes, 1)
     walk = _walk_over(edges, num_nodes, inside)
     if how == "ista":
         rank = functools.partial(walk.ista, alpha=alpha, rho=rho, tolerance=tolerance)
     else:
         # A lazy walk in the steps it takes: with what probability it jumps before the next one.
         rank = functools.partial(walk.push, teleport=2 * alpha / (1 + alpha), rho=rho)
-    parts = [wanted[i : i + _SEEDS_AT_ONCE] for i in range(0, len(wanted), _SEEDS_AT_ONCE)]
-    if not parts:
-        return sparse.csr_array((0, num_nodes))
-    with ThreadPoolExecutor(os.cpu_count()) as threads:
-        ranks = sparse.vstack(list(threads.map(rank, parts)), format="csr")
-    ranks.sort_indices()
-    return ranks
+
+    def rank_all(seeds: Tensor) -> sparse.csr_array:
+        wanted = _ids("seeds", seeds, num_nodes, 1)
+        parts = [wanted[i : i + _SEEDS_AT_ONCE] for i in range(0, len(wanted), _SEEDS_AT_ONCE)]
+        if not parts:
+            return sparse.csr_array((0, num_nodes))
+        with ThreadPoolExecutor(os.cpu_count()) as threads:
+            ranks = sparse.vstack(list(threads.map(rank, parts)), format="csr")
+        ranks.sort_indices()
+        return ranks
+
+    return rank_all
 
 
 def _ids(name: str, given: Tensor, num_nodes: int, dimensions: int) -> Ids:

@@ -6,6 +6,7 @@ two is the same, and here.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -140,8 +141,8 @@ def draw_sample(
     return Sample(sample, train[torch.from_numpy(order[:rows].copy())])
 
 
-def rank_nodes(method: Any, data: Data, drawn: Sample) -> Any:
-    """How much every node matters to each row, inside the sample.
+def rank_nodes(method: Any, data: Data, sample: Tensor) -> Callable[[Tensor], Any]:
+    """A function of rows that says how much every node matters to each, inside the sample.
 
     A row's own node is read for nothing, so it need not be chosen: its score is 0. A row outside
     the sample has no scores at all.
@@ -150,21 +151,25 @@ def rank_nodes(method: Any, data: Data, drawn: Sample) -> Any:
     """
     import numpy as np
 
-    from graphveil.graph.pagerank import pagerank
+    from graphveil.graph.pagerank import make_ranker
     from graphveil.graph.stored import edges_of
 
-    scores = pagerank(
+    rank = make_ranker(
         edges_of(data),
         len(data.x),
-        drawn.rows,
-        inside=drawn.sample,
+        inside=sample,
         how=method.ranking,
         alpha=method.ranking_teleport,
         rho=method.rho,
     )
-    own = np.repeat(drawn.rows.numpy(), np.diff(scores.indptr))
-    scores.data[scores.indices == own] = 0.0
-    return scores
+
+    def score(rows: Tensor) -> Any:
+        scores = rank(rows)
+        own = np.repeat(rows.numpy(), np.diff(scores.indptr))
+        scores.data[scores.indices == own] = 0.0
+        return scores
+
+    return score
 
 
 def read_by_rows(
