@@ -27,6 +27,7 @@ from graphveil.methods import (
     MLPBaseline,
     OpenDPAR,
     OpenGAP,
+    baselines,
 )
 from graphveil.methods.plan import Facts
 from graphveil.rng import secret
@@ -36,6 +37,8 @@ from graphveil.rng import secret
 def small_blocks(monkeypatch):
     """Several blocks, also of a small graph."""
     monkeypatch.setattr(lists, "MESSAGES_AT_ONCE", 1000)
+    monkeypatch.setattr(lazy_rows.map_rows, "__defaults__", (160,))
+    monkeypatch.setattr(lazy_rows.slices, "__defaults__", (160,))
 
 
 def a_graph(*, directed=False, sparse=False, task="multiclass"):
@@ -133,7 +136,7 @@ def check_same(make, data, stored, **how):
         assert torch.equal(value, states[1][name]), name
     assert one.certificate_.guarantee == other.certificate_.guarantee
     for mode in one.modes:
-        if mode in ("visible", "cached"):
+        if mode != "noisy":
             answers = one.predict_proba(data, mode=mode)
             assert torch.equal(answers, other.predict_proba(stored, mode=mode)), mode
 
@@ -145,7 +148,12 @@ def test_weights_and_predictions_are_those_in_memory(name, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "name", ["late-graph", pytest.param("gap", marks=pytest.mark.slow), "gap, edges", "dp-gnn"]
+    "name",
+    [
+        *("late-graph", pytest.param("gap", marks=pytest.mark.slow), "gap, edges", "dp-gnn"),
+        *("dpar, rows", "dpar, secret sample", "graph-split, groups", "mlp, batches"),
+        *("gnn, batches", "gnn, receiver cap", "open-gap", "open-dpar"),
+    ],
 )
 @pytest.mark.parametrize("kind", ["directed", "sparse"])
 def test_also_of_directed_graphs_and_sparse_rows(name, kind, tmp_path):
@@ -154,7 +162,7 @@ def test_also_of_directed_graphs_and_sparse_rows(name, kind, tmp_path):
 
 
 @pytest.mark.parametrize("task", ["regression", "multilabel"])
-@pytest.mark.parametrize("name", ["late-graph", "dp-gnn"])
+@pytest.mark.parametrize("name", ["late-graph", "dp-gnn", "dpar", "graph-split, groups", "mlp"])
 def test_also_of_other_tasks(name, task, tmp_path):
     data = a_graph(task=task)
     check_same(METHODS[name], data, graphveil.load(write_store(data, tmp_path / "store")))
@@ -172,18 +180,18 @@ def test_more_training_rows_than_are_held(tmp_path, monkeypatch):
         check_same(lambda rate=rate: DPMLP(epsilon=8.0, steps=5, sample_rate=rate), data, stored)
 
 
-def test_a_noisy_prediction_reads_a_store(tmp_path, monkeypatch):
+@pytest.mark.parametrize("name", ["late-graph", "gap, edges", "dp-gnn", "dpar", "graph-split"])
+def test_a_noisy_prediction_reads_a_store(name, tmp_path, monkeypatch):
     data = a_graph()
     stored = graphveil.load(write_store(data, tmp_path / "store"))
     monkeypatch.setattr("graphveil.rng.secret", lambda: secret(fixed_seed=8))
-    method = LateGraph(epsilon=8.0, steps=5).fit(data)
+    method = METHODS[name]().fit(data)
     one, other = (method.predict_proba(of, mode="noisy", epsilon=1.0) for of in (data, stored))
     assert torch.equal(one, other)
 
 
 @pytest.mark.parametrize("name", ["late-graph, inside", "gap", "dp-gnn"])
 def test_embeddings_are_those_in_memory(name, tmp_path, monkeypatch):
-    monkeypatch.setattr(lazy_rows.map_rows, "__defaults__", (100,))
     data = a_graph()
     stored = graphveil.load(write_store(data, tmp_path / "store"))
     method = METHODS[name]().fit(data)
@@ -214,13 +222,23 @@ def test_what_reads_a_graph_whole_is_refused(make, words, tmp_path):
     assert "\n" not in str(refused.value)
 
 
-def test_a_student_is_refused(tmp_path):
-    stored = graphveil.load(write_store(a_graph(), tmp_path / "store"))
-    method = LateGraph(epsilon=8.0, steps=5).fit(stored)
-    with pytest.raises(InvalidInputError, match="'student'"):
-        method.predict_proba(stored, mode="disjoint")
-    method.student = False
-    assert method.predict_proba(stored, mode="disjoint").shape == (600, 3)
+def test_a_gnn_reads_batches_of_a_store_unless_told_otherwise(tmp_path, monkeypatch):
+    data = a_graph()
+    stored = graphveil.load(write_store(data, tmp_path / "store"))
+    monkeypatch.setattr(baselines, "_BATCH_OF_STORE", 50)
+    one, other = GNNBaseline(steps=12, batch_size=50).fit(data), GNNBaseline(steps=12).fit(stored)
+    assert torch.equal(one.predict_proba(data), other.predict_proba(stored))
+
+
+def test_steps_in_the_open_add_up_what_parts_of_them_give(tmp_path, monkeypatch):
+    """More training nodes than go through a network together, in memory and of a store."""
+    data = a_graph()
+    stored = graphveil.load(write_store(data, tmp_path / "store"))
+    whole = MLPBaseline(steps=12, dropout=0.0).fit(data)
+    monkeypatch.setattr(baselines, "_AT_ONCE", {"mlp": 100})
+    check_same(lambda: MLPBaseline(steps=12), data, stored)
+    parts = MLPBaseline(steps=12, dropout=0.0).fit(stored)
+    torch.testing.assert_close(parts.predict_proba(stored), whole.predict_proba(data))
 
 
 # --- memory ---------------------------------------------------------------------------------------

@@ -98,7 +98,9 @@ class Lists:
             within = np.arange(len(others)) - np.repeat(firsts, times)
             turned[np.repeat(place[ids], times) + within] = owners[order]
             place[ids] += times
-        return Lists(offsets, turned)
+        back = Lists(offsets, turned)
+        vars(back)["transposed"] = self
+        return back
 
     def count_pairs(self) -> int:
         """How many pairs of nodes there are with a message one way or the other, or both."""

@@ -1,4 +1,4 @@
-"""The part of a graph that some nodes read, however large the rest of it is."""
+"""The part of a graph that some nodes read, and messages turned round; also of a store."""
 
 from __future__ import annotations
 
@@ -34,6 +34,17 @@ def surround(messages: Messages | StoredMessages, readers: Tensor, hops: int) ->
     edges = torch.stack([torch.searchsorted(nodes, end) for end in (senders, receivers)])
     among = Messages(edges, weight, messages.self_weight[nodes])
     return Surroundings(nodes, among, torch.searchsorted(nodes, readers))
+
+
+def turn_round(messages: Messages | StoredMessages) -> Messages | StoredMessages:
+    """The same messages with the same weights, each sent back by who received it."""
+    if not isinstance(messages, StoredMessages):
+        # Sorted by receiver, so that in the end each list ascends, as lists of a store do.
+        edges = torch.stack([messages.receivers, messages.senders])
+        return Messages(edges, messages.weights, messages.self_weight)
+    weigh = messages.weigh
+    back = None if weigh is None else lambda senders, receivers: weigh(receivers, senders)
+    return StoredMessages(messages.lists.transposed, messages.self_weight, back)
 
 
 def _arriving(

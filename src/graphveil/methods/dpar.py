@@ -465,13 +465,11 @@ class DPAR(Method, RowSettings, FeatureSettings, StepSettings, Budget):
 
     def outputs(self, data: Data, mode: str) -> Tensor:
         """Power iteration over log-probabilities; on a disjoint graph a student follows them."""
-        from graphveil.graph.stored_messages import read_all
         from graphveil.methods.distillation import follow_beliefs
 
         own, spread, messages = smooth_predictions(self, data)
         if mode != "disjoint" or not self.student or not has_classes(self.plan_.facts):
             return spread
-        messages = read_all(messages, "The student of a disjoint graph ('student')")
         steps = self.plan_.part("weights")
         noise = steps.noise_multiplier / (steps.rate * math.sqrt(steps.count))
         return follow_beliefs(own, spread, self.prepare(data), messages, noise)
