@@ -37,8 +37,8 @@ from graphveil.rng import secret
 def small_blocks(monkeypatch):
     """Several blocks, also of a small graph."""
     monkeypatch.setattr(lists, "MESSAGES_AT_ONCE", 1000)
-    monkeypatch.setattr(lazy_rows.map_rows, "__defaults__", (160,))
-    monkeypatch.setattr(lazy_rows.slices, "__defaults__", (160,))
+    for function in (lazy_rows.map_rows, lazy_rows.slices):
+        monkeypatch.setattr(function, "__defaults__", (160, *function.__defaults__[1:]))
 
 
 def a_graph(*, directed=False, sparse=False, task="multiclass"):
@@ -73,6 +73,10 @@ METHODS = {
         epsilon=8.0, hops=2, unit="edge", open_steps=10, head_steps=10, folds=2, public_edges=9000
     ),
     "gap, encodings": lambda: GAP(epsilon=8.0, hops=2, messages="encoding", steps=5),
+    "gap, labels": lambda: GAP(epsilon=8.0, messages="label", steps=5),
+    "gap, attention": lambda: GAP(
+        epsilon=8.0, unit="edge", weighting="attention", steps=5, open_steps=10, head_steps=10
+    ),
     "dp-gnn": lambda: DPGNN(epsilon=8.0, steps=5, sender_cap=3),
     "dp-gnn, whole messages": lambda: DPGNN(epsilon=8.0, steps=5, sender_cap=3, delivery=1.0),
     "dp-gnn, two layers": lambda: DPGNN(epsilon=8.0, steps=5, num_layers=2),
@@ -211,8 +215,14 @@ def test_half_precision_is_read_as_it_is(tmp_path):
     [
         (lambda: GNNBaseline(epochs=2, encoder_layers=0), "'epochs' of gnn"),
         (lambda: GraphSplit(epsilon=8.0, paper=True, epochs=1), "'paper', or"),
-        (lambda: GAP(epsilon=8.0, messages="label"), "messages='label'"),
-        (lambda: GAP(epsilon=8.0, unit="edge", weighting="attention"), "weighting='attention'"),
+        (
+            lambda: GAP(epsilon=8.0, messages="label", weighting="similarity"),
+            "messages='label'",
+        ),
+        (
+            lambda: GAP(epsilon=500.0, unit="edge", weighting="attention", paper=True, steps=5),
+            "reads all of its node's",
+        ),
     ],
 )
 def test_what_reads_a_graph_whole_is_refused(make, words, tmp_path):
@@ -220,6 +230,17 @@ def test_what_reads_a_graph_whole_is_refused(make, words, tmp_path):
     with pytest.raises(InvalidInputError, match=words) as refused:
         make().fit(stored)
     assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize("name", ["gap, labels", "gap", "graph-split", "gnn, batches"])
+def test_a_graph_without_labels_is_predicted_as_in_memory(name, tmp_path):
+    data = a_graph()
+    stored = graphveil.load(write_store(data, tmp_path / "store"))
+    method = METHODS[name]().fit(data)
+    for graph in (data, stored):
+        del graph.y, graph.train_mask
+    one, other = (method.predict_proba(graph, mode="disjoint") for graph in (data, stored))
+    assert torch.equal(one, other)
 
 
 def test_a_gnn_reads_batches_of_a_store_unless_told_otherwise(tmp_path, monkeypatch):

@@ -61,14 +61,14 @@ class LazyRows:
         return replace(self, make=lambda rows: make(first(rows)))
 
 
-def pick_rows(rows: Any, which: Tensor) -> Any:
-    """Some rows of a tensor of any layout, or of :class:`LazyRows`, which are not read by it."""
-    return rows.take(which) if isinstance(rows, LazyRows) else take_rows(rows, which)
-
-
 def read_rows(rows: Any, which: Tensor) -> Tensor:
     """Some rows in memory, by their ids: of a tensor of any layout, or of :class:`LazyRows`."""
     return rows[which] if isinstance(rows, LazyRows) else take_rows(rows, which)
+
+
+def pick_rows(rows: Any, which: Tensor) -> Any:
+    """Some rows of a tensor of any layout, or of :class:`LazyRows`, which are not read by it."""
+    return rows.take(which) if isinstance(rows, LazyRows) else take_rows(rows, which)
 
 
 def slices(count: int, at_once: int = BLOCK) -> Iterator[slice]:

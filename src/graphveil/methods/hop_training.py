@@ -182,7 +182,13 @@ def classify(
         classify_openly(method, network, head_inputs(method, own, cache), data, execution)
         return
     train = data.train_mask
-    terms: Any = head_inputs(method, own[train], cache[train]), data.y[train]
+    inputs: Any
+    if isinstance(own, LazyRows):
+        ids, columns = train.nonzero().flatten(), own.columns + cache[0].numel()
+        inputs = LazyRows(ids, lambda some: head_inputs(method, own[some], cache[some]), columns)
+    else:
+        inputs = head_inputs(method, own[train], cache[train])
+    terms: Any = inputs, data.y[train]
     if isinstance(network.heads[0], LinearHead):
         terms = RowExamples(*terms)
     step(method, execution, "classifier", network.heads[0], terms)
