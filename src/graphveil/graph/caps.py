@@ -100,8 +100,9 @@ def cap_receivers(
 ) -> Tensor:
     """At most ``cap`` of the messages that reach each node, after the senders were capped.
 
-    Edges may be the lists of a store, as for :func:`cap_senders`. Priorities are independent of those of the senders, and of other layers'. The result is sorted
-    by receiver, each receiver's messages by priority.
+    Edges may be the lists of a store, as for :func:`cap_senders`. Priorities are independent of
+    those of the senders, and of other layers'. The result is sorted by receiver, each receiver's
+    messages by priority.
 
     *Guarantee conditions*: comes last. A message dropped here is lost; to offer its sender another
     one in its place would make the sender's choice depend on others. For the same reason a weight

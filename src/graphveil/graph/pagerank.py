@@ -45,9 +45,7 @@ _ROUNDING = 1e-15  # steps this short are made of rounding
 _GROWING = 1.01  # supports that grow by less are worth solving on
 
 
-def pagerank(
-    edges: Tensor | Lists, num_nodes: int, seeds: Tensor, **how: Any
-) -> sparse.csr_array:
+def pagerank(edges: Tensor | Lists, num_nodes: int, seeds: Tensor, **how: Any) -> sparse.csr_array:
     """One row for each seed: (seeds, num_nodes), non-negative and sparse.
 
     ``how`` is as of :func:`make_ranker`.
