@@ -57,9 +57,9 @@ class StoredGraph(Data):
 def whole_refusal(data: StoredGraph) -> InvalidInputError:
     """The error of what needs all edges of a store together."""
     return InvalidInputError(
-        "A graph in a store must be read a block of nodes at a time. Got "
-        f"{data.stored.path} for something that needs all edges at once instead; take one of the "
-        "methods late-graph, dp-mlp, gap, dp-gnn, or a graph in files that fit in memory."
+        "A graph in a store must be read a block of nodes at a time: methods for nodes train and "
+        f"predict so. Got {data.stored.path} for something that needs all edges at once instead; "
+        "take a graph in files that fit in memory."
     )
 
 

@@ -450,9 +450,8 @@ class DPAR(Method, RowSettings, FeatureSettings, StepSettings, Budget):
         from graphveil.graph.private_rows import kept_columns
 
         def draw(mechanism: PrivateRows, rng: SecretStream) -> dict[str, Tensor]:
-            chosen, weight = mechanism.release(
-                rank_nodes(self, data, drawn.sample)(drawn.rows), rng
-            )
+            rank = rank_nodes(self, data, drawn.sample)
+            chosen, weight = mechanism.release(rank(drawn.rows), rng)
             return {"chosen": torch.from_numpy(chosen), "weight": torch.from_numpy(weight).float()}
 
         released = execution.release(execution.plan.part("rows"), draw)

@@ -118,6 +118,7 @@ def encode_openly(
             steps=method.open_steps, batch_size=method.open_batch, every=20,
             progress=execution.progress, **how,
         )  # fmt: skip
+    execution.share_weights(network)
     with torch.no_grad():
         unseen = torch.where(train, fold, -1) if folds > 1 else None
         return believe(network, x, unseen)
@@ -212,6 +213,7 @@ def classify_openly(
     simplest = len(scores) - 1
     better = scores[0] > (1 - _CLEARLY) * scores[simplest]
     network.chosen.fill_(0 if better else simplest)
+    execution.share_weights(network)
 
 
 # --- what the heads read --------------------------------------------------------------------------

@@ -22,6 +22,7 @@ from graphveil.graph.aggregation import (
     unit_rows,
 )
 from graphveil.graph.caps import cap_receivers
+from graphveil.graph.contents import compare_tensors
 from graphveil.graph.lazy_rows import map_rows, slices
 from graphveil.graph.lists import Lists
 from graphveil.graph.messages import Messages
@@ -192,7 +193,13 @@ def attention_terms(sending: Sending, data: Data, seed: int, *, whole: bool = Fa
 
 
 def release_sums(execution: Execution, part: Release, sent: Sent) -> Tensor:
-    """The noisy sums of one hop."""
+    """The noisy sums of one hop.
+
+    Two ends of an edge share a budget by what is believed of both, which must then be the same on
+    all processes that sum: it is compared.
+    """
+    if sent.beliefs is not None:
+        compare_tensors("rows that nodes send", [sent.rows, sent.beliefs])
 
     def draw(mechanism: Any, rng: SecretStream) -> dict[str, Tensor]:
         return {"sums": sent.noisy_sums(mechanism, rng, execution.ranks)}
