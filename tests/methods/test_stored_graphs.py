@@ -16,6 +16,7 @@ from graphveil import InvalidInputError
 from graphveil.data.store import write_store
 from graphveil.graph import lazy_rows, lists
 from graphveil.graph.splits import split
+from graphveil.graph.stored import edges_among, without_edges
 from graphveil.methods import (
     DPAR,
     DPGNN,
@@ -31,6 +32,7 @@ from graphveil.methods import (
 )
 from graphveil.methods.plan import Facts
 from graphveil.rng import secret
+from graphveil.tuning import scores
 
 
 @pytest.fixture(autouse=True)
@@ -230,6 +232,27 @@ def test_what_reads_a_graph_whole_is_refused(make, words, tmp_path):
     with pytest.raises(InvalidInputError, match=words) as refused:
         make().fit(stored)
     assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize("kind", ["dense", "sparse"])
+@pytest.mark.parametrize("name", ["late-graph", "dp-gnn", "dp-gnn, two layers", "gap, edges"])
+def test_scores_of_trials_are_those_in_memory(name, kind, tmp_path):
+    data = a_graph(sparse=kind == "sparse", directed=True)
+    stored = graphveil.load(write_store(data, tmp_path / "store"))
+    method = METHODS[name]().fit(data)
+    assert torch.equal(*(scores.private_answers(method, graph) for graph in (data, stored)))
+    assert scores.public_count(method, data) == scores.public_count(method, stored)
+
+
+def test_edges_among_some_nodes_are_those_in_memory(tmp_path):
+    data = a_graph(directed=True)
+    stored = graphveil.load(write_store(data, tmp_path / "store"))
+    among = edges_among(data, data.val_mask)
+    assert among.shape[1] > 10
+    assert torch.equal(edges_among(stored, data.val_mask), among)
+    assert not without_edges(data).edge_index.numel()
+    assert not without_edges(stored).stored.lists.num_messages
+    assert stored.stored.lists.num_messages == data.edge_index.shape[1]
 
 
 @pytest.mark.parametrize("name", ["gap, labels", "gap", "graph-split", "gnn, batches"])
