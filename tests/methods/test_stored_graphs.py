@@ -12,7 +12,7 @@ import torch
 from torch_geometric.data import Data
 
 import graphveil
-from graphveil import InvalidInputError
+from graphveil import InvalidInputError, methods
 from graphveil.data.store import write_store
 from graphveil.graph import lazy_rows, lists
 from graphveil.graph.splits import split
@@ -292,13 +292,12 @@ LIMITED = """
     import numpy as np, torch
     torch.set_num_threads(1)
     import graphveil
-    from graphveil.methods import DPGNN, LateGraph
+    from graphveil.methods import METHODS, LateGraph
     from graphveil.rng import secret
 
     path, name, out = sys.argv[1:]
     data = graphveil.load(path)
-    make = {"late-graph": LateGraph, "dp-gnn": DPGNN}[name]
-    method = make(epsilon=8.0, steps=4)
+    method = METHODS[name](steps=4, **({"epsilon": 8.0} if METHODS[name].private else {}))
     LateGraph(epsilon=8.0, steps=1).network(method.plan(graphveil.Facts.of(data)).facts)
     held = next(int(line.split()[1]) for line in open("/proc/self/status") if "VmData" in line)
     size = data.x.numel() * data.x.element_size()
@@ -329,7 +328,7 @@ def limited(path, name, out):
 
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="memory is limited on Linux")
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["late-graph", "dp-gnn"])
+@pytest.mark.parametrize("name", ["late-graph", "dp-gnn", "dpar", "graph-split", "mlp"])
 def test_features_larger_than_memory_train_to_the_same_weights(name, tmp_path):
     nodes, columns = 200_000, 512  # 410 MB, of which a process may hold 307
     generator = torch.Generator().manual_seed(1)
@@ -341,10 +340,11 @@ def test_features_larger_than_memory_train_to_the_same_weights(name, tmp_path):
     data = split(data, (0.04, 0.01, 0.95), seed=2)
     path = write_store(data, tmp_path / "store")
     limited(path, name, tmp_path / "limited.npz")
-    make = {"late-graph": LateGraph, "dp-gnn": DPGNN}[name]
+    kind = methods.METHODS[name]
+    method = kind(steps=4, **({"epsilon": 8.0} if kind.private else {}))
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
-    method = make(epsilon=8.0, steps=4).fit(data, rng=secret(fixed_seed=4))
+    method.fit(data, rng=secret(fixed_seed=4))
     answers = method.predict_proba(data)
     torch.set_num_threads(threads)
     there = np.load(tmp_path / "limited.npz")

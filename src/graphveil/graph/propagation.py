@@ -20,5 +20,5 @@ def spread_rows(
     """
     spread = rows
     for _ in range(steps):
-        spread = (1 - teleport) * messages.weighted(spread) + teleport * rows
+        spread = messages.weighted(spread).mul_(1 - teleport).add_(teleport * rows)
     return spread

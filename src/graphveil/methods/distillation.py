@@ -117,10 +117,10 @@ class _Rows:
     def transposed_times(self, values: Tensor) -> Tensor:
         """What every column adds up to, over the rows times their values."""
         spread = _spread(self._scale * values, self._back)
-        sums = [
+        sums = (
             torch.cat([_product(rows.T, v[some]) for v in (values, spread)])
             for some, rows in self._blocks()
-        ]
+        )
         return functools.reduce(torch.Tensor.add_, sums)
 
 
