@@ -54,17 +54,29 @@ _AT_ONCE = 1 << 20
 # --- stores ---------------------------------------------------------------------------------------
 
 
+class Planted:
+    """Nodes with classes ``y``; whom one of them names has its class with probability 0.8."""
+
+    def __init__(self, rng, nodes, classes):
+        self.y = rng.integers(classes, size=nodes, dtype=np.int16)
+        self._members = np.argsort(self.y, kind="stable").astype(np.int32)
+        self._counts = np.bincount(self.y, minlength=classes)
+        self._firsts = np.cumsum(self._counts) - self._counts
+
+    def others(self, rng, nodes):
+        """Whom some nodes name, one each."""
+        any_other = rng.integers(len(self.y), size=len(nodes))
+        of_class, share = self.y[nodes], rng.random(len(nodes))
+        places = (share * self._counts[of_class]).astype(np.int64) + self._firsts[of_class]
+        return np.where(rng.random(len(nodes)) < 0.8, self._members[places], any_other)
+
+
 def plant(path, nodes, degree, features, classes, seed=0):
     """Write a planted undirected graph as a store, and say how large it is."""
     rng = np.random.default_rng(seed)
-    y = rng.integers(classes, size=nodes)
-    members = [np.flatnonzero(y == c) for c in range(classes)]
-    edges = nodes * degree // 2
-    one, other = rng.integers(nodes, size=edges), rng.integers(nodes, size=edges)
-    alike = rng.random(edges) < 0.8
-    for c in range(classes):
-        chosen = alike & (y[one] == c)
-        other[chosen] = rng.choice(members[c], chosen.sum())
+    planted = Planted(rng, nodes, classes)
+    y, one = planted.y, rng.integers(nodes, size=nodes * degree // 2)
+    other = planted.others(rng, one)
     words = np.concatenate([one * nodes + other, other * nodes + one])
     words = np.unique(words[words // nodes != words % nodes])
     senders, receivers = words // nodes, (words % nodes).astype(np.int32)

@@ -13,6 +13,7 @@ accuracy METHOD        its mean test accuracy by data set and epsilon, beside th
 lost METHOD            accuracy at epsilon 8 and 1, and what is lost between the two
 targets METHOD         the first figure of other targets, beside the best of the others
 graphs                 whole graphs at epsilon 8, at 1 and in the open
+stores                 what two large graphs on disk take, beside what was asked for
 =====================  =============================================================================
 """
 
@@ -208,11 +209,48 @@ def graphs() -> str:
     return table(["data", "epsilon 8", "epsilon 1", "in the open", "seconds"], rows)
 
 
+def stores() -> str:
+    """Time and memory of two large graphs on disk."""
+    rows = []
+    for name, row in json.loads((RESULTS / "products.json").read_text())["rows"].items():
+        asked, method = row["asked"], name.split()[0]
+        for phase in ("build", "fit", "hops", "predict"):
+            if phase not in row:
+                continue
+            figures, limits = row[phase], [f"{asked[phase]} s"] if phase in asked else []
+            if phase == "fit" and "fit and predict" in asked:
+                limits.append(f"{asked['fit and predict']} s with its prediction")
+            if "gib" in figures and "gib" in asked:
+                limits.append(f"{asked['gib']} GiB")
+            before, after = row["load"]
+            rows.append(
+                [
+                    row["graph"],
+                    _PHASES[phase].format(method=f"`{method}`"),
+                    f"{figures['wall']:.0f}",
+                    f"{figures['processor']:.0f}",
+                    f"{figures['gib']:.2f}" if "gib" in figures else "",
+                    ", ".join(limits),
+                    f"{before:.1f} to {after:.1f}",
+                ]
+            )
+    columns = ["graph", "what", "seconds", "of the processor", "GiB", "asked: at most", "load"]
+    return table(columns, rows)
+
+
+_PHASES = {
+    "build": "store from Parquet",
+    "fit": "{method}, training",
+    "hops": "its two hops, a part of it",
+    "predict": "{method}, prediction of all nodes",
+}
+
 KINDS = {
     "accuracy": accuracy,
     "epsilons": epsilons,
     "graphs": graphs,
     "lost": lost,
+    "stores": stores,
     "targets": targets,
 }
 

@@ -10,11 +10,12 @@ from graphveil.graph.beliefs import pass_beliefs
 from graphveil.graph.caps import cap_receivers, cap_senders
 from graphveil.graph.choices import NORMALISATIONS
 from graphveil.graph.groups import random_groups, within
+from graphveil.graph.lazy_rows import slices
 from graphveil.graph.lists import Lists, ranges
 from graphveil.graph.messages import weigh_messages
 from graphveil.graph.neighbourhoods import gather_neighbourhoods
 from graphveil.graph.pagerank import pagerank
-from graphveil.graph.stored_messages import around, weigh_lists
+from graphveil.graph.stored_messages import Received, around, weigh_lists
 from graphveil.graph.surroundings import surround, turn_round
 from graphveil.rng import seeded
 
@@ -25,6 +26,7 @@ NODES = 300
 def small_blocks(monkeypatch):
     """Several blocks, also of a small graph."""
     monkeypatch.setattr(lists, "MESSAGES_AT_ONCE", 150)
+    monkeypatch.setattr(lists, "_SORTED", 300)
     monkeypatch.setattr(aggregation, "ROWS_AT_ONCE", 64)
 
 
@@ -66,6 +68,25 @@ def test_lists_of_some_nodes_are_theirs_in_the_order_asked_for(graph):
         assert np.array_equal(np.concatenate(blocks, 1), wanted)
     assert len(blocks) > 1
     assert list(stored.lists_of(nodes[:0])) == []
+
+
+def test_ranges_have_as_many_owners_as_are_asked_for(graph):
+    _, stored = graph
+    for least in (1, 5, 290):
+        parts = list(ranges(stored.offsets, 60, least))
+        assert [first for first, _ in parts] == [0, *(last for _, last in parts[:-1])]
+        assert parts[-1][1] == NODES
+        assert min(last - first for first, last in parts) >= least
+    assert len(list(ranges(stored.offsets, 60))) > len(list(ranges(stored.offsets, 60, 20))) > 5
+    assert list(ranges(stored.offsets, 60, 400)) == [(0, NODES)]
+
+
+def test_slices_leave_no_few_at_the_end():
+    assert list(slices(10, 4)) == [slice(0, 4), slice(4, 8), slice(8, 10)]
+    assert list(slices(10, 4, 2)) == list(slices(10, 4))
+    assert list(slices(10, 4, 3)) == [slice(0, 4), slice(4, 10)]
+    assert list(slices(2, 4, 3)) == [slice(0, 2)]
+    assert list(slices(0, 4, 3)) == [slice(0, 0)]
 
 
 def test_ranges_of_empty_lists_end():
@@ -214,6 +235,26 @@ def test_messages_turned_round_are_sent_back(graph, how):
     )
     expected = dense.t() @ rows + messages.self_weight.unsqueeze(1) * rows
     torch.testing.assert_close(one.weighted(rows), expected, atol=1e-5, rtol=1e-4)
+
+
+@pytest.mark.parametrize("how", NORMALISATIONS)
+def test_receivers_read_of_the_whole_what_the_whole_reads(graph, how):
+    edges, stored = graph
+    one = weigh_messages(cap_senders(edges, NODES, None, seed=0), NODES, how)
+    rows = torch.randn(NODES, 5, generator=torch.Generator().manual_seed(1))
+    reads = {
+        "weighted": lambda via: via.weighted(rows),
+        "total": lambda via: via.total(rows),
+        "weighted total": lambda via: via.total(rows, weighted=True),
+        "mean": lambda via: via.mean(rows),
+        "largest": lambda via: via.largest(rows),
+        "own": lambda via: via.own_and_rest(rows)[0],
+    }
+    for name, read in reads.items():
+        whole = read(one)
+        for messages in (one, weigh_lists(stored, how)):
+            parts = [read(Received(messages, some)) for some in slices(NODES, 37)]
+            assert torch.equal(torch.cat(parts), whole), name
 
 
 @pytest.mark.parametrize("sender_cap", [None, 2])

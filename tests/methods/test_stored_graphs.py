@@ -15,6 +15,7 @@ import graphveil
 from graphveil import InvalidInputError, methods
 from graphveil.data.store import write_store
 from graphveil.graph import lazy_rows, lists
+from graphveil.graph.scratch import scratch_tensor
 from graphveil.graph.splits import split
 from graphveil.graph.stored import edges_among, without_edges
 from graphveil.methods import (
@@ -29,8 +30,10 @@ from graphveil.methods import (
     OpenDPAR,
     OpenGAP,
     baselines,
+    hop_training,
 )
 from graphveil.methods.plan import Facts
+from graphveil.nn import node_classifier
 from graphveil.rng import secret
 from graphveil.tuning import scores
 
@@ -41,6 +44,10 @@ def small_blocks(monkeypatch):
     monkeypatch.setattr(lists, "MESSAGES_AT_ONCE", 1000)
     for function in (lazy_rows.map_rows, lazy_rows.slices):
         monkeypatch.setattr(function, "__defaults__", (160, *function.__defaults__[1:]))
+    monkeypatch.setattr(lists, "_SORTED", 1000)
+    monkeypatch.setattr(node_classifier, "BLOCK", 199)  # which leaves 3 of 600 nodes at the end
+    monkeypatch.setattr(node_classifier, "_AT_ONCE", 4000)
+    monkeypatch.setattr(node_classifier, "_FEWEST", 100)
 
 
 def a_graph(*, directed=False, sparse=False, task="multiclass"):
@@ -126,6 +133,8 @@ METHODS = {
     "open-dpar, rows": lambda: OpenDPAR(
         epochs=2, batch_size=32, rows=50, graph_rate=0.7, train_on="nodes", ranking="push"
     ),
+    "dp-gnn, gat": lambda: DPGNN(epsilon=8.0, steps=5, conv="gat", heads=2),
+    "dp-gnn, sage": lambda: DPGNN(epsilon=8.0, steps=5, conv="sage"),
     "dp-gnn, encoder": lambda: DPGNN(epsilon=8.0, steps=5, conv="sage", encoder_layers=1),
 }
 
@@ -167,8 +176,32 @@ def test_also_of_directed_graphs_and_sparse_rows(name, kind, tmp_path):
     check_same(METHODS[name], data, graphveil.load(write_store(data, tmp_path / "store")))
 
 
+def test_gap_keeps_its_sums_in_a_file(tmp_path, monkeypatch):
+    """What it caches of a store takes no memory, and is what it caches of a graph in memory."""
+    made = []
+    monkeypatch.setattr(
+        hop_training, "scratch_tensor", lambda *of: made.append(scratch_tensor(*of)) or made[-1]
+    )
+    data = a_graph()
+    stored = graphveil.load(write_store(data, tmp_path / "store"))
+    one, other = (METHODS["gap"]().fit(of, rng=secret(fixed_seed=4)) for of in (data, stored))
+    assert [other.cache_ is cache for cache in made] == [True]
+    assert torch.equal(one.cache_, other.cache_)
+
+
 @pytest.mark.parametrize("task", ["regression", "multilabel"])
-@pytest.mark.parametrize("name", ["late-graph", "dp-gnn", "dpar", "graph-split, groups", "mlp"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "late-graph",
+        "dp-gnn",
+        "dp-gnn, gat",
+        "dp-gnn, encoder",
+        "dpar",
+        "graph-split, groups",
+        "mlp",
+    ],
+)
 def test_also_of_other_tasks(name, task, tmp_path):
     data = a_graph(task=task)
     check_same(METHODS[name], data, graphveil.load(write_store(data, tmp_path / "store")))

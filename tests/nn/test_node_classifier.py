@@ -9,9 +9,10 @@ from hypothesis import strategies as st
 from nn_cases import CLASSES, FEATURES, graphs, random_graph
 
 from graphveil._errors import InvalidInputError, UnprovenError
+from graphveil.graph.lazy_rows import LazyRows
 from graphveil.graph.messages import weigh_messages
 from graphveil.graph.neighbourhoods import RootedTerms, gather_neighbourhoods, reach
-from graphveil.nn import NodeClassifier
+from graphveil.nn import NodeClassifier, node_classifier
 
 ARCHITECTURES = {
     "gcn": {"conv": "gcn"},
@@ -123,6 +124,22 @@ def test_neighbourhoods_and_the_graph_give_the_same_logits(name, graph, depth, d
     assert found.shape == (len(roots), CLASSES)
     expected = model.on_graph(x, messages)[roots]
     torch.testing.assert_close(found, expected, rtol=0, atol=1e-10)
+
+
+@pytest.mark.parametrize("depth", [0, 1, 2])
+@pytest.mark.parametrize("name", ARCHITECTURES)
+def test_blocks_of_a_graph_give_the_logits_of_the_whole(name, depth, monkeypatch):
+    monkeypatch.setattr(node_classifier, "BLOCK", 20)
+    monkeypatch.setattr(node_classifier, "_AT_ONCE", 1)
+    monkeypatch.setattr(node_classifier, "_FEWEST", 30)
+    generator = torch.Generator().manual_seed(6)
+    x = torch.randn(90, FEATURES, generator=generator).double()
+    edges = torch.randint(90, (2, 400), generator=generator)
+    messages = weigh_messages(edges[:, edges[0] != edges[1]], 90)
+    model, from_disk = network(name, depth), LazyRows(x, lambda rows: rows.clone(), FEATURES)
+    whole = model.on_graph(x, messages)
+    for rows in (x, from_disk):
+        torch.testing.assert_close(model.in_blocks(rows, messages), whole, rtol=0, atol=1e-10)
 
 
 @pytest.mark.parametrize("depth", [1, 2])

@@ -155,80 +155,81 @@ class Sent:
 
     def blocks(self) -> Iterator[tuple[slice, Tensor]]:
         """Exact sums, a few receivers at a time."""
+        table = self._table()
         for some in self._places():
-            yield some, self._sum(some)
+            yield some, self._sum(some, table)
 
     def _places(self) -> Iterator[slice]:
         """The receivers that are summed, and get their noise, together."""
         for first in range(0, len(self.rows), ROWS_AT_ONCE):
             yield slice(first, min(first + ROWS_AT_ONCE, len(self.rows)))
 
-    @functools.cached_property
     def _table(self) -> Tensor:
-        """The rows as products read them."""
-        return self.rows if self.weight is None else self.rows.double()
+        """The rows as products read them: not to be kept, for it is twice as large."""
+        return self.rows if self.weight is None else _double(self.rows)
 
-    def _sum(self, some: slice) -> Tensor:
+    def _sum(self, some: slice, table: Tensor) -> Tensor:
         """The sums of some receivers; which others are summed with them changes no bit."""
-        if some.start == some.stop:
-            return torch.zeros(0, self.rows.shape[1], dtype=torch.float64)
-        senders, bounds = self.messages.senders, self.messages.start[some.start : some.stop + 1]
-        here = slice(int(bounds[0]), int(bounds[-1]))
-        bounds = bounds - bounds[0]
-        if self.weight is None:
-            total = _plain_sums(senders[here], self._table, bounds)
-        else:
-            total = _weighted_sums(senders[here], self._table, bounds, self._weights(here))
+        total = torch.zeros(some.stop - some.start, self.rows.shape[1], dtype=torch.float64)
+        start = self.messages.start[some.start : some.stop + 1]
+        for first, last in ranges(start.numpy()):
+            here, bounds = slice(first, last), start[first : last + 1]
+            held = slice(int(bounds[0]), int(bounds[-1]))
+            senders, bounds = self.messages.senders[held], bounds - bounds[0]
+            if self.weight is None:
+                total[here] = _plain_sums(senders, table, bounds)
+            else:
+                total[here] = _weighted_sums(senders, table, bounds, self._weights(held))
         if self.beliefs is not None:
             total = open_evidence(self.beliefs[some].double(), total)
         return total
 
     def sums(self) -> Tensor:
         """Exact sums of all rows, in float64: nothing to show to anybody."""
-        return torch.cat([total for _, total in self.blocks()])
+        out = torch.empty(self.rows.shape, dtype=torch.float64)
+        for some, total in self.blocks():
+            out[some] = total
+        return out
 
-    def list_sums(self, sums: Tensor) -> Tensor:
+    def list_sums(self, sums: Tensor, out: Tensor | None = None) -> Tensor:
         r"""Of every node the sums of those it sends to, without what it sent: what its list says.
 
         Node i gets \sum_j (S_j - c_ij h_i) / sqrt(n) over the n of its own list, with ``sums`` S:
         the noise stays as large as in one S_j. It reads node i's own row and list, and released
-        sums; nothing is released here. The answer is in float32.
+        sums; nothing is released here. The answer is in float32, in ``out`` if that is given.
         """
-        if isinstance(self.messages, StoredMessages):
-            return self._stored_list_sums(self.messages, sums)
-        order = torch.argsort(self.messages.senders, stable=True)
-        read = self.messages.receivers[order]
-        counts = torch.bincount(self.messages.senders, minlength=len(sums))
-        bounds = F.pad(counts.cumsum(0), (1, 0))
-        weight = torch.ones(len(read))
-        if isinstance(self.weight, Tensor):
-            weight = self.weight[order]
-        ones = torch.ones(len(read), dtype=torch.float64)
-        heard = _weighted_sums(read, sums.double(), bounds, ones)
-        sent = weight.double().unsqueeze(1)
-        own = _weighted_sums(torch.arange(len(read)), sent, bounds, ones) * self.rows.double()
-        return ((heard - own) / counts.clamp_min(1).double().sqrt().unsqueeze(1)).float()
-
-    def _stored_list_sums(self, messages: StoredMessages, sums: Tensor) -> Tensor:
-        """The same from the lists of a store, a block of senders at a time."""
-        lists, sums = messages.lists, sums.double()
-        out = torch.empty(sums.shape)
-        for first, last in ranges(lists.offsets):
-            bounds = torch.from_numpy(lists.offsets[first : last + 1] - lists.offsets[first])
-            held = slice(int(lists.offsets[first]), int(lists.offsets[last]))
-            read = torch.from_numpy(lists.others[held].astype("int64"))
-            owners = torch.arange(first, last).repeat_interleave(bounds.diff())
-            weight = torch.ones(len(read))
-            if isinstance(self.weight, Weights):
-                weight = _truncate(self.weight.of(owners, read), _WEIGHT_STEP)
+        out = torch.empty(sums.shape) if out is None else out
+        sums = _double(sums)
+        for some, bounds, read, weight in self._own_lists():
             ones = torch.ones(len(read), dtype=torch.float64)
             heard = _weighted_sums(read, sums, bounds, ones)
             sent = weight.double().unsqueeze(1)
             own = _weighted_sums(torch.arange(len(read)), sent, bounds, ones)
-            own = own * self.rows[first:last].double()
+            own = own * self.rows[some].double()
             counts = bounds.diff().clamp_min(1).double().sqrt().unsqueeze(1)
-            out[first:last] = (heard - own) / counts
+            out[some] = ((heard - own) / counts).float()
         return out
+
+    def _own_lists(self) -> Iterator[tuple[slice, Tensor, Tensor, Tensor]]:
+        """Some senders, where the list of each begins, whom it names, and with what weights."""
+        messages, weights = self.messages, None
+        if isinstance(messages, StoredMessages):
+            lists = messages.lists
+        else:
+            order = torch.argsort(messages.senders, stable=True)
+            counts = torch.bincount(messages.senders, minlength=len(self.rows))
+            offsets = F.pad(counts.cumsum(0), (1, 0))
+            lists = Lists(offsets.numpy(), messages.receivers[order].numpy())
+            weights = self.weight[order] if isinstance(self.weight, Tensor) else None
+        for first, last in ranges(lists.offsets):
+            bounds = torch.from_numpy(lists.offsets[first : last + 1] - lists.offsets[first])
+            held = slice(int(lists.offsets[first]), int(lists.offsets[last]))
+            read = torch.from_numpy(lists.others[held].astype("int64"))
+            weight = torch.ones(len(read)) if weights is None else weights[held]
+            if isinstance(self.weight, Weights):
+                owners = torch.arange(first, last).repeat_interleave(bounds.diff())
+                weight = _truncate(self.weight.of(owners, read), _WEIGHT_STEP)
+            yield slice(first, last), bounds, read, weight
 
     def noisy_sums(
         self, mechanism: Gaussian, rng: SecretStream, ranks: processes.Ranks = processes.ALONE
@@ -238,12 +239,17 @@ class Sent:
         Of several ``ranks`` each sums some rows. Rank 0 adds the noise, to each row once, and has
         the answer; that of others is of no use.
         """
-        out = torch.empty(self.rows.shape, dtype=torch.float32)
+        out, table = torch.empty(self.rows.shape, dtype=torch.float32), self._table()
         for some in self._places():
-            total = ranks.collect(self._sum(ranks.rows(some)), some)
+            total = ranks.collect(self._sum(ranks.rows(some), table), some)
             if ranks.first:
                 out[some] = mechanism.release(total, rng, block_of=out.numel())
         return out
+
+
+def _double(rows: Tensor) -> Tensor:
+    """Rows in float64, by numpy: it asks for large pages, in which products find rows faster."""
+    return torch.from_numpy(rows.detach().numpy().astype("float64"))
 
 
 def _plain_sums(senders: Tensor, table: Tensor, bounds: Tensor) -> Tensor:

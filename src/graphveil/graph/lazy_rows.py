@@ -15,9 +15,11 @@ import torch
 from scipy import sparse
 from torch import Tensor
 
+from graphveil.graph.scratch import scratch_tensor
 from graphveil.graph.sparse_rows import as_tensor, is_sparse, take_rows
 
 BLOCK = 1 << 14
+LEAST = 16  # rows of a block: products of fewer round otherwise
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,6 +57,16 @@ class LazyRows:
             which = which.nonzero().flatten()
         return replace(self, which=which if self.which is None else self.which[which])
 
+    def write_out(self) -> Tensor:
+        """All rows, made ready in a file: to be read in any order, more often than once."""
+        table = None
+        for some in slices(len(self)):
+            rows = self[some]
+            table = scratch_tensor(self.shape, rows.dtype) if table is None else table
+            table[some] = rows
+        assert table is not None
+        return table
+
     def then(self, make: Callable[[Tensor], Tensor]) -> LazyRows:
         """The same rows, of which one more thing is made; they stay as wide as they are."""
         first = self.make
@@ -71,10 +83,19 @@ def pick_rows(rows: Any, which: Tensor) -> Any:
     return rows.take(which) if isinstance(rows, LazyRows) else take_rows(rows, which)
 
 
-def slices(count: int, at_once: int = BLOCK) -> Iterator[slice]:
-    """Places 0, ..., count - 1, so many at a time; one empty slice if there is none."""
-    for first in range(0, max(count, 1), at_once):
-        yield slice(first, min(first + at_once, count))
+def slices(count: int, at_once: int = BLOCK, least: int = 1) -> Iterator[slice]:
+    """Places 0, ..., count - 1, so many at a time; one empty slice if there is none.
+
+    Where fewer than ``least`` are left at the end, the last slice has them, too.
+    """
+    if not count:
+        yield slice(0, 0)
+    first = 0
+    while first < count:
+        last = first + at_once
+        last = count if count - last < least else last
+        yield slice(first, last)
+        first = last
 
 
 def map_rows(function: Callable[[Any], Tensor], rows: Any, at_once: int = BLOCK) -> Tensor:
@@ -85,9 +106,14 @@ def map_rows(function: Callable[[Any], Tensor], rows: Any, at_once: int = BLOCK)
     """
     if isinstance(rows, Tensor) and is_sparse(rows):
         return function(rows)
-    count, result = len(rows), None
-    for some in slices(count, at_once):
-        part = function(rows[some])
+    return map_places(lambda some: function(rows[some]), len(rows), at_once)
+
+
+def map_places(function: Callable[[slice], Tensor], count: int, at_once: int = BLOCK) -> Tensor:
+    """What ``function`` makes of the places 0, ..., count - 1, a block of them at a time."""
+    result = None
+    for some in slices(count, at_once, LEAST):
+        part = function(some)
         if some.stop - some.start == count:
             return part
         if result is None:

@@ -155,10 +155,13 @@ class Messages:
         """Weights of some messages, as they are sorted."""
         return self.weights[some]
 
-    def blocks(self, at_once: int | None = None) -> Iterator[tuple[slice, slice]]:
-        """Receivers, and where their messages stand; so many messages at a time, about."""
+    def blocks(self, at_once: int | None = None, least: int = 1) -> Iterator[tuple[slice, slice]]:
+        """Receivers, and where their messages stand; so many messages at a time, about.
+
+        There are ``least`` receivers at least.
+        """
         start = self.start.numpy()
-        for first, last in ranges(start, at_once):
+        for first, last in ranges(start, at_once, least):
             yield slice(first, last), slice(int(start[first]), int(start[last]))
 
     @cached_property

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from graphveil import _validate
 from graphveil._errors import InvalidInputError
@@ -71,10 +72,13 @@ class StoredMessages:
         )
         return self.senders[first:last].long(), receivers
 
-    def blocks(self, at_once: int | None = None) -> Iterator[tuple[slice, slice]]:
-        """Receivers, and where their messages stand; so many messages at a time, about."""
+    def blocks(self, at_once: int | None = None, least: int = 1) -> Iterator[tuple[slice, slice]]:
+        """Receivers, and where their messages stand; so many messages at a time, about.
+
+        There are ``least`` receivers at least.
+        """
         start = self.start
-        for first, last in ranges(self.lists.transposed.offsets, at_once):
+        for first, last in ranges(self.lists.transposed.offsets, at_once, least):
             yield slice(first, last), slice(int(start[first]), int(start[last]))
 
     def weights_of(self, some: slice) -> Tensor | None:
@@ -96,6 +100,56 @@ class StoredMessages:
         """Own state and messages, each times its weight."""
         own = h * self.self_weight.to(h.dtype).unsqueeze(-1)
         return own.add_(self.total(h, weighted=True))
+
+
+@dataclass(frozen=True, eq=False)
+class Received:
+    """What some receivers read of a whole graph, for layers that add up before they do anything.
+
+    A layer is given the states of all nodes, in memory or over a file, and answers for ``rows``
+    alone: nothing is gathered but what is added up, in the order in which the graph adds it.
+    """
+
+    messages: Messages | StoredMessages
+    rows: slice
+
+    def _blocks(self) -> Iterator[tuple[slice, slice, Tensor]]:
+        """Some of the receivers, where their messages stand, and where each one's begin there."""
+        start = self.messages.start[self.rows.start : self.rows.stop + 1]
+        for first, last in ranges(start.numpy()):
+            some = slice(int(start[first]), int(start[last]))
+            bounds = start[first : last + 1] - some.start
+            yield slice(first, last), some, bounds.to(self.messages.senders.dtype)
+
+    def own_and_rest(self, h: Tensor) -> tuple[Tensor, Tensor]:
+        """The receivers' own states, and those of everybody who may send."""
+        return h[self.rows], h
+
+    def weighted(self, h: Tensor) -> Tensor:
+        """Own state and messages, each times its weight."""
+        own = h[self.rows] * self.messages.self_weight[self.rows].to(h.dtype).unsqueeze(-1)
+        return own.add_(self.total(h, weighted=True))
+
+    def total(self, rest: Tensor, *, weighted: bool = False) -> Tensor:
+        """Messages added up for each receiver."""
+        out = rest.new_empty(self.rows.stop - self.rows.start, *rest.shape[1:])
+        for here, some, bounds in self._blocks():
+            weights = self.messages.weights_of(some) if weighted else None
+            out[here] = add_up(rest, self.messages.senders[some], bounds, weights)
+        return out
+
+    def mean(self, rest: Tensor) -> Tensor:
+        """Mean of the messages that reach a receiver."""
+        reached = self.messages.in_degree[self.rows].clamp_min(1)
+        return self.total(rest) / reached.unsqueeze(-1)
+
+    def largest(self, rest: Tensor) -> Tensor:
+        """Largest of the messages that reach a receiver."""
+        out = rest.new_empty(self.rows.stop - self.rows.start, *rest.shape[1:])
+        for here, some, bounds in self._blocks():
+            senders = self.messages.senders[some]
+            out[here] = F.embedding_bag(senders, rest, bounds, mode="max", include_last_offset=True)
+        return out
 
 
 def around(messages: Messages | StoredMessages, rows: slice) -> tuple[Tensor, Messages]:

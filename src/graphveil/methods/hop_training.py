@@ -15,7 +15,9 @@ from torch.nn import functional as F
 
 from graphveil.grads.own_rows import RowExamples
 from graphveil.graph.aggregation import Sent, unit_rows
-from graphveil.graph.lazy_rows import LazyRows, map_rows, pick_rows, slices
+from graphveil.graph.lazy_rows import LazyRows, map_places, map_rows, pick_rows, slices
+from graphveil.graph.scratch import scratch_tensor
+from graphveil.graph.stored_messages import StoredMessages
 from graphveil.methods import own_row
 from graphveil.methods.open_training import OpenTraining, seeded_weights
 from graphveil.methods.sending import Sending, attention_terms, prepare_to_send, send
@@ -56,11 +58,11 @@ def believe(network: GAPNetwork, x: Any, unseen: Tensor | None = None) -> Tensor
 
     ``unseen`` is as of :meth:`GAPNetwork.log_probabilities`.
     """
-    parts = [
-        network.log_probabilities(x[some], None if unseen is None else unseen[some])
-        for some in slices(len(x))
-    ]
-    return torch.cat(parts)
+
+    def ask(some: slice) -> Tensor:
+        return network.log_probabilities(x[some], None if unseen is None else unseen[some])
+
+    return map_places(ask, len(x))
 
 
 # --- training -------------------------------------------------------------------------------------
@@ -254,8 +256,12 @@ def outputs_from(method: Sender, data: Data, cache: Tensor) -> Tensor:
     """What the head makes of every node's own row and of sums that were made for it."""
     network = method.network_
     own = own_inputs(method, network, read_rows(method, data), None)
-    parts = [network.head(head_inputs(method, own[some], cache[some])) for some in slices(len(own))]
-    return torch.cat(parts)
+
+    def read(some: slice) -> Tensor:
+        outputs: Tensor = network.head(head_inputs(method, own[some], cache[some]))
+        return outputs
+
+    return map_places(read, len(own))
 
 
 def sum_anew(method: Sender, data: Data, total: Callable[[Sent], Tensor]) -> Tensor:
@@ -283,14 +289,16 @@ def lay_up(method: Sender, cache: Tensor | None, hop: int, sums: Tensor, sent: S
     """What is kept for every node, (nodes, rows, channels), with one more ``hop``.
 
     That is its sum of each hop; with beliefs then for each hop what the sums of those in its own
-    list say.
+    list say. Of a store it is kept in a file.
     """
     hops, reads_lists = method.hops_in_use, method.reads_lists
     if cache is None:
         kept = torch.float32 if reads_lists else sums.dtype
         rows = 2 * hops if reads_lists else hops
-        cache = torch.empty(len(sums), rows, sums.shape[1], dtype=kept)
+        shape = len(sums), rows, sums.shape[1]
+        stored = isinstance(sent.messages, StoredMessages)
+        cache = scratch_tensor(shape, kept) if stored else torch.empty(shape, dtype=kept)
     cache[:, hop] = sums
     if reads_lists:
-        cache[:, hops + hop] = sent.list_sums(sums)
+        sent.list_sums(sums, out=cache[:, hops + hop])
     return cache

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch_geometric.data import Data
 from torch_geometric.utils import coalesce, remove_self_loops
 
+from graphveil.devices import CPU, home_of
 from graphveil.grads.clipped import Losses
 from graphveil.grads.own_rows import RowExamples
 from graphveil.grads.rows import grouped, ragged
@@ -22,6 +23,7 @@ from graphveil.graph.lists import Lists
 from graphveil.graph.messages import Messages, weigh_messages
 from graphveil.graph.neighbourhoods import Rooted, RootedTerms
 from graphveil.graph.owners import group_training
+from graphveil.graph.sparse_rows import is_sparse
 from graphveil.graph.stored import edges_of
 from graphveil.graph.stored_messages import weigh_lists
 from graphveil.graph.targets import fill_in, is_live
@@ -59,10 +61,14 @@ def on_own_rows(network: Any, rows: Any) -> Tensor:
 
 
 def on_messages(network: Any, rows: Any, messages: Any) -> Tensor:
-    """What a network says of every node of a graph, in memory or in a store."""
+    """What a network says of every node of a graph, in memory or in a store.
+
+    On an accelerator a graph in memory is sent there as a whole.
+    """
+    here = home_of(network).type == CPU and not (isinstance(rows, Tensor) and is_sparse(rows))
     outputs: Tensor
-    if isinstance(rows, LazyRows):
-        outputs = network.on_store(rows, messages)
+    if isinstance(rows, LazyRows) or here:
+        outputs = network.in_blocks(rows, messages)
     else:
         outputs = network.on_graph(rows, messages)
     return outputs

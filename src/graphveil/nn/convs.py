@@ -12,7 +12,7 @@ layers where the algebra allows it, which is T times cheaper for T senders.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import final
+from typing import ClassVar, final
 
 from torch import Tensor, nn
 
@@ -24,7 +24,13 @@ from graphveil.nn.smooth import leaky_relu
 
 
 class Conv(nn.Module, ABC):
-    """A convolution: (..., senders, in) to (..., receivers, out), for either layout."""
+    """A convolution: (..., senders, in) to (..., receivers, out), for either layout.
+
+    One that ``adds_first`` does nothing to states before messages are added up: it may be given
+    those of a whole graph for a few receivers.
+    """
+
+    adds_first: ClassVar[bool] = True
 
     @abstractmethod
     def forward(self, h: Tensor, via: Neighbourhoods) -> Tensor:
@@ -111,6 +117,8 @@ class GAT(Conv):
     the ``heads`` has its share of them, otherwise every head has all and their mean is taken.
     Weights are not used.
     """
+
+    adds_first: ClassVar[bool] = False
 
     def __init__(
         self,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import torch
@@ -9,11 +10,12 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from graphveil._errors import InvalidInputError
-from graphveil.devices import at_home
-from graphveil.graph.lazy_rows import map_rows
+from graphveil.devices import CPU, at_home, home_of
+from graphveil.graph.lazy_rows import BLOCK, LEAST, LazyRows, map_places, map_rows
 from graphveil.graph.messages import Messages
 from graphveil.graph.neighbourhoods import Rooted
-from graphveil.graph.stored_messages import StoredMessages, around
+from graphveil.graph.sparse_rows import is_sparse
+from graphveil.graph.stored_messages import Received, StoredMessages, around
 from graphveil.nn.descriptions import NodeNetwork
 from graphveil.nn.mlp import Activated
 
@@ -81,29 +83,52 @@ class NodeClassifier(nn.Module):
             h = _follow(after, conv(h, messages), ids)
         return self.decoder(h, ids)
 
-    def on_store(self, rows: Any, messages: Messages | StoredMessages) -> Tensor:
-        """As :meth:`on_graph`, of a graph whose rows stay on disk, and perhaps messages, too.
+    def in_blocks(self, rows: Any, messages: Messages | StoredMessages) -> Tensor:
+        """As :meth:`on_graph`, layer by layer and some receivers at a time.
 
-        Layer by layer, a few thousand receivers at a time with all that send to them. States
-        between two layers are in memory, rows are not.
+        Rows may stay on disk, and messages, too: blocks are the same as in memory, and so are the
+        answers, to the last bit. States between two layers are in memory. Rows of a store are not:
+        dense ones are made ready in a file, which sums read in any order.
         """
         states = rows
         if len(self.encoder.linears):
             states = map_rows(self.encode, rows)
-        for place in range(len(self.convs)):
-            made: Any = None
-            for some, _ in messages.blocks(max(_FEWEST, _AT_ONCE // states.shape[1])):
-                nodes, part = around(messages, some)
-                h = self._convolve(place, states[nodes], part, some.stop - some.start)
-                made = h.new_empty(messages.num_nodes, h.shape[1]) if made is None else made
-                made[some] = h
-            states = made
-        return states
+        elif isinstance(rows, LazyRows) and not is_sparse(rows.x) and len(self.convs):
+            states = rows.write_out()
+        for place, conv in enumerate(self.convs):
+            states = self._next_states(place, conv, states, messages)
+        return states if len(self.convs) else map_rows(self.decoder, states)
+
+    def _next_states(self, place: int, conv: Any, states: Any, messages: Any) -> Tensor:
+        """The states after a convolution; behind the last one what the decoder makes of them."""
+        follow = partial(self._finish, place)
+        whole = isinstance(states, Tensor)
+        if whole and conv.adds_first and home_of(self).type == CPU:
+
+            def receive(some: slice) -> Tensor:
+                return follow(conv(states, Received(messages, some)))
+
+            return map_places(receive, messages.num_nodes, BLOCK)
+        if whole and isinstance(messages, Messages):
+            return map_rows(follow, self._convolve(place, states, messages), BLOCK)
+        made: Any = None
+        for some, _ in messages.blocks(max(_FEWEST, _AT_ONCE // states.shape[1]), LEAST):
+            nodes, part = around(messages, some)
+            h = self._convolve(place, states[nodes], part)[: some.stop - some.start]
+            made = h.new_empty(messages.num_nodes, h.shape[1]) if made is None else made
+            made[some] = h
+        return map_rows(follow, made, BLOCK)
 
     @at_home
-    def _convolve(self, place: int, states: Tensor, messages: Messages, count: int) -> Tensor:
-        """What a convolution makes of the first ``count`` nodes, decoded if it is the last one."""
-        h = _follow(self.after[place + 1], self.convs[place](states, messages)[:count], None)
+    def _convolve(self, place: int, states: Tensor, messages: Messages) -> Tensor:
+        """What a convolution makes of states."""
+        made: Tensor = self.convs[place](states, messages)
+        return made
+
+    @at_home
+    def _finish(self, place: int, h: Tensor) -> Tensor:
+        """What follows a convolution: every row by itself."""
+        h = _follow(self.after[place + 1], h, None)
         return self.decoder(h) if place == len(self.convs) - 1 else h
 
 
