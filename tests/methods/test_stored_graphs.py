@@ -31,6 +31,7 @@ from graphveil.methods import (
     OpenGAP,
     baselines,
     hop_training,
+    terms,
 )
 from graphveil.methods.plan import Facts
 from graphveil.nn import node_classifier
@@ -305,6 +306,23 @@ def test_a_gnn_reads_batches_of_a_store_unless_told_otherwise(tmp_path, monkeypa
     monkeypatch.setattr(baselines, "_BATCH_OF_STORE", 50)
     one, other = GNNBaseline(steps=12, batch_size=50).fit(data), GNNBaseline(steps=12).fit(stored)
     assert torch.equal(one.predict_proba(data), other.predict_proba(stored))
+
+
+def test_many_validation_nodes_are_predicted_with_all_others(tmp_path, monkeypatch):
+    data = a_graph()
+    stored = graphveil.load(write_store(data, tmp_path / "store"))
+
+    def make():
+        return GNNBaseline(steps=12, batch_size=32)
+
+    few = make().fit(data)
+    predicted, predict = [], terms.on_messages
+    monkeypatch.setattr(terms, "on_messages", lambda *of: predicted.append(of) or predict(*of))
+    monkeypatch.setitem(baselines._AT_ONCE, "gnn", 32)
+    check_same(make, data, stored)
+    assert len(predicted) > 4  # more often than is asked for in the end
+    many = make().fit(stored)
+    torch.testing.assert_close(many.predict_proba(stored), few.predict_proba(data))
 
 
 def test_steps_in_the_open_add_up_what_parts_of_them_give(tmp_path, monkeypatch):

@@ -63,6 +63,7 @@ def _train_nodes(method: Any, execution: Execution, data: Data) -> nn.Module:
     """All training nodes at every step, or a batch; the weights that do best on validation."""
     from graphveil.graph.stored import is_stored
     from graphveil.methods.open_training import OpenTraining, make_optimizer
+    from graphveil.methods.terms import on_messages
 
     x, network = method.prepare(data), method.build(execution.plan.facts)
     in_training, messages = method.read_in_training(data), method.messages(data)
@@ -78,6 +79,12 @@ def _train_nodes(method: Any, execution: Execution, data: Data) -> nn.Module:
         outputs: Tensor = network.on_graph(x, read)
         return outputs[ids]
 
+    def predict(ids: Tensor) -> Tensor:
+        return on_messages(network, x, messages)[ids]
+
+    at_once = None if whole else max(_AT_ONCE[method.name], batch or 0)
+    # Neighbourhoods of many overlap: all nodes are predicted sooner than those by themselves.
+    many = spreads and at_once is not None and int(data.val_mask.sum()) > at_once
     optimizer = make_optimizer(
         method.optimizer,
         network.parameters(),
@@ -91,7 +98,8 @@ def _train_nodes(method: Any, execution: Execution, data: Data) -> nn.Module:
         task=method.task(execution.plan.facts),
         weights=execution.class_weights,
         batch_size=batch,
-        at_once=None if whole else max(_AT_ONCE[method.name], batch or 0),
+        at_once=at_once,
+        answer=predict if many else None,
         every=5 if batch is None else max(5, method.steps // _COMPARED),
         on_loss=execution.on_loss,
         on_step=execution.on_step,
