@@ -1,17 +1,18 @@
 """What two large graphs on disk take: to build their stores, to train and to predict.
 
-    python benchmarks/products.py [--folder /var/tmp/graphveil-products] [--only dp-gnn]
-                                  [--again] [--out results/products.json]
+    python benchmarks/products.py --folder DIR [--only dp-gnn] [--again]
+                                  [--out results/products.json]
 
 ``products`` has the size of ogbn-products, ``large`` a billion directed messages. Both are planted
 (whom a line names has the same class with probability 0.8) and written as Parquet, a few lines at a
 time; ends are uniform, so that no order of the nodes helps the cache. A store is built from the
-Parquet, which is deleted then; ``--folder`` keeps the stores. Every row of the result is a process
+Parquet, which is deleted then; the folder keeps the stores. Every row of the result is a process
 of its own with one thread. Rows that the file has are not run again, unless ``--again``.
 
 ``wall`` are seconds of a clock, ``processor`` those of the process, ``gib`` the most memory held
 beside pages of files. ``load`` is the machine's load average before and after: above 1 it had other
-work beside a row.
+work beside a row. ``hops`` are a part of gap's training: what is sent, its sums with noise, and the
+sums that lists are read by. ``python tools/facts.py`` puts the figures on their page.
 """
 
 import argparse
@@ -62,14 +63,13 @@ def write_parquet(folder, nodes, lines, features, classes, seed=0, **_):
     rng = np.random.default_rng(seed)
     planted = Planted(rng, nodes, classes)
     means = 0.3 * rng.standard_normal((classes, features), dtype=np.float32)
-    whole = folder
-    folder = folder.with_suffix(".part")
-    shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir(parents=True)
+    unfinished = folder.with_suffix(".part")
+    shutil.rmtree(unfinished, ignore_errors=True)
+    unfinished.mkdir(parents=True)
 
     def write(name, count, columns_of):
         """Parts of a table into a file."""
-        place, writer = folder / f"{name}.parquet", None
+        place, writer = unfinished / f"{name}.parquet", None
         for first in range(0, count, _AT_ONCE):
             table = pa.table(columns_of(first, min(first + _AT_ONCE, count)))
             writer = writer or parquet.ParquetWriter(place, table.schema, compression="none")
@@ -89,7 +89,7 @@ def write_parquet(folder, nodes, lines, features, classes, seed=0, **_):
 
     write("nodes", nodes, rows)
     write("edges", lines, ends)
-    folder.rename(whole)
+    unfinished.rename(folder)
 
 
 def build(folder, name):
@@ -180,9 +180,10 @@ def train(folder, name, graph):
 def run_here(folder, row):
     """One row in this process; a JSON line on stdout."""
     graph, before = ROWS[row], os.getloadavg()[0]
-    figures = build(folder, graph) if row.startswith("build") else train(
-        folder, row.split()[0], graph
-    )  # fmt: skip
+    if row.startswith("build"):
+        figures = build(folder, graph)
+    else:
+        figures = train(folder, row.split()[0], graph)
     figures["load"] = [before, os.getloadavg()[0]]
     print(json.dumps(figures))
 
@@ -220,7 +221,9 @@ def measure(folder, rows, out, *, again):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--folder", default="/var/tmp/graphveil-products", help="of the stores")
+    parser.add_argument(
+        "--folder", required=True, help="of the stores; 30 GiB while they are built"
+    )
     parser.add_argument("--only", choices=ROWS, help="one row; default: all")
     parser.add_argument("--again", action="store_true", help="also rows that the file has")
     parser.add_argument("--out", default="results/products.json")
