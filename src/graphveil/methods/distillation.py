@@ -27,7 +27,7 @@ from graphveil.graph.surroundings import turn_round
 
 _ITERATIONS = 30
 # Columns that are spread together, to measure rows: as many as make so many numbers.
-_FEWEST_COLUMNS, _MOST_COLUMNS, _NUMBERS_AT_ONCE = 16, 256, 1 << 26
+_FEWEST_COLUMNS, _MOST_COLUMNS, _NUMBERS_AT_ONCE = 16, 256, 1 << 24
 
 
 def teach_student(
