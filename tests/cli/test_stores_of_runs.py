@@ -12,6 +12,7 @@ from graphveil import InvalidInputError
 from graphveil.cli import cli, predict
 from graphveil.data.store import write_store
 from graphveil.graph.splits import split
+from graphveil.methods import METHODS
 
 
 @pytest.fixture(scope="module")
@@ -54,3 +55,17 @@ def test_an_inductive_split_of_a_store_is_refused(stored, tmp_path):
     with pytest.raises(InvalidInputError, match="in memory"):  # which main prints as one line
         run("train", "late-graph", "--data", stored, "--epsilon", 8, *inductive)
     assert not (tmp_path / "run").exists()
+
+
+def test_a_comparison_on_a_store(stored):
+    """Every method for nodes is measured, the open ones among them; none is refused."""
+    names = [name for name, method in METHODS.items() if method.record == "node"]
+    quick = [f"{name}:{'open_steps' if 'gap' in name else 'steps'}=5" for name in names]
+    options = ("--epsilon", 8, "--seeds", 1, "--methods", ",".join(quick), "--json")
+    code, text = run("compare", "--data", stored, *options)
+    assert code == 0, text
+    rows = json.loads(text)["rows"]
+    assert sorted(row["method"] for row in rows) == sorted(names)
+    for row in rows:
+        assert row["refused"] is None, row["refused"]
+        assert 0 <= row["mean"] <= 1

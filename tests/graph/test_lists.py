@@ -7,12 +7,17 @@ import torch
 from graphveil.graph import aggregation, lists
 from graphveil.graph.aggregation import Sent, bounded_rows, incoming, unit_rows
 from graphveil.graph.beliefs import pass_beliefs
-from graphveil.graph.caps import cap_senders
+from graphveil.graph.caps import cap_receivers, cap_senders
 from graphveil.graph.choices import NORMALISATIONS
+from graphveil.graph.groups import random_groups, within
 from graphveil.graph.lazy_rows import slices
 from graphveil.graph.lists import Lists, ranges
 from graphveil.graph.messages import weigh_messages
+from graphveil.graph.neighbourhoods import gather_neighbourhoods
+from graphveil.graph.pagerank import pagerank
 from graphveil.graph.stored_messages import Received, around, weigh_lists
+from graphveil.graph.surroundings import surround, turn_round
+from graphveil.rng import seeded
 
 NODES = 300
 
@@ -54,6 +59,17 @@ def test_blocks_hold_whole_lists_and_every_message_once(graph):
     assert sum(map(len, owners)) == len(set.union(*owners))
 
 
+def test_lists_of_some_nodes_are_theirs_in_the_order_asked_for(graph):
+    edges, stored = graph
+    nodes = np.array([7, 299, 0, 150, 8])
+    for at_once in (None, 1, 20):
+        blocks = [np.stack(block) for block in stored.lists_of(nodes, at_once)]
+        wanted = torch.cat([edges[:, edges[0] == node] for node in nodes], 1)
+        assert np.array_equal(np.concatenate(blocks, 1), wanted)
+    assert len(blocks) > 1
+    assert list(stored.lists_of(nodes[:0])) == []
+
+
 def test_ranges_have_as_many_owners_as_are_asked_for(graph):
     _, stored = graph
     for least in (1, 5, 290):
@@ -93,6 +109,7 @@ def test_transposed_lists_name_senders_in_their_order(graph):
     order = torch.argsort(edges[1], stable=True)
     assert np.array_equal(turned.others, edges[0][order])
     assert np.array_equal(np.diff(turned.offsets), np.bincount(edges[1], minlength=NODES))
+    assert turned.transposed is stored
 
 
 def test_lists_are_compared(graph):
@@ -118,6 +135,39 @@ def test_caps_keep_the_same_messages(graph, cap, some):
     read = edges if readers is None else edges[:, readers[edges[1]]]
     assert torch.equal(kept, cap_senders(read, NODES, cap, seed=3))
     assert torch.equal(kept, cap_senders(edges, NODES, cap, seed=3, readers=readers))
+
+
+@pytest.mark.parametrize("cap", [None, 1, 4])
+def test_receivers_keep_the_same_messages(graph, cap):
+    edges, stored = graph
+    kept = cap_receivers(stored, NODES, cap, seed=3, layer=1)
+    assert torch.equal(kept, cap_receivers(edges, NODES, cap, seed=3, layer=1))
+
+
+@pytest.mark.parametrize("count", [1, 4, NODES])
+def test_groups_hold_the_same_edges(graph, count):
+    edges, stored = graph
+    groups = random_groups(NODES, count, seeded(1, "groups"))
+    inside = within(edges, groups)
+    assert torch.equal(within(stored, groups), inside)
+    some = (groups == 0).nonzero().flatten()
+    assert torch.equal(within(stored, groups, some), inside[:, groups[inside[0]] == 0])
+
+
+@pytest.mark.parametrize("how", ["ista", "push"])
+@pytest.mark.parametrize("some", [False, True])
+def test_pagerank_is_the_same_to_the_last_bit(graph, how, some):
+    edges, stored = graph
+    inside = torch.rand(NODES, generator=torch.Generator().manual_seed(4)) < 0.7 if some else None
+    seeds = torch.tensor([7, 3, NODES - 1, 250, 3, 12])  # a hub, and one without an edge
+    rows = pagerank(edges, NODES, seeds, how=how, rho=1e-4, inside=inside)
+    others = pagerank(stored, NODES, seeds, how=how, rho=1e-4, inside=inside)
+    assert rows.nnz > 100
+    for part in ("data", "indices", "indptr"):
+        assert np.array_equal(getattr(rows, part), getattr(others, part)), part
+    if inside is not None:
+        among = edges[:, inside[edges].all(0)]
+        assert (rows != pagerank(among, NODES, seeds, how=how, rho=1e-4)).nnz == 0
 
 
 @pytest.mark.parametrize("how", NORMALISATIONS)
@@ -150,6 +200,41 @@ def test_a_part_of_a_graph_is_all_that_its_receivers_read(graph):
             assert torch.equal(nodes[:count], torch.arange(some.start, some.stop))
             assert len(nodes.unique()) == len(nodes)
             assert torch.equal(part.weighted(rows[nodes])[:count], whole[some])
+
+
+@pytest.mark.parametrize("hops", [0, 1, 2])
+def test_surroundings_are_what_some_nodes_read_and_no_more(graph, hops):
+    edges, stored = graph
+    one = weigh_messages(cap_senders(edges, NODES, None, seed=0), NODES, "symmetric")
+    other = weigh_lists(stored, "symmetric")
+    readers, rows = torch.tensor([7, 299, 20, 5]), torch.randn(NODES, 4)
+    whole = rows
+    for _ in range(hops):
+        whole = one.weighted(whole)
+    parts = [surround(messages, readers, hops) for messages in (one, other)]
+    for part in parts:
+        h = rows[part.nodes]
+        for _ in range(hops):
+            h = part.messages.weighted(h)
+        assert torch.equal(h[part.readers], whole[readers])
+    rooted = gather_neighbourhoods(rows, one, readers, hops)
+    assert torch.equal(rooted.index.unique(), parts[0].nodes)
+    for field in ("edge_index", "weight", "self_weight"):
+        assert torch.equal(*(getattr(part.messages, field) for part in parts)), field
+
+
+@pytest.mark.parametrize("how", NORMALISATIONS)
+def test_messages_turned_round_are_sent_back(graph, how):
+    edges, stored = graph
+    messages = weigh_messages(cap_senders(edges, NODES, None, seed=0), NODES, how)
+    rows = torch.randn(NODES, 4)
+    one, other = turn_round(messages), turn_round(weigh_lists(stored, how))
+    assert torch.equal(one.weighted(rows), other.weighted(rows))
+    dense = torch.zeros(NODES, NODES).index_put(
+        (messages.edge_index[1], messages.edge_index[0]), messages.weight
+    )
+    expected = dense.t() @ rows + messages.self_weight.unsqueeze(1) * rows
+    torch.testing.assert_close(one.weighted(rows), expected, atol=1e-5, rtol=1e-4)
 
 
 @pytest.mark.parametrize("how", NORMALISATIONS)

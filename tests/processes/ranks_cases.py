@@ -7,6 +7,7 @@ import socket
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import torch
@@ -24,6 +25,8 @@ from graphveil.graph.links import edges_as_links
 from graphveil.graph.splits import split
 from graphveil.mechanisms import Gaussian
 from graphveil.methods import METHODS
+from graphveil.methods.parts import Release
+from graphveil.methods.sending import release_sums
 from graphveil.rng import secret
 
 HERE = Path(__file__).parent
@@ -41,6 +44,11 @@ METHOD_CASES = {
     "gap, similarity": (
         "gap",
         {"messages": "encoding", "weighting": "similarity", "hops": 2, "capping": "soft"},
+    ),
+    "gap, edges": ("gap", {"unit": "edge", "hops": 2, "open_steps": 20, "head_steps": 20}),
+    "gap, attention": (
+        "gap",
+        {"unit": "edge", "weighting": "attention", "open_steps": 20, "head_steps": 20},
     ),
     "graph-dpsgd": ("graph-dpsgd", {}),
 }
@@ -158,14 +166,22 @@ def side_coins():
 def refusals():
     """What is refused where processes differ, or have nothing to share."""
     said = {}
-    quick = {"unit": "edge", "epsilon": 8.0}
-    for name, settings in {"open-gap": {}, "gap": quick}.items():
-        method = METHODS[name](**settings)
+    rank = processes.current().rank
+    links = split_links(edges_as_links(social_network(num_nodes=60, num_features=5, seed=1)))
+    for name, data in {"open-gap": data_for("open-gap"), "dp-popularity": links}.items():
+        quick = {"epsilon": 8.0} if METHODS[name].private else {}
         try:
-            method.fit(data_for(name))
+            METHODS[name](**quick).fit(data)
         except InvalidInputError as error:
             said[name] = str(error)
-    rank = processes.current().rank
+    sent = Sent(*unlike_beliefs(rank))
+    part = Release(
+        name="hop1", paid_for="sums", mechanism=Gaussian(noise_multiplier=1.0, sensitivity=1.0)
+    )
+    try:
+        release_sums(SimpleNamespace(), part, sent)
+    except InvalidInputError as error:
+        said["beliefs"] = str(error)
     try:
         step_on(nn.Linear(4, 3), noise_multiplier=1.5 + rank)()
     except InvalidInputError as error:
@@ -185,6 +201,14 @@ def refusals():
     except InvalidInputError as error:
         said["examples"] = str(error)
     return said
+
+
+def unlike_beliefs(rank):
+    """What three nodes send; one believes something else on every rank."""
+    messages = incoming(torch.tensor([[0, 1], [1, 2]]), 3, seed=0)
+    rows, beliefs = unit_rows(torch.eye(3)), torch.full((3, 3), 1 / 3)
+    beliefs[1, 0] += rank * 1e-6
+    return messages, rows, None, beliefs
 
 
 def unlike_data(rank):

@@ -96,20 +96,23 @@ def _cap_lists(
 
 
 def cap_receivers(
-    edge_index: Tensor, num_nodes: int, cap: int | None, *, seed: int, layer: int = 0
+    edge_index: Tensor | Lists, num_nodes: int, cap: int | None, *, seed: int, layer: int = 0
 ) -> Tensor:
     """At most ``cap`` of the messages that reach each node, after the senders were capped.
 
-    Priorities are independent of those of the senders, and of other layers'. The result is sorted
-    by receiver, each receiver's messages by priority.
+    Edges may be the lists of a store, as for :func:`cap_senders`. Priorities are independent of
+    those of the senders, and of other layers'. The result is sorted by receiver, each receiver's
+    messages by priority.
 
     *Guarantee conditions*: comes last. A message dropped here is lost; to offer its sender another
     one in its place would make the sender's choice depend on others. For the same reason a weight
     that uses the number of messages a node sends counts them *before* this cap.
     """
-    senders, receivers = check_edges(edge_index, num_nodes)
     layer = _validate.integer("layer", layer, "[0, inf)")
     keys = priority_keys(seed, f"cap receivers {layer}")
+    if isinstance(edge_index, Lists):
+        return _cap_lists(edge_index.transposed, cap, keys, None).flip(0)
+    senders, receivers = check_edges(edge_index, num_nodes)
     target, source = _smallest(receivers, senders, cap, keys)
     return as_edges(source, target, edge_index)
 

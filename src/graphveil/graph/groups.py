@@ -6,11 +6,13 @@ further, however deep the network is.
 
 from __future__ import annotations
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from graphveil import _validate
 from graphveil.graph.caps import cap_senders
+from graphveil.graph.lists import Lists
 from graphveil.rng import SeededStream
 
 
@@ -26,7 +28,21 @@ def random_groups(num_nodes: int, count: int, stream: SeededStream) -> Tensor:
     return groups
 
 
-def within(edge_index: Tensor, groups: Tensor) -> Tensor:
-    """The edges whose ends share a group; each once, self-loops not at all."""
-    kept = edge_index[:, groups[edge_index[0]] == groups[edge_index[1]]]
+def within(edges: Tensor | Lists, groups: Tensor, nodes: Tensor | None = None) -> Tensor:
+    """The edges whose ends share a group; each once, self-loops not at all.
+
+    Of a store lists are read a block at a time, or with ``nodes`` those of these senders alone.
+    """
+    if isinstance(edges, Lists):
+        kept = _within_lists(edges, groups, nodes)
+    else:
+        kept = edges[:, groups[edges[0]] == groups[edges[1]]]
     return cap_senders(kept, len(groups), None, seed=0)
+
+
+def _within_lists(lists: Lists, groups: Tensor, nodes: Tensor | None) -> Tensor:
+    group, parts = groups.numpy(), [np.empty((2, 0), np.int64)]
+    for owners, others in lists.blocks() if nodes is None else lists.lists_of(nodes.numpy()):
+        same = group[owners] == group[others]
+        parts.append(np.stack([owners[same], others[same]]).astype(np.int64))
+    return torch.from_numpy(np.concatenate(parts, 1))

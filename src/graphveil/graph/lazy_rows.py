@@ -26,7 +26,8 @@ LEAST = 16  # rows of a block: products of fewer round otherwise
 class LazyRows:
     """Rows of ``x``, of those ``which`` if there is a list, each as ``make`` makes it of a block.
 
-    ``make`` treats every row by itself. ``x`` may be dense or sparse, and stay on disk.
+    ``make`` treats every row by itself. ``x`` may be dense or sparse, and stay on disk; it may also
+    be numbers, by which ``make`` knows what to make.
     """
 
     x: Tensor
@@ -70,6 +71,11 @@ class LazyRows:
         """The same rows, of which one more thing is made; they stay as wide as they are."""
         first = self.make
         return replace(self, make=lambda rows: make(first(rows)))
+
+
+def read_rows(rows: Any, which: Tensor) -> Tensor:
+    """Some rows in memory, by their ids: of a tensor of any layout, or of :class:`LazyRows`."""
+    return rows[which] if isinstance(rows, LazyRows) else take_rows(rows, which)
 
 
 def pick_rows(rows: Any, which: Tensor) -> Any:

@@ -49,6 +49,16 @@ class Lists:
             owners = np.repeat(np.arange(first, last, dtype=others.dtype), np.diff(bounds))
             yield owners, others
 
+    def lists_of(self, nodes: Ids, at_once: int | None = None) -> Iterator[tuple[Ids, Ids]]:
+        """Owners and what their lists hold, of some nodes alone, in this order."""
+        starts = np.asarray(self.offsets[nodes], np.int64)
+        ends = np.concatenate([[0], np.cumsum(np.asarray(self.offsets[nodes + 1]) - starts)])
+        for first, last in ranges(ends, at_once):
+            sizes = np.diff(ends[first : last + 1])
+            places = np.arange(ends[first], ends[last])
+            places += np.repeat(starts[first:last] - ends[first:last], sizes)
+            yield np.repeat(nodes[first:last], sizes), np.asarray(self.others[places])
+
     def equals(self, other: Lists) -> bool:
         """Whether both hold the same."""
         if not np.array_equal(self.offsets, other.offsets):
@@ -96,7 +106,9 @@ class Lists:
         with scratch_file(2 * turned.nbytes) as file:
             for some, owners in self._turn(file):
                 turned[some] = owners
-        return Lists(self._ends, turned)
+        back = Lists(self._ends, turned)
+        vars(back)["transposed"] = self
+        return back
 
     def _turn(self, file: Any) -> Iterator[tuple[slice, Ids]]:
         """Who names each node, node by node: places, and owners there.

@@ -22,8 +22,10 @@ from __future__ import annotations
 
 import functools
 import os
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -34,6 +36,7 @@ from torch import Tensor
 from graphveil import _validate
 from graphveil._errors import InvalidInputError
 from graphveil.graph.choices import RANKINGS
+from graphveil.graph.lists import Lists, ranges
 
 Ids = NDArray[np.int64]
 
@@ -42,41 +45,54 @@ _ROUNDING = 1e-15  # steps this short are made of rounding
 _GROWING = 1.01  # supports that grow by less are worth solving on
 
 
-def pagerank(
-    edge_index: Tensor,
+def pagerank(edges: Tensor | Lists, num_nodes: int, seeds: Tensor, **how: Any) -> sparse.csr_array:
+    """One row for each seed: (seeds, num_nodes), non-negative and sparse.
+
+    ``how`` is as of :func:`make_ranker`.
+    """
+    return make_ranker(edges, num_nodes, **how)(seeds)
+
+
+def make_ranker(
+    edges: Tensor | Lists,
     num_nodes: int,
-    seeds: Tensor,
     *,
+    inside: Tensor | None = None,
     how: str = "ista",
     alpha: float = 0.25,
     rho: float = 1e-4,
     tolerance: float = 1e-4,
-) -> sparse.csr_array:
-    """One row for each seed: (seeds, num_nodes), non-negative and sparse.
+) -> Callable[[Tensor], sparse.csr_array]:
+    """A function of seeds that makes one row for each, of which a store's may not all fit.
 
     Edges count in both directions, repeated ones once, self-loops not at all. A walk on a node
     without edges stays there. ``rho`` is what is given up for locality: larger ones give fewer
-    entries. ``tolerance`` matters to ``ista`` alone.
+    entries. ``tolerance`` matters to ``ista`` alone. With a mask ``inside`` edges count if both
+    ends are in it. Of a store, whose edges are lists, what a row meets is read and nothing else,
+    but for one pass that counts degrees; the answer is the same to the last bit.
     """
     _validate.choice("how", how, RANKINGS)
     _validate.number("alpha", alpha, "(0, 1)")
     _validate.number("rho", rho, "(0, 1)")
     _validate.number("tolerance", tolerance, "(0, 1]")
-    wanted = _ids("seeds", seeds, num_nodes, 1)
-    _ids("edge_index", edge_index, num_nodes, 2)
-    walk = _Walk.over(edge_index, num_nodes)
+    walk = _walk_over(edges, num_nodes, inside)
     if how == "ista":
         rank = functools.partial(walk.ista, alpha=alpha, rho=rho, tolerance=tolerance)
     else:
         # A lazy walk in the steps it takes: with what probability it jumps before the next one.
         rank = functools.partial(walk.push, teleport=2 * alpha / (1 + alpha), rho=rho)
-    parts = [wanted[i : i + _SEEDS_AT_ONCE] for i in range(0, len(wanted), _SEEDS_AT_ONCE)]
-    if not parts:
-        return sparse.csr_array((0, num_nodes))
-    with ThreadPoolExecutor(os.cpu_count()) as threads:
-        ranks = sparse.vstack(list(threads.map(rank, parts)), format="csr")
-    ranks.sort_indices()
-    return ranks
+
+    def rank_all(seeds: Tensor) -> sparse.csr_array:
+        wanted = _ids("seeds", seeds, num_nodes, 1)
+        parts = [wanted[i : i + _SEEDS_AT_ONCE] for i in range(0, len(wanted), _SEEDS_AT_ONCE)]
+        if not parts:
+            return sparse.csr_array((0, num_nodes))
+        with ThreadPoolExecutor(os.cpu_count()) as threads:
+            ranks = sparse.vstack(list(threads.map(rank, parts)), format="csr")
+        ranks.sort_indices()
+        return ranks
+
+    return rank_all
 
 
 def _ids(name: str, given: Tensor, num_nodes: int, dimensions: int) -> Ids:
@@ -99,27 +115,113 @@ def _ids(name: str, given: Tensor, num_nodes: int, dimensions: int) -> Ids:
     return ids
 
 
+def _walk_over(edges: Tensor | Lists, num_nodes: int, inside: Tensor | None) -> _Walk:
+    if isinstance(edges, Lists):
+        some = None if inside is None or bool(inside.all()) else inside.numpy()
+        listed = _ListedSteps(edges, some)
+        return _Walk(listed.count_degrees(), listed)
+    _ids("edge_index", edges, num_nodes, 2)
+    source, target = (edges if inside is None else edges[:, inside[edges].all(0)]).numpy()
+    source, target = source[source != target], target[source != target]
+    ones = np.ones(2 * len(source))
+    ends = np.concatenate([source, target]), np.concatenate([target, source])
+    matrix = sparse.csr_array((ones, ends), shape=(num_nodes, num_nodes))
+    matrix.sum_duplicates()
+    lonely = np.diff(matrix.indptr) == 0
+    if lonely.any():
+        matrix = sparse.csr_array(matrix + sparse.diags_array(lonely.astype(float)))
+    degree = np.diff(matrix.indptr).astype(float)
+    matrix.data = 1.0 / np.repeat(degree, np.diff(matrix.indptr))
+    return _Walk(degree, _MatrixSteps(matrix))
+
+
+class _Steps(Protocol):
+    """Where one step of a walk leads from each node, and with what probability."""
+
+    def after(self, rows: sparse.csr_array) -> sparse.csr_array:
+        """Where rows are after one step."""
+
+    def of(self, nodes: Ids) -> tuple[Ids, sparse.csr_array, Ids]:
+        """How many places each of the nodes leads to; steps, and in which row of them each is."""
+
+
+@dataclass(frozen=True, eq=False)
+class _MatrixSteps:
+    """Steps of a graph in memory."""
+
+    matrix: sparse.csr_array
+
+    def after(self, rows: sparse.csr_array) -> sparse.csr_array:
+        return rows @ self.matrix
+
+    def of(self, nodes: Ids) -> tuple[Ids, sparse.csr_array, Ids]:
+        return np.diff(self.matrix.indptr)[nodes], self.matrix, nodes
+
+
+@dataclass(frozen=True, eq=False)
+class _ListedSteps:
+    """Steps over lists on disk, of which those that rows stand on are read."""
+
+    lists: Lists
+    inside: NDArray[np.bool_] | None
+
+    def after(self, rows: sparse.csr_array) -> sparse.csr_array:
+        # Ids are renamed in their order, so that products add up in the order of all steps.
+        _, steps, places = self.of(rows.indices)
+        shape = rows.shape[0], steps.shape[0]
+        return sparse.csr_array((rows.data, places, rows.indptr), shape=shape) @ steps
+
+    def of(self, nodes: Ids) -> tuple[Ids, sparse.csr_array, Ids]:
+        some, places = np.unique(nodes.astype(np.int64), return_inverse=True)
+        starts, others = self._neighbours(some)
+        counts = np.diff(starts)
+        odds = 1.0 / np.repeat(counts.astype(float), counts)
+        shape = len(some), self.lists.num_nodes
+        return counts[places], sparse.csr_array((odds, others, starts), shape=shape), places
+
+    def count_degrees(self) -> NDArray[np.float64]:
+        """Of all nodes."""
+        counts = np.empty(self.lists.num_nodes)
+        for first, last in ranges(self.lists.offsets):
+            starts, _ = self._neighbours(np.arange(first, last))
+            counts[first:last] = np.diff(starts)
+        return counts
+
+    def _neighbours(self, nodes: Ids) -> tuple[Ids, Ids]:
+        """Whom some nodes (ascending) have an edge with, either way, and where each one's begin.
+
+        One without an edge has itself.
+        """
+        size = self.lists.num_nodes
+        lists = self.lists if self.lists.is_symmetric else self.lists.transposed
+        parts = [self._pairs(self.lists, nodes)]
+        if lists is not self.lists:
+            parts.append(self._pairs(lists, nodes))
+        pairs = parts[0] if len(parts) == 1 else np.unique(np.concatenate(parts))
+        known = np.searchsorted(pairs // size, [nodes, nodes + 1])
+        lonely = nodes[known[0] == known[1]]
+        if len(lonely):
+            pairs = np.sort(np.concatenate([pairs, lonely * size + lonely]))
+        starts = np.searchsorted(pairs, np.append(nodes, size) * size)
+        return starts, pairs % size
+
+    def _pairs(self, lists: Lists, nodes: Ids) -> Ids:
+        """Owners and whom they list, as one number each, ascending."""
+        parts = [np.empty(0, np.int64)]
+        for owners, others in lists.lists_of(nodes):
+            pairs = owners * lists.num_nodes + others.astype(np.int64)
+            if self.inside is not None:
+                pairs = pairs[self.inside[owners] & self.inside[others]]
+            parts.append(pairs)
+        return np.concatenate(parts)
+
+
 @dataclass(frozen=True, eq=False)
 class _Walk:
     """A graph as a walk sees it: degrees, and where one step leads from each node."""
 
     degree: NDArray[np.float64]
-    step: sparse.csr_array
-
-    @classmethod
-    def over(cls, edge_index: Tensor, num_nodes: int) -> _Walk:
-        source, target = edge_index.numpy()
-        source, target = source[source != target], target[source != target]
-        ones = np.ones(2 * len(source))
-        ends = np.concatenate([source, target]), np.concatenate([target, source])
-        matrix = sparse.csr_array((ones, ends), shape=(num_nodes, num_nodes))
-        matrix.sum_duplicates()
-        lonely = np.diff(matrix.indptr) == 0
-        if lonely.any():
-            matrix = sparse.csr_array(matrix + sparse.diags_array(lonely.astype(float)))
-        degree = np.diff(matrix.indptr).astype(float)
-        matrix.data = 1.0 / np.repeat(degree, np.diff(matrix.indptr))
-        return cls(degree, matrix)
+    steps: _Steps
 
     def starts(self, seeds: Ids, value: float) -> sparse.csr_array:
         places, shape = (np.arange(len(seeds)), seeds), (len(seeds), len(self.degree))
@@ -129,7 +231,7 @@ class _Walk:
         start, ranks = self.starts(seeds, alpha), self.starts(seeds, 0.0)
         enough = max(tolerance * rho * alpha, _ROUNDING)
         while True:
-            after = (1 - alpha) / 2 * (ranks + ranks @ self.step) + start
+            after = (1 - alpha) / 2 * (ranks + self.steps.after(ranks)) + start
             after.data -= rho * alpha * self.degree[after.indices]
             _positive(after)
             moved = after - ranks
@@ -161,17 +263,17 @@ class _Walk:
         """One step of the walk from entry to entry of the same row."""
         nodes, entries = ranks.indices, ranks.nnz
         row = np.repeat(np.arange(ranks.shape[0]), np.diff(ranks.indptr))
-        reached = np.diff(self.step.indptr)[nodes]
+        reached, steps, places = self.steps.of(nodes)
         before = np.cumsum(reached) - reached
-        edge = np.arange(reached.sum()) + np.repeat(self.step.indptr[nodes] - before, reached)
+        edge = np.arange(reached.sum()) + np.repeat(steps.indptr[places] - before, reached)
         # Entries are sorted by row and node: one number each, to look them up by.
         n = len(self.degree)
         known = row * n + nodes
-        wanted = np.repeat(row * n, reached) + self.step.indices[edge]
+        wanted = np.repeat(row * n, reached) + steps.indices[edge]
         place = np.minimum(np.searchsorted(known, wanted), max(entries - 1, 0))
         met = known[place] == wanted
         origin = np.repeat(np.arange(entries), reached)[met]
-        step = self.step.data[edge][met]
+        step = steps.data[edge][met]
         return sparse.csr_array((step, (place[met], origin)), shape=(entries, entries))
 
     def push(self, seeds: Ids, teleport: float, rho: float) -> sparse.csr_array:
@@ -184,7 +286,7 @@ class _Walk:
                 ranks.eliminate_zeros()
                 return ranks
             ranks = ranks + teleport * moved
-            residual = residual - moved + (1 - teleport) * (moved @ self.step)
+            residual = residual - moved + (1 - teleport) * self.steps.after(moved)
 
 
 def _positive(rows: sparse.csr_array) -> None:

@@ -5,9 +5,12 @@ from __future__ import annotations
 from torch import Tensor
 
 from graphveil.graph.messages import Messages
+from graphveil.graph.stored_messages import StoredMessages
 
 
-def spread_rows(rows: Tensor, messages: Messages, steps: int, teleport: float) -> Tensor:
+def spread_rows(
+    rows: Tensor, messages: Messages | StoredMessages, steps: int, teleport: float
+) -> Tensor:
     """Personalised PageRank by power iteration: each row spread over who hears it, and kept.
 
     Every step takes ``1 - teleport`` of the weighted neighbourhood, a node's own row included, and
@@ -17,5 +20,5 @@ def spread_rows(rows: Tensor, messages: Messages, steps: int, teleport: float) -
     """
     spread = rows
     for _ in range(steps):
-        spread = (1 - teleport) * messages.weighted(spread) + teleport * rows
+        spread = messages.weighted(spread).mul_(1 - teleport).add_(teleport * rows)
     return spread

@@ -7,9 +7,11 @@ table of all edges: what asks for ``edge_index`` of such a graph is refused.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import copy
+from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch_geometric.data import Data
@@ -57,9 +59,9 @@ class StoredGraph(Data):
 def whole_refusal(data: StoredGraph) -> InvalidInputError:
     """The error of what needs all edges of a store together."""
     return InvalidInputError(
-        "A graph in a store must be read a block of nodes at a time. Got "
-        f"{data.stored.path} for something that needs all edges at once instead; take one of the "
-        "methods late-graph, dp-mlp, gap, dp-gnn, or a graph in files that fit in memory."
+        "A graph in a store must be read a block of nodes at a time: methods for nodes train and "
+        f"predict so. Got {data.stored.path} for something that needs all edges at once instead; "
+        "take a graph in files that fit in memory."
     )
 
 
@@ -71,6 +73,30 @@ def is_stored(data: Any) -> bool:
 def edges_of(data: Data) -> Tensor | Lists:
     """The messages of a graph: a tensor (2, messages), or of a store its lists."""
     return data.stored.lists if is_stored(data) else data.edge_index
+
+
+def without_edges(data: Data) -> Data:
+    """The same nodes, of which nobody sends anything."""
+    alone = copy.copy(data)
+    if is_stored(data):
+        lists = data.stored.lists
+        none = Lists(np.zeros_like(lists.offsets), np.empty(0, lists.others.dtype))
+        alone.stored = replace(data.stored, lists=none)
+    else:
+        alone.edge_index = data.edge_index[:, :0]
+    return alone
+
+
+def edges_among(data: Data, kept: Tensor) -> Tensor:
+    """The messages whose ends are both kept, in their order; ids are those of all nodes."""
+    if not is_stored(data):
+        return data.edge_index[:, kept[data.edge_index].all(0)]
+    inside, nodes = kept.numpy(), kept.nonzero().flatten().numpy()
+    parts = [np.empty((2, 0), np.int64)]
+    for owners, others in data.stored.lists.lists_of(nodes):
+        some = inside[others]
+        parts.append(np.stack([owners[some], others[some]]).astype(np.int64))
+    return torch.from_numpy(np.concatenate(parts, 1))
 
 
 def has_same_edges(one: Data, other: Data) -> bool:

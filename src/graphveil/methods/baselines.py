@@ -55,22 +55,36 @@ def plan_openly(method: Any, facts: Facts) -> Plan:
 
 
 _COMPARED = 50  # how often batches of nodes are interrupted to look at the validation nodes
+_AT_ONCE = {"mlp": 1 << 14, "gnn": 1024}  # nodes that are read by themselves, or with others
+_BATCH_OF_STORE = 1024  # training nodes, whose neighbourhoods a step of a GNN reads
 
 
 def _train_nodes(method: Any, execution: Execution, data: Data) -> nn.Module:
     """All training nodes at every step, or a batch; the weights that do best on validation."""
+    from graphveil.graph.stored import is_stored
     from graphveil.methods.open_training import OpenTraining, make_optimizer
+    from graphveil.methods.terms import on_messages
 
     x, network = method.prepare(data), method.build(execution.plan.facts)
     in_training, messages = method.read_in_training(data), method.messages(data)
+    batch, spreads = method.batch_size, len(network.convs) > 0
+    if spreads and batch is None and is_stored(data):
+        batch = _BATCH_OF_STORE
+    whole = spreads and batch is None  # one pass over the graph
 
     def logits(ids: Tensor) -> Tensor:
         read = in_training if network.training else messages
-        if method.batch_size is not None:
+        if not whole:
             return _on_roots(network, x, read, ids)
         outputs: Tensor = network.on_graph(x, read)
         return outputs[ids]
 
+    def predict(ids: Tensor) -> Tensor:
+        return on_messages(network, x, messages)[ids]
+
+    at_once = None if whole else max(_AT_ONCE[method.name], batch or 0)
+    # Neighbourhoods of many overlap: all nodes are predicted sooner than those by themselves.
+    many = spreads and at_once is not None and int(data.val_mask.sum()) > at_once
     optimizer = make_optimizer(
         method.optimizer,
         network.parameters(),
@@ -83,8 +97,10 @@ def _train_nodes(method: Any, execution: Execution, data: Data) -> nn.Module:
         seed=method.seed,
         task=method.task(execution.plan.facts),
         weights=execution.class_weights,
-        batch_size=method.batch_size,
-        every=5 if method.batch_size is None else max(5, method.steps // _COMPARED),
+        batch_size=batch,
+        at_once=at_once,
+        answer=predict if many else None,
+        every=5 if batch is None else max(5, method.steps // _COMPARED),
         on_loss=execution.on_loss,
         on_step=execution.on_step,
         progress=execution.progress,
@@ -95,41 +111,21 @@ def _train_nodes(method: Any, execution: Execution, data: Data) -> nn.Module:
     return network
 
 
-def _on_roots(network: Any, x: Tensor, messages: Messages, roots: Tensor) -> Tensor:
+def _on_roots(network: Any, x: Any, messages: Any, roots: Tensor) -> Tensor:
     """The logits of some nodes, from the part of the graph that they read."""
-    import torch
+    from graphveil.graph.lazy_rows import read_rows
+    from graphveil.graph.surroundings import surround
 
-    from graphveil.graph.messages import Messages
-    from graphveil.graph.sparse_rows import take_rows
-
-    source, target = messages.edge_index
-    reached = torch.zeros(len(x), dtype=torch.bool)
-    reached[roots] = True
-    used = torch.zeros(len(source), dtype=torch.bool)
-    for _ in network.convs:
-        used = reached[target]
-        reached[source[used]] = True
-    nodes = reached.nonzero().flatten()
-    place = torch.cumsum(reached, 0) - 1
-    among = Messages(
-        place[messages.edge_index[:, used]], messages.weight[used], messages.self_weight[nodes]
-    )
-    outputs: Tensor = network.on_graph(take_rows(x, nodes), among)
-    return outputs[place[roots]]
+    read = surround(messages, roots, len(network.convs))
+    outputs: Tensor = network.on_graph(read_rows(x, read.nodes), read.messages)
+    return outputs[read.readers]
 
 
-def _outputs(method: Any, data: Data, mode: str) -> Tensor:
-    return method.network_.on_graph(method.prepare(data), method.messages(data))
-
-
-def _prepare(method: Any, data: Data) -> Tensor:
+def _prepare(method: Any, data: Data) -> Any:
     """The rows that the network reads."""
     # The first layer of an encoder reads sparse rows; convolutions and groups do not.
     sparse = method.name == "mlp" or (method.encoder_layers > 0 and method.epochs is None)
-    return Features.of(method).prepare(data.x, keep_sparse=sparse)
-
-
-_BATCH = "Training nodes that a step reads; by default all of them."
+    return Features.of(method).read(data, keep_sparse=sparse)
 
 
 # Without noise there is nothing to gain from fewer columns.
@@ -143,9 +139,12 @@ class MLPBaseline(Method, FeatureSettings, OpenSettings):
     compared: ClassVar[bool] = True
     inferences = (Visible(NOTHING_PROMISED), Disjoint())
     reads_prior: ClassVar[bool] = False
+    reads_stores: ClassVar[bool] = True
 
     num_layers: int = setting("Layers of the network.", 2, "[1, 10]")
-    batch_size: int | None = setting(_BATCH, None, "[1, 1e9]")
+    batch_size: int | None = setting(
+        "Training nodes that a step reads; by default all of them.", None, "[1, 1e9]"
+    )
 
     def network(self, facts: Facts) -> NodeNetwork:
         return describe_network(self, facts, self.dropout)
@@ -156,8 +155,14 @@ class MLPBaseline(Method, FeatureSettings, OpenSettings):
 
         return no_messages(len(data.x))
 
+    def outputs(self, data: Data, mode: str) -> Tensor:
+        """From each node's own row."""
+        from graphveil.methods.terms import on_own_rows
+
+        return on_own_rows(self.network_, self.prepare(data))
+
     read_in_training = messages
-    _plan, _train, outputs, prepare = plan_openly, _train_nodes, _outputs, _prepare
+    _plan, _train, prepare = plan_openly, _train_nodes, _prepare
 
 
 @final
@@ -173,6 +178,7 @@ class GNNBaseline(Method, FeatureSettings, OpenSettings):
     private: ClassVar[bool] = False
     compared: ClassVar[bool] = True
     inferences = (Visible(NOTHING_PROMISED), Disjoint())
+    reads_stores: ClassVar[bool] = True
 
     conv: Literal["gcn", "gin", "gat", "sage", "sum"] = setting("The convolution.", "gcn")
     num_layers: int = setting("Convolutions.", 2, "[1, 10]")
@@ -189,7 +195,11 @@ class GNNBaseline(Method, FeatureSettings, OpenSettings):
     receiver_cap: int | None = setting(
         "Messages that a node may read in training.", None, "[1, inf)"
     )
-    batch_size: int | None = setting(_BATCH, None, "[1, 1e9]")
+    batch_size: int | None = setting(
+        "Training nodes that a step reads; by default all of them, of a store 1,024.",
+        None,
+        "[1, 1e9]",
+    )
     splits: int = setting(
         "Train on as many random groups without an edge between them, as graph-split does.",
         1,
@@ -220,24 +230,31 @@ class GNNBaseline(Method, FeatureSettings, OpenSettings):
             attention=self.attention,
         )
 
-    def read_in_training(self, data: Data) -> Messages:
-        """Messages inside groups, under the caps."""
+    def read_in_training(self, data: Data) -> Any:
+        """Messages inside groups, under the caps; of a store without either they stay there."""
         from graphveil.graph.caps import cap_receivers, cap_senders
         from graphveil.graph.groups import random_groups, within
+        from graphveil.graph.lists import Lists
         from graphveil.graph.messages import weigh_messages
+        from graphveil.graph.stored import edges_of
+        from graphveil.graph.stored_messages import weigh_lists
         from graphveil.rng import seeded
 
-        nodes = len(data.x)
-        groups = random_groups(nodes, self.splits, seeded(self.seed, "groups"))
-        edges = within(data.edge_index, groups)
+        nodes, edges = len(data.x), edges_of(data)
+        if self.splits > 1:
+            edges = within(edges, random_groups(nodes, self.splits, seeded(self.seed, "groups")))
         if self.sender_cap is not None:
-            read = data.train_mask[edges[1]] if self.num_layers == 1 else slice(None)
-            edges = cap_senders(edges[:, read], nodes, self.sender_cap, seed=self.seed)
+            readers = data.train_mask if self.num_layers == 1 else None
+            edges = cap_senders(edges, nodes, self.sender_cap, seed=self.seed, readers=readers)
         if self.receiver_cap is not None:
             edges = cap_receivers(edges, nodes, self.receiver_cap, seed=self.seed)
+        if isinstance(edges, Lists):
+            return weigh_lists(edges, self.normalisation)
+        if self.sender_cap is None and self.receiver_cap is None:  # each once
+            edges = cap_senders(edges, nodes, None, seed=0)
         return weigh_messages(edges, nodes, self.normalisation)
 
-    def messages(self, data: Data) -> Messages:
+    def messages(self, data: Data) -> Any:
         """All of them."""
         from graphveil.methods.terms import every_message
 
@@ -280,4 +297,10 @@ class GNNBaseline(Method, FeatureSettings, OpenSettings):
         training(network, self.prepare(data), self.messages(data), data, execution)
         return network
 
-    _plan, outputs, prepare = plan_openly, _outputs, _prepare
+    def outputs(self, data: Data, mode: str) -> Tensor:
+        """Every neighbour is read."""
+        from graphveil.methods.terms import on_messages
+
+        return on_messages(self.network_, self.prepare(data), self.messages(data))
+
+    _plan, prepare = plan_openly, _prepare

@@ -7,7 +7,10 @@ and smoothed, can follow what is common to many nodes and not the noise.
 
 from __future__ import annotations
 
+import functools
 import math
+from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import torch
@@ -15,15 +18,21 @@ from scipy import sparse
 from torch import Tensor
 from torch.nn import functional as F
 
+from graphveil.graph.lazy_rows import LazyRows, slices
 from graphveil.graph.messages import Messages
 from graphveil.graph.propagation import spread_rows
 from graphveil.graph.sparse_rows import MOST_DENSE, as_csr, is_sparse, row_lengths, scale_rows
+from graphveil.graph.stored_messages import StoredMessages
+from graphveil.graph.surroundings import turn_round
 
 _ITERATIONS = 30
-_COLUMNS_AT_ONCE = 256  # that are spread together, to measure rows
+# Columns that are spread together, to measure rows: as many as make so many numbers.
+_FEWEST_COLUMNS, _MOST_COLUMNS, _NUMBERS_AT_ONCE = 16, 256, 1 << 24
 
 
-def teach_student(beliefs: Tensor, x: Tensor, messages: Messages, decay: float) -> Tensor:
+def teach_student(
+    beliefs: Tensor, x: Any, messages: Messages | StoredMessages, decay: float
+) -> Tensor:
     """Log-probabilities (nodes, classes) of a linear model that was taught ``beliefs``.
 
     Multinomial regression on each node's unit row beside its smoothed one, with ``decay`` times
@@ -52,7 +61,7 @@ def teach_student(beliefs: Tensor, x: Tensor, messages: Messages, decay: float) 
 
 
 def follow_beliefs(
-    own: Tensor, heard: Tensor, x: Tensor, messages: Messages, noise: float
+    own: Tensor, heard: Tensor, x: Any, messages: Messages | StoredMessages, noise: float
 ) -> Tensor:
     """Log-beliefs on a graph that was not trained on: what a student makes of those ``heard``.
 
@@ -67,49 +76,66 @@ def follow_beliefs(
 class _Rows:
     """Every node's unit row beside the unit row of what is spread over the graph.
 
-    Only the first half is held. Spreading is linear, so that products with the second half spread
-    what comes of products with the first: sparse rows stay as sparse as they are.
+    Only the first half is held, and of a store nothing: blocks of rows are read when products with
+    them are asked for, the same blocks as in memory. Spreading is linear, so that products with the
+    second half spread what comes of products with the first: sparse rows stay as sparse as they
+    are.
     """
 
-    def __init__(self, x: Tensor, messages: Messages) -> None:
-        back = Messages(messages.edge_index.flip(0), messages.weight, messages.self_weight)
-        self._there, self._back = messages, back
-        self._own: sparse.csr_array | Tensor
-        if is_sparse(x) or x.shape[1] > MOST_DENSE:
-            rows = as_csr(x)
-            self._own = scale_rows(rows, 1 / np.maximum(row_lengths(rows), 1e-12))
-        else:
-            self._own = F.normalize(x, dim=1)
-        self._scale = 1 / self._spread_lengths(x.shape[1]).clamp_min(1e-12).unsqueeze(1)
+    def __init__(self, x: Any, messages: Messages | StoredMessages) -> None:
+        self._there, self._back = messages, turn_round(messages)
+        self._nodes, columns = x.shape
+        self._own: Any = x if isinstance(x, LazyRows) else _unit_rows(x)
+        self._scale = 1 / self._spread_lengths(columns).clamp_min(1e-12).unsqueeze(1)
+
+    def _blocks(self) -> Iterator[tuple[slice, Any]]:
+        """Unit rows, a few thousand at a time."""
+        for some in slices(self._nodes):
+            rows = self._own[some]
+            yield some, _unit_rows(rows) if isinstance(self._own, LazyRows) else rows
 
     def _spread_lengths(self, columns: int) -> Tensor:
         """Of rows that were spread, a few columns at a time."""
-        squares = torch.zeros(self._own.shape[0])
-        for start in range(0, columns, _COLUMNS_AT_ONCE):
-            part = self._own[:, start : start + _COLUMNS_AT_ONCE]
-            dense = part if isinstance(part, Tensor) else torch.from_numpy(part.toarray())
+        squares = torch.zeros(self._nodes)
+        at_once = max(_FEWEST_COLUMNS, min(_MOST_COLUMNS, _NUMBERS_AT_ONCE // self._nodes))
+        for start in range(0, columns, at_once):
+            dense = torch.empty(self._nodes, min(at_once, columns - start))
+            for some, rows in self._blocks():
+                part = rows[:, start : start + at_once]
+                dense[some] = part if isinstance(part, Tensor) else torch.from_numpy(part.toarray())
             squares += _spread(dense, self._there).square().sum(1)
         return squares.sqrt()
 
     def times(self, weight: Tensor) -> Tensor:
         """Rows times columns of weights."""
-        weight = weight.detach()
-        own, spread = weight.split(len(weight) // 2)
-        return self._product(own) + self._scale * _spread(self._product(spread), self._there)
+        parts = weight.detach().split(len(weight) // 2)
+        own, spread = (torch.empty(self._nodes, weight.shape[1]) for _ in parts)
+        for some, rows in self._blocks():
+            own[some], spread[some] = (_product(rows, part) for part in parts)
+        return own.add_(self._scale * _spread(spread, self._there))
 
     def transposed_times(self, values: Tensor) -> Tensor:
         """What every column adds up to, over the rows times their values."""
         spread = _spread(self._scale * values, self._back)
-        own = self._own
-        if isinstance(own, Tensor):
-            return torch.cat([own.t() @ values, own.t() @ spread])
-        return torch.cat([torch.from_numpy(own.T @ v.numpy()) for v in (values, spread)])
-
-    def _product(self, weight: Tensor) -> Tensor:
-        if isinstance(self._own, Tensor):
-            return self._own @ weight
-        return torch.from_numpy(self._own @ weight.contiguous().numpy())
+        sums = (
+            torch.cat([_product(rows.T, v[some]) for v in (values, spread)])
+            for some, rows in self._blocks()
+        )
+        return functools.reduce(torch.Tensor.add_, sums)
 
 
-def _spread(rows: Tensor, messages: Messages) -> Tensor:
+def _unit_rows(x: Tensor) -> sparse.csr_array | Tensor:
+    if not is_sparse(x) and x.shape[1] <= MOST_DENSE:
+        return F.normalize(x, dim=1)
+    rows = as_csr(x)
+    return scale_rows(rows, 1 / np.maximum(row_lengths(rows), 1e-12))
+
+
+def _product(rows: Any, weight: Tensor) -> Tensor:
+    if isinstance(rows, Tensor):
+        return rows @ weight
+    return torch.from_numpy(rows @ weight.contiguous().numpy())
+
+
+def _spread(rows: Tensor, messages: Messages | StoredMessages) -> Tensor:
     return spread_rows(rows, messages, 2, 0.1)

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Literal, final
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, final
 
 from graphveil import _validate, processes
 from graphveil._errors import InvalidInputError, UnprovenError
@@ -107,6 +107,7 @@ class DPAR(Method, RowSettings, FeatureSettings, StepSettings, Budget):
     compared: ClassVar[bool] = True
     inferences = (Visible(reach="smoothing_steps"), Noisy(), Disjoint(student="student"))
     scored_by: ClassVar[str] = "own row"
+    reads_stores: ClassVar[bool] = True
 
     learning_rate: float | None = setting(  # type: ignore[assignment]
         "The length of steps; by default it follows from rows, classes and noise.", None, "(0, inf)"
@@ -449,7 +450,8 @@ class DPAR(Method, RowSettings, FeatureSettings, StepSettings, Budget):
         from graphveil.graph.private_rows import kept_columns
 
         def draw(mechanism: PrivateRows, rng: SecretStream) -> dict[str, Tensor]:
-            chosen, weight = mechanism.release(rank_nodes(self, data, drawn), rng)
+            rank = rank_nodes(self, data, drawn.sample)
+            chosen, weight = mechanism.release(rank(drawn.rows), rng)
             return {"chosen": torch.from_numpy(chosen), "weight": torch.from_numpy(weight).float()}
 
         released = execution.release(execution.plan.part("rows"), draw)
@@ -459,9 +461,9 @@ class DPAR(Method, RowSettings, FeatureSettings, StepSettings, Budget):
 
     # --- prediction ------------------------------------------------------------------------------
 
-    def prepare(self, data: Data) -> Tensor:
+    def prepare(self, data: Data) -> Any:
         """The rows that the network reads."""
-        return Features.of(self).prepare(data.x, keep_sparse=True)
+        return Features.of(self).read(data, keep_sparse=True)
 
     def outputs(self, data: Data, mode: str) -> Tensor:
         """Power iteration over log-probabilities; on a disjoint graph a student follows them."""

@@ -35,6 +35,7 @@ from graphveil.grads.step import PrivateStep
 from graphveil.graph.link_terms import LinkTerms
 from graphveil.graph.neighbourhoods import RootedTerms
 from graphveil.methods.checkpoint import Checkpoint
+from graphveil.methods.hop_rules import PAID_FOR
 from graphveil.methods.open_training import make_optimizer
 from graphveil.methods.parts import Earlier, Open, Part, Release, Steps, Unclipped
 from graphveil.methods.plan import Plan
@@ -280,6 +281,11 @@ class Execution:
 
     # --- in the open -----------------------------------------------------------------------------
 
+    def share_weights(self, network: nn.Module) -> None:
+        """Have all processes hold what rank 0 trained in the open, where each trained alike."""
+        if self.ranks.world > 1:
+            network.load_state_dict(self.ranks.once_named(network.state_dict))
+
     def train_openly(self, part: Open | Unclipped, train: Callable[[], Any]) -> Any:
         """Train without privacy, and say so."""
         self._start(part)
@@ -306,12 +312,18 @@ def check_shared(plan: Plan, ranks: processes.Ranks) -> None:
     if ranks.world == 1:
         return
     alone = [part.name for part in plan.parts if not isinstance(part, (Steps, Release, Earlier))]
-    if alone or not any(isinstance(part, Steps) for part in plan.parts):
-        why = f"trains its part {alone[0]!r} in the open" if alone else "takes no private steps"
+    if alone or not any(isinstance(part, Steps) or _is_summed(part) for part in plan.parts):
+        why = f"trains its part {alone[0]!r} in the open" if alone else "has neither"
         raise InvalidInputError(
-            f"Several processes share private steps. Got {ranks.world} of them for a plan of "
-            f"'{plan.method}' that {why} instead; run it without torchrun."
+            "Several processes share private steps and noisy sums over neighbours. Got "
+            f"{ranks.world} of them for a plan of '{plan.method}' that {why} instead; run it "
+            "without torchrun."
         )
+
+
+def _is_summed(part: Part) -> bool:
+    """Whether a part releases sums over neighbours, whose rows are shared."""
+    return isinstance(part, Release) and part.paid_for == PAID_FOR["aggregation"]
 
 
 def _digest(network: nn.Module, ranks: processes.Ranks) -> bytes:

@@ -105,8 +105,8 @@ def check_edges_read(method: Method, data: Data) -> None:
     if is_stored(data) and not method.reads_stores:
         raise InvalidInputError(
             f"The method '{method.name}' must have a graph that is in memory. Got the store "
-            f"{data.stored.path} instead; take late-graph, dp-mlp, gap or dp-gnn, which read a "
-            "store in blocks, or a graph in files."
+            f"{data.stored.path} instead; take a method for nodes, such as late-graph or dp-gnn, "
+            "which reads a store in blocks, or a graph in files."
         )
     if "edge_attr" in _about_edges(data) and not reads_counts(method):
         warnings.warn(

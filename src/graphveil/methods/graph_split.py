@@ -96,6 +96,7 @@ class GraphSplit(Method, FeatureSettings, StepSettings, Budget):
     units: ClassVar[tuple[str, ...]] = ("node", "edge")
     inferences = (Visible(reach="num_layers"), Noisy(), Disjoint())
     scored_by: ClassVar[str] = "own row"
+    reads_stores: ClassVar[bool] = True
 
     conv: Literal["gcn", "gin", "gat", "sage"] = setting("The convolution.", "gcn")
     num_layers: int = setting("Convolutions.", 2, "[1, 10]")
@@ -406,6 +407,7 @@ class GraphSplit(Method, FeatureSettings, StepSettings, Budget):
         """The loss terms to draw from: groups, or neighbourhoods inside them."""
         from graphveil.graph.groups import random_groups, within
         from graphveil.graph.messages import weigh_messages
+        from graphveil.graph.stored import edges_of
         from graphveil.graph.targets import hide_targets
         from graphveil.methods.terms import GroupTerms, node_terms
         from graphveil.rng import seeded
@@ -413,13 +415,13 @@ class GraphSplit(Method, FeatureSettings, StepSettings, Budget):
         x, nodes = self.prepare(data), len(data.x)
         count, stream = self.num_groups(nodes), seeded(self.seed, "groups")
         if self._clips == "document":
-            cut = within(data.edge_index, random_groups(nodes, count, stream))
+            cut = within(edges_of(data), random_groups(nodes, count, stream))
             messages = weigh_messages(cut, nodes, self.normalisation)
             return node_terms(x, data, messages, self.num_layers)
         return GroupTerms(
             x,
             hide_targets(data.y, ~data.train_mask),
-            data.edge_index,
+            edges_of(data),
             count,
             stream,
             normalisation=self.normalisation,
@@ -428,15 +430,15 @@ class GraphSplit(Method, FeatureSettings, StepSettings, Budget):
 
     # --- prediction ------------------------------------------------------------------------------
 
-    def prepare(self, data: Data) -> Tensor:
+    def prepare(self, data: Data) -> Any:
         """The rows that the network reads."""
-        return self._features.prepare(data.x)
+        return self._features.read(data)
 
     def outputs(self, data: Data, mode: str) -> Tensor:
         """Every neighbour is read, whichever group it was in."""
-        from graphveil.methods.terms import every_message
+        from graphveil.methods.terms import every_message, on_messages
 
         messages = every_message(data, self.seed, self.normalisation)
-        return self.network_.on_graph(self.prepare(data), messages)
+        return on_messages(self.network_, self.prepare(data), messages)
 
     noisy_outputs = hear_neighbours

@@ -120,6 +120,7 @@ def encode_openly(
             steps=method.open_steps, batch_size=method.open_batch, every=20,
             progress=execution.progress, **how,
         )  # fmt: skip
+    execution.share_weights(network)
     with torch.no_grad():
         unseen = torch.where(train, fold, -1) if folds > 1 else None
         return believe(network, x, unseen)
@@ -184,7 +185,13 @@ def classify(
         classify_openly(method, network, head_inputs(method, own, cache), data, execution)
         return
     train = data.train_mask
-    terms: Any = head_inputs(method, own[train], cache[train]), data.y[train]
+    inputs: Any
+    if isinstance(own, LazyRows):
+        ids, columns = train.nonzero().flatten(), own.columns + cache[0].numel()
+        inputs = LazyRows(ids, lambda some: head_inputs(method, own[some], cache[some]), columns)
+    else:
+        inputs = head_inputs(method, own[train], cache[train])
+    terms: Any = inputs, data.y[train]
     if isinstance(network.heads[0], LinearHead):
         terms = RowExamples(*terms)
     step(method, execution, "classifier", network.heads[0], terms)
@@ -208,6 +215,7 @@ def classify_openly(
     simplest = len(scores) - 1
     better = scores[0] > (1 - _CLEARLY) * scores[simplest]
     network.chosen.fill_(0 if better else simplest)
+    execution.share_weights(network)
 
 
 # --- what the heads read --------------------------------------------------------------------------

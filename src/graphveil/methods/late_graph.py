@@ -126,7 +126,6 @@ class LateGraph(Method, OwnRowSettings, Budget):
 
     def outputs(self, data: Data, mode: str) -> Tensor:
         """What nodes believe after hearing their neighbours; a student's view of it if disjoint."""
-        from graphveil.graph.stored_messages import read_all
         from graphveil.methods.distillation import follow_beliefs
         from graphveil.methods.terms import every_message
 
@@ -134,7 +133,6 @@ class LateGraph(Method, OwnRowSettings, Budget):
         heard = self._hear(data, messages)
         if mode != "disjoint" or not self.student or not has_classes(self.plan_.facts):
             return heard
-        messages = read_all(messages, "The student of a disjoint graph ('student')")
         steps = self.plan_.part("weights")
         noise = steps.noise_multiplier / (steps.rate * math.sqrt(steps.count))
         own = self._own_beliefs(data)

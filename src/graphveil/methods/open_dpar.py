@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar, final
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, ClassVar, final
 
 from graphveil import _validate
 from graphveil.methods.base import Method
@@ -29,7 +30,8 @@ if TYPE_CHECKING:
     from graphveil.methods.plan import Facts, Plan
     from graphveil.nn.descriptions import NodeNetwork
 
-_SCORES_AT_ONCE = 2**22  # that are dense in memory
+_RANKED_AT_ONCE = 4096  # rows
+_ROWS_AT_ONCE = 1 << 14  # that go through the network together
 
 
 @final
@@ -43,6 +45,7 @@ class OpenDPAR(Method, RowSettings, FeatureSettings, OpenSettings):
     name: ClassVar[str] = "open-dpar"
     private: ClassVar[bool] = False
     inferences = (Visible(NOTHING_PROMISED), Disjoint())
+    reads_stores: ClassVar[bool] = True
 
     def network(self, facts: Facts) -> NodeNetwork:
         return describe_network(self, facts, self.dropout)
@@ -73,6 +76,7 @@ class OpenDPAR(Method, RowSettings, FeatureSettings, OpenSettings):
             task=self.task(facts),
             weights=execution.class_weights,
             batch_size=self.batch_size,
+            at_once=_ROWS_AT_ONCE,
             on_loss=execution.on_loss,
             on_step=execution.on_step,
             progress=execution.progress,
@@ -125,17 +129,15 @@ class OpenDPAR(Method, RowSettings, FeatureSettings, OpenSettings):
         import numpy as np
         import torch
 
-        from graphveil.mechanisms import largest
-
-        scores, nodes = rank_nodes(self, data, drawn), len(data.x)
-        chosen = np.empty((len(drawn.rows), self.neighbours), np.int64)
-        weight = np.empty(chosen.shape)
-        at_once = max(1, _SCORES_AT_ONCE // nodes)
-        for start in range(0, len(chosen), at_once):
-            dense = scores[start : start + at_once].toarray()
-            best = largest(dense, self.neighbours)
-            chosen[start : start + at_once] = best
-            weight[start : start + at_once] = np.take_along_axis(dense, best, 1)
+        rank = rank_nodes(self, data, drawn.sample)
+        chosen = drawn.rows.numpy()[:, None].repeat(self.neighbours, 1)
+        weight = np.zeros(chosen.shape)
+        for start in range(0, len(chosen), _RANKED_AT_ONCE):
+            scores = rank(drawn.rows[start : start + _RANKED_AT_ONCE])
+            for row, (first, last) in enumerate(pairwise(scores.indptr), start):
+                best = np.argsort(-scores.data[first:last], kind="stable")[: self.neighbours]
+                chosen[row, : len(best)] = scores.indices[first:last][best]
+                weight[row, : len(best)] = scores.data[first:last][best]
         weight /= np.maximum(weight.sum(1, keepdims=True), 1e-300)
         return read_by_rows(
             torch.from_numpy(chosen),
@@ -143,12 +145,12 @@ class OpenDPAR(Method, RowSettings, FeatureSettings, OpenSettings):
             torch.from_numpy(weight > 0),
             drawn.rows,
             self.own_weight,
-            nodes,
+            len(data.x),
         )
 
-    def prepare(self, data: Data) -> Tensor:
+    def prepare(self, data: Data) -> Any:
         """The rows that the network reads."""
-        return Features.of(self).prepare(data.x)
+        return Features.of(self).read(data)
 
     def outputs(self, data: Data, mode: str) -> Tensor:
         """Power iteration over log-probabilities."""

@@ -5,7 +5,7 @@ What the papers call GAP-inf or GAPNoDP. No guarantee: its certificate says so.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar, Literal, final
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, final
 
 from graphveil.methods.base import Method
 from graphveil.methods.features import Features
@@ -36,6 +36,7 @@ class OpenGAP(Method, HopSettings):
     name: ClassVar[str] = "open-gap"
     private: ClassVar[bool] = False
     inferences = (Visible(NOTHING_PROMISED), Disjoint())
+    reads_stores: ClassVar[bool] = True
 
     weighting: Literal["none", "similarity"] = setting(
         "What weighs messages: nothing, or the cosine of their ends.", "none"
@@ -71,9 +72,9 @@ class OpenGAP(Method, HopSettings):
             dropout=self.dropout,
         )
 
-    def prepare(self, data: Data) -> Tensor:
+    def prepare(self, data: Data) -> Any:
         """The rows that the network reads."""
-        return Features.of(self).prepare(data.x)
+        return Features.of(self).read(data)
 
     def _plan(self, facts: Facts) -> Plan:
         _ = self.network(facts)  # settings that make no network are refused here

@@ -55,13 +55,17 @@ class OpenTraining:
 
     Every step reads all training records, or ``batch_size`` of them, shuffled. ``rate`` gives the
     share of the learning rate when a share of the steps is done. Weights are compared ``every`` few
-    steps by the share of right decisions, or with ``by_loss`` by their loss.
+    steps by the share of right decisions, or with ``by_loss`` by their loss. With ``at_once`` so
+    many records go through the module together, and gradients of a step are added up; ``answer``
+    gives the logits of validation records where that is faster all at once.
     """
 
     steps: int
     seed: int
     task: Task
     batch_size: int | None = None
+    at_once: int | None = None
+    answer: Callable[[Tensor], Tensor] | None = None
     rate: Callable[[float], float] = lambda done: 1.0
     weights: Tensor | None = None
     every: int = 5
@@ -109,11 +113,14 @@ class OpenTraining:
             batch = next(batches)
             module.train()
             optimizer.zero_grad()
-            loss = self._loss(logits(batch), y[batch])
-            loss.backward()
+            total = 0.0
+            for part in self._parts(batch):
+                loss = self._loss(logits(part), y[part]) * (len(part) / len(batch))
+                loss.backward()
+                total += float(loss.detach())
             optimizer.step()
             if self.on_loss is not None:
-                self.on_loss(float(loss.detach()))
+                self.on_loss(total)
             if self.on_step is not None:
                 self.on_step(module, taken + 1)
             if len(compared) and taken % self.every == self.every - 1:
@@ -137,13 +144,20 @@ class OpenTraining:
             yield queue[:size]
             queue = queue[size:]
 
+    def _parts(self, ids: Tensor) -> tuple[Tensor, ...]:
+        """Records that go through the module together."""
+        return (ids,) if self.at_once is None else ids.split(self.at_once)
+
     def _score(
         self, module: nn.Module, logits: Callable[[Tensor], Tensor], y: Tensor, ids: Tensor
     ) -> tuple[float, float]:
         """Right decisions and loss, what decides first."""
         module.eval()
         with torch.no_grad():
-            outputs = logits(ids)
+            if self.answer is not None:
+                outputs = self.answer(ids)
+            else:
+                outputs = torch.cat([logits(part) for part in self._parts(ids)])
         gained = -float(self._loss(outputs, y[ids]))
         if self.by_loss or self.task.name not in OF_CLASSES:
             return gained, 0.0

@@ -36,6 +36,7 @@ from torch_geometric.data import Data
 from graphveil import devices
 from graphveil._errors import InvalidInputError
 from graphveil.graph.messages import Messages
+from graphveil.graph.stored_messages import read_all
 from graphveil.methods.execution import Execution
 from graphveil.methods.open_training import make_optimizer, seeded_weights
 from graphveil.rng import SecretStream, seeded
@@ -64,9 +65,10 @@ class ReleasedTraining:
     patience: int | None = None
 
     def __call__(
-        self, network: Any, x: Tensor, messages: Messages, data: Data, execution: Execution
+        self, network: Any, x: Any, messages: Any, data: Data, execution: Execution
     ) -> None:
         """Train ``network``, a GCN and nothing before or after it."""
+        messages = read_all(messages, "The released code ('paper', or 'epochs' of gnn)")
         if any(list(part.parameters()) for part in (network.encoder, network.decoder)):
             raise InvalidInputError(
                 "The released code has convolutions and no layers before or after them. Got a "

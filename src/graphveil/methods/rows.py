@@ -6,6 +6,7 @@ two is the same, and here.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -140,8 +141,8 @@ def draw_sample(
     return Sample(sample, train[torch.from_numpy(order[:rows].copy())])
 
 
-def rank_nodes(method: Any, data: Data, drawn: Sample) -> Any:
-    """How much every node matters to each row, inside the sample.
+def rank_nodes(method: Any, data: Data, sample: Tensor) -> Callable[[Tensor], Any]:
+    """A function of rows that says how much every node matters to each, inside the sample.
 
     A row's own node is read for nothing, so it need not be chosen: its score is 0. A row outside
     the sample has no scores at all.
@@ -150,20 +151,25 @@ def rank_nodes(method: Any, data: Data, drawn: Sample) -> Any:
     """
     import numpy as np
 
-    from graphveil.graph.pagerank import pagerank
+    from graphveil.graph.pagerank import make_ranker
+    from graphveil.graph.stored import edges_of
 
-    inside = drawn.sample[data.edge_index].all(0)
-    scores = pagerank(
-        data.edge_index[:, inside],
+    rank = make_ranker(
+        edges_of(data),
         len(data.x),
-        drawn.rows,
+        inside=sample,
         how=method.ranking,
         alpha=method.ranking_teleport,
         rho=method.rho,
     )
-    own = np.repeat(drawn.rows.numpy(), np.diff(scores.indptr))
-    scores.data[scores.indices == own] = 0.0
-    return scores
+
+    def score(rows: Tensor) -> Any:
+        scores = rank(rows)
+        own = np.repeat(rows.numpy(), np.diff(scores.indptr))
+        scores.data[scores.indices == own] = 0.0
+        return scores
+
+    return score
 
 
 def read_by_rows(
@@ -194,20 +200,52 @@ def row_terms(method: Any, data: Data, drawn: Sample, messages: Messages) -> Any
 
     A linear network may sum features first.
     """
+    from torch import Tensor
 
     from graphveil.grads.own_rows import RowExamples
+    from graphveil.graph.lazy_rows import LazyRows
     from graphveil.graph.live_terms import NO_LABEL, LiveTerms
-    from graphveil.graph.sparse_rows import is_sparse, mask_rows, take_rows
 
-    x = mask_rows(method.prepare(data), drawn.sample)
+    x = _mask(method.prepare(data), drawn.sample)
     y = data.y.clone()
     y[~drawn.sample] = NO_LABEL
     roots = drawn.rows
     if method.train_on == "nodes":
         roots = data.train_mask.nonzero().flatten()
     if method.num_layers == 1:
-        return RowExamples(take_rows(messages.weighted(x), roots), y[roots])
-    return LiveTerms(x.to_dense() if is_sparse(x) else x, y, messages, roots, 1)
+        return RowExamples(_sum_rows(x, messages, roots), y[roots])
+    dense = x.then(Tensor.to_dense) if isinstance(x, LazyRows) else x.to_dense()
+    return LiveTerms(dense, y, messages, roots, 1)
+
+
+def _mask(x: Any, kept: Tensor) -> Any:
+    """The same rows, with zeros in those that are not kept; those of a store stay there."""
+    import torch
+
+    from graphveil.graph.lazy_rows import LazyRows
+    from graphveil.graph.sparse_rows import mask_rows
+
+    if not isinstance(x, LazyRows):
+        return mask_rows(x, kept)
+    if bool(kept.all()):
+        return x
+    return LazyRows(torch.arange(len(x)), lambda ids: mask_rows(x[ids], kept[ids]), x.columns)
+
+
+def _sum_rows(x: Any, messages: Messages, roots: Tensor) -> Any:
+    """The weighted sums that roots read; of a store they are made when they are asked for."""
+    from graphveil.graph.lazy_rows import LazyRows
+    from graphveil.graph.sparse_rows import take_rows
+    from graphveil.graph.surroundings import surround
+
+    if not isinstance(x, LazyRows):
+        return take_rows(messages.weighted(x), roots)
+
+    def sum_here(ids: Tensor) -> Tensor:
+        read = surround(messages, ids, 1)
+        return take_rows(read.messages.weighted(x[read.nodes]), read.readers)
+
+    return LazyRows(roots, sum_here, x.columns)
 
 
 def count_rows(method: Any, facts: Facts, *, usual: int | None = None) -> int:
@@ -224,10 +262,9 @@ def smooth_predictions(method: Any, data: Data) -> tuple[Tensor, Tensor, Message
     node's log-probabilities are its logits but for one number, which every step carries along.
     """
     from graphveil.graph.propagation import spread_rows
-    from graphveil.methods.terms import every_message, no_messages
+    from graphveil.methods.terms import every_message, on_own_rows
 
-    x = method.prepare(data)
     task = method.task(method.plan_.facts)
-    own = task.beliefs(method.network_.on_graph(x, no_messages(len(x))))
+    own = task.beliefs(on_own_rows(method.network_, method.prepare(data)))
     messages = every_message(data, method.seed)
     return own, spread_rows(own, messages, method.smoothing_steps, method.teleport), messages

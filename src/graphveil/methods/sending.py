@@ -22,12 +22,13 @@ from graphveil.graph.aggregation import (
     unit_rows,
 )
 from graphveil.graph.caps import cap_receivers
+from graphveil.graph.contents import compare_tensors
 from graphveil.graph.lazy_rows import map_rows, slices
 from graphveil.graph.lists import Lists
 from graphveil.graph.messages import Messages
 from graphveil.graph.neighbourhoods import RootedTerms
 from graphveil.graph.stored import edges_of
-from graphveil.graph.stored_messages import StoredMessages, read_all
+from graphveil.graph.stored_messages import StoredMessages
 from graphveil.methods.terms import node_terms
 from graphveil.nn.gap import GAPNetwork
 
@@ -140,8 +141,13 @@ def _label_rows(
     elif labelled:
         rows = torch.zeros(len(x), classes)
     else:
-        nothing = torch.zeros(len(x), method.hops_in_use, classes)
-        rows = network.head(torch.cat([x, nothing.flatten(1)], 1)).softmax(1)
+
+        def decide(own: Tensor) -> Tensor:
+            nothing = torch.zeros(len(own), method.hops_in_use * classes)
+            chances: Tensor = network.head(torch.cat([own, nothing], 1)).softmax(1)
+            return chances
+
+        rows = map_rows(decide, x)
     if not labelled:
         return rows
     if int(data.y.max()) >= classes:
@@ -179,15 +185,21 @@ def send(method: Sender, network: GAPNetwork, hop: int, sending: Sending) -> Sen
 
 def attention_terms(sending: Sending, data: Data, seed: int, *, whole: bool = False) -> RootedTerms:
     """Loss terms of the attention: each reads messages of its own node, some or the ``whole``."""
-    rows, cap = sending.rows, None if whole else _READ_AT_ONCE
-    messages = read_all(sending.messages, "The training of weighting='attention' without a cap")
-    read = cap_receivers(messages.edge_index, len(rows), cap, seed=seed)
+    rows, messages = sending.rows, sending.messages
+    edges = messages.lists if isinstance(messages, StoredMessages) else messages.edge_index
+    read = cap_receivers(edges, len(rows), None if whole else _READ_AT_ONCE, seed=seed)
     heard = Messages(read, torch.ones(read.shape[1]), torch.zeros(len(rows)))
     return node_terms(rows, data, heard, 1)
 
 
 def release_sums(execution: Execution, part: Release, sent: Sent) -> Tensor:
-    """The noisy sums of one hop."""
+    """The noisy sums of one hop.
+
+    Two ends of an edge share a budget by what is believed of both, which must then be the same on
+    all processes that sum: it is compared.
+    """
+    if sent.beliefs is not None:
+        compare_tensors("rows that nodes send", [sent.rows, sent.beliefs])
 
     def draw(mechanism: Any, rng: SecretStream) -> dict[str, Tensor]:
         return {"sums": sent.noisy_sums(mechanism, rng, execution.ranks)}
@@ -222,13 +234,15 @@ def check_edges(method: GAP, data: Data, unit: str) -> None:
 
 def _check_store(method: GAP) -> None:
     """Refuse settings that read a whole matrix of features, or all messages at once."""
-    if not method.encodes:
+    if not method.encodes and method.weighting == "similarity":
         raise InvalidInputError(
-            "On a store nodes must send what an encoder makes of their rows. Got messages='label' "
-            "instead, whose classifier reads all rows at once; take 'belief' or 'encoding'."
+            "On a store messages must be weighed by what an encoder makes of rows. Got "
+            "weighting='similarity' with messages='label' instead, which compares whole rows; take "
+            "messages='encoding', or weighting='none'."
         )
-    if method.weighting == "attention" and method.message_cap is None:
+    if method.weighting == "attention" and method.message_cap is None and method.paper:
         raise InvalidInputError(
-            "On a store messages must be weighed by nothing or by similarity, unless senders are "
-            "capped. Got weighting='attention' under an edge unit instead; take 'similarity'."
+            "On a store a loss term of the attention must read few messages. Got paper=True under "
+            "an edge unit instead, where it reads all of its node's; leave out 'paper', or take "
+            "weighting='similarity'."
         )

@@ -113,7 +113,8 @@ class GroupTerms:
     """Loss terms to draw from, one for each group: its nodes, its edges, its labels.
 
     ``labels`` are negative where a node has no loss. With ``fresh`` set, groups are drawn anew
-    after every so many steps; otherwise they stay.
+    after every so many steps; otherwise they stay. Of a store, whose ``edges`` are lists, the rows
+    and the lists of the groups that a step draws are read, and no others.
 
     *Guarantee conditions*: withholding a node, or an edge, changes what one group holds and nothing
     else: no other term reads its row, whichever groups there are.
@@ -121,16 +122,16 @@ class GroupTerms:
 
     def __init__(
         self,
-        x: Tensor,
+        x: Tensor | LazyRows,
         labels: Tensor,
-        edge_index: Tensor,
+        edges: Tensor | Lists,
         count: int,
         stream: SeededStream,
         *,
         normalisation: str = "symmetric",
         fresh: int | None = None,
     ) -> None:
-        self.x, self.labels, self.edge_index = x, labels, edge_index
+        self.x, self.labels, self.edges = x, labels, edges
         self.count, self.stream, self.fresh = count, stream, fresh
         self.normalisation = normalisation
         self._draw(0)
@@ -140,8 +141,8 @@ class GroupTerms:
         self._time = time
         purpose = f"{self.stream.purpose} {time}" if time else self.stream.purpose
         self.groups = random_groups(len(self.x), self.count, seeded(self.stream.seed, purpose))
-        cut = within(self.edge_index, self.groups)
-        self.messages = weigh_messages(cut, len(self.x), self.normalisation)
+        if not isinstance(self.edges, Lists):
+            self._cut = within(self.edges, self.groups)
 
     def __len__(self) -> int:
         return self.count
@@ -168,13 +169,12 @@ class GroupTerms:
             nodes = (owner >= 0).nonzero().flatten()
             number = torch.empty(len(self.x), dtype=torch.long)
             number[nodes] = torch.arange(len(nodes))
-            source, target = self.messages.edge_index
-            kept = owner[target] >= 0
-            messages = Messages(
-                torch.stack([number[source[kept]], number[target[kept]]]),
-                self.messages.weight[kept],
-                self.messages.self_weight[nodes],
-            )
+            if isinstance(self.edges, Lists):
+                edges = within(self.edges, self.groups, nodes)
+            else:
+                edges = self._cut[:, owner[self._cut[1]] >= 0]
+            # Who sends to a node, and to whom it sends, is all in its group: so are its weights.
+            messages = weigh_messages(number[edges], len(nodes), self.normalisation)
             yield self.x[nodes], messages, owner[nodes], len(part), self.labels[nodes], nodes
 
 

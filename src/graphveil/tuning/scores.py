@@ -20,7 +20,6 @@ training released. Proofs: docs/guarantees/tuning.md.
 
 from __future__ import annotations
 
-import copy
 from dataclasses import replace
 from typing import Any
 
@@ -30,10 +29,12 @@ from torch_geometric.data import Data
 
 from graphveil._errors import InvalidInputError, UnprovenError
 from graphveil.graph.sparse_rows import take_rows
+from graphveil.graph.stored import edges_among, without_edges
 from graphveil.graph.targets import is_labelled
 from graphveil.methods import METHODS, Facts, Method
 from graphveil.methods.measures import SMALLER_IS_BETTER
 from graphveil.methods.settings import setting_fields
+from graphveil.methods.terms import on_messages
 
 
 def unseen(method: str) -> tuple[str, ...]:
@@ -85,11 +86,11 @@ def private_answers(method: Any, data: Data) -> Tensor:
     """The answers of every record, by the predictions that :func:`sensitivity` speaks of."""
     if method.scored_by != "neighbourhood":
         alone = method.scored_by == "own row"
-        answers: Tensor = method.predict_proba(_without_edges(data) if alone else data)
+        answers: Tensor = method.predict_proba(without_edges(data) if alone else data)
         return answers
     data, network = method.readable(data), method.network_.eval()
     with torch.no_grad():
-        outputs = network.on_graph(method.prepare(data), method.capped_messages(data))
+        outputs = on_messages(network, method.prepare(data), method.capped_messages(data))
     return method.answers(outputs)
 
 
@@ -130,17 +131,10 @@ def public_count(method: Any, data: Data, metric: str | None = None) -> float:
     return score_openly(method, method.predict_proba(data)[wanted], data.y[wanted], metric)
 
 
-def _without_edges(data: Data) -> Data:
-    alone = copy.copy(data)
-    alone.edge_index = data.edge_index[:, :0]
-    return alone
-
-
 def _among(data: Data, kept: Tensor) -> Data:
     """The kept nodes with the edges between them, as a graph of its own."""
     number = torch.full((len(kept),), -1)
     number[kept] = torch.arange(int(kept.sum()))
-    inside = kept[data.edge_index].all(0)
-    x, edge_index = take_rows(data.x, kept), number[data.edge_index[:, inside]]
+    x, edge_index = take_rows(data.x, kept), number[edges_among(data, kept)]
     stated = {name: data[name] for name in ("task", "value_range") if name in data}
     return Data(x=x, edge_index=edge_index, y=data.y[kept], **stated)
