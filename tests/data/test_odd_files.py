@@ -294,7 +294,7 @@ def test_names_on_a_certificate_stay_one_plain_line():
     names = ["a\nVOID", "<b>", *map(str, range(20))]
     x = torch.ones(2, 22)
     (line,) = public_of(Data(x=x, edge_index=torch.zeros(2, 0).long(), columns=names))
-    assert line.startswith("the names of the feature columns: a?VOID, ?b?, 0, 1, ")
+    assert line.startswith("the names of the feature columns: a[U+000A]VOID, [less-than sign]b")
     assert line.endswith("17, and 2 more")
 
 
@@ -307,3 +307,32 @@ def test_a_quantized_tensor_is_refused_without_a_warning(tmp_path):
         warnings.simplefilter("error", UserWarning)
         with pytest.raises(InvalidInputError, match="float tensor"):
             read(tmp_path / "q.pt")
+
+
+def test_words_for_empty_cells_are_printed_as_they_were_stated(tmp_path):
+    (tmp_path / "nodes.csv").write_text("id,label,crp\n1,a,<5\n2,b,>89\n3,a,7\n")
+    (tmp_path / "edges.csv").write_text("source,target\n1,2\n")
+    (tmp_path / "schema.toml").write_text(
+        'unit = "patient"\nempty = ["<5", ">89"]\n[columns.crp]\nkind = "number"\nlow = 0\n'
+        'high = 90\noptional = true\n[label]\ntask = "multiclass"\nclasses = ["a", "b"]\n'
+    )
+    lines = [line for line in public_of(read(tmp_path)) if "empty" in line]
+    assert any("[less-than sign]5, [greater-than sign]89" in line for line in lines)
+
+
+def test_a_first_line_with_semicolons_is_called_so_before_a_schema_is_drafted(tmp_path):
+    from graphveil.data._tables import column_names
+
+    path = tmp_path / "nodes.csv"
+    path.write_text("id;label;age\n1;a;3\n")
+    with pytest.raises(InvalidInputError, match="Got semicolons instead"):
+        column_names(path)
+    path.write_text("id\n1\n")
+    assert column_names(path) == ["id"]
+
+
+def test_a_format_without_a_word_of_strptime_is_refused():
+    from graphveil.data.column_kinds import Date
+
+    with pytest.raises(InvalidInputError, match=r"'%d\.%m\.%Y'"):
+        Date(origin="2020-01-01", format="DD.MM.YYYY")

@@ -113,7 +113,10 @@ def _say_idle(result: Result, metrics: Mapping[str, Any], task: str, weighs: boo
     advise = task in _OF_CLASSES and not weighs
     weigh = ", weigh rare classes (--set class_weights=noisy)" if advise else ""
     if idle.nothing:
-        more = f"Spend more, train on more records{weigh}, or give it columns that say more."
+        more = (
+            f"What may help: a larger epsilon, more records{weigh}, columns that say more. "
+            "Training again on these records is a second release: add it up, or try on public data."
+        )
         result.row(wording.LEARNT_NOTHING, f"{why} {more}")
     else:
         more = f"Go by the order of probabilities{weigh or ', not by decisions'}."

@@ -13,7 +13,7 @@ import io
 import math
 import re
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextvars import ContextVar
 from datetime import date
 from pathlib import Path
@@ -161,9 +161,25 @@ def column_names(path: Path) -> list[str]:
         else:
             raise ValueError("its name must end in .csv or .parquet")
     check_columns(path, columns, ())
+    if len(columns) == 1:
+        _check_commas(path, lambda mark: mark in columns[0])
     if not columns:
         raise InvalidInputError(f"{path} has no columns; name them in its first line.")
     return [name for name in columns if not _NAMELESS.match(name)]
+
+
+def _check_commas(path: Where, is_mark: Callable[[str], bool]) -> None:
+    """Refuse a first line whose columns stand apart by another mark than commas."""
+    for mark, marks in ((";", "semicolons"), ("\t", "tabs"), ("|", "bars")):
+        if is_mark(mark):
+            raise InvalidInputError(
+                f"{path} must have commas between its columns. Got {marks} instead; save it "
+                "with commas, and with points in numbers."
+            )
+
+
+def _split_at(mark: str, line: str) -> set[str]:
+    return {cell.strip(' "') for cell in line.split(mark)}
 
 
 def check_columns(
@@ -175,17 +191,15 @@ def check_columns(
     """
     missing = [name for name in required if name not in columns]
     if missing:
-        for mark, marks in ((";", "semicolons"), ("\t", "tabs"), ("|", "bars")):
-            if set(required) <= {cell.strip(' "') for cell in ",".join(columns).split(mark)}:
-                raise InvalidInputError(
-                    f"{path} must have commas between its columns. Got {marks} instead; save it "
-                    "with commas, and with points in numbers."
-                )
+        cells = ",".join(columns)
+        _check_commas(path, lambda mark: set(required) <= _split_at(mark, cells))
         got = ", ".join(_validate.shown(name) for name in columns[:8]) or "an empty table"
         got += f" and {len(columns) - 8:,} more" if len(columns) > 8 else ""
         way_out = "name them in the first line" if isinstance(path, Path) else "rename yours"
         if stated:
             way_out += ", because the schema calls them so"
+            if {"source", "target"} & set(missing):
+                way_out += ", or does not say under [edges] what they are called"
         elif not isinstance(path, Path) or path.stem.split("-")[0] in ("nodes", "edges", "graphs"):
             place = f" {path.parent}" if isinstance(path, Path) else ""
             way_out += (

@@ -188,6 +188,11 @@ class Date(Column):
                     f"The '{name}' parameter must be a date as 2020-12-31. Got "
                     f"{_validate.shown(value)} instead."
                 )
+        if self.format is not None and "%" not in self.format:
+            raise InvalidInputError(
+                "The 'format' parameter must be in the words of strptime, such as '%d.%m.%Y'. Got "
+                f"{_validate.shown(self.format)} instead."
+            )
         if self.missing is not None:
             _check_optional(self)
         if _SCALE.fullmatch(self.scale) is None or self.days == 0:

@@ -45,7 +45,7 @@ from graphveil.data.column_kinds import (
     word_of,
 )
 from graphveil.data.schema import Label, Schema, missing_name
-from graphveil.graph.checks import shorten
+from graphveil.graph.checks import plain, shorten
 from graphveil.graph.owners import OWNER, is_plain_word
 from graphveil.graph.sparse_rows import as_tensor
 
@@ -55,6 +55,7 @@ _LONGEST = 400  # characters of such a line
 _WORD = re.compile(r"\w+")
 _COMMA = re.compile(r"[+-]?[0-9]+,[0-9]+")
 _PADDED = re.compile(r"[+-]?0[0-9]+")  # what a number cannot hold
+_PUBLISHED = " (which is published: only if it is known without this table)"
 _AS_TEXT = "read it as text: pd.read_csv(..., dtype=str)"
 
 Rows = Any  # (records, columns) of float32: an array, or a sparse one of scipy
@@ -302,8 +303,8 @@ def _describe_label(label: Label) -> str:
 
 def _plain(line: str) -> str:
     """A line as a certificate may print it."""
-    signs = ("?" if sign in "<>|`" or not sign.isprintable() else sign for sign in line)
-    return "".join(signs)[:_LONGEST] + ("..." if len(line) > _LONGEST else "")
+    line = plain(line)
+    return line[:_LONGEST] + ("..." if len(line) > _LONGEST else "")
 
 
 def _count_cut(where: Any, outsiders: Counter[str], cut: Counter[str] | None) -> None:
@@ -358,7 +359,7 @@ def _numbers(cells: Cells, *, may_be_empty: bool) -> NDArray[np.float64]:
     wrong = ~np.isfinite(values)
     if (wrong & ~cells.empty).any():
         first = cells.texts[int(np.argmax(wrong & ~cells.empty))]
-        ways = cells.ways("list it as empty in the schema", may_be_empty=may_be_empty)
+        ways = cells.ways(f"list it as empty in the schema{_PUBLISHED}", may_be_empty=may_be_empty)
         if first is not None and _COMMA.fullmatch(first):
             ways = f"write numbers with a point: {first.replace(',', '.')}"
         cells.check(wrong, "a finite number", ways)
@@ -434,7 +435,7 @@ def _encode_category(column: Category, cells: Cells) -> tuple[Rows, int]:
     if column.other:
         places = np.where((places < 0) & ~cells.empty, width - 1, places)
     rule = f"one of the categories that the schema states, {shorten(column.values, 8)}"
-    restate = "state the category or other = true in the schema"
+    restate = f"state other = true in the schema, or the category{_PUBLISHED}"
     cells.check(places < 0, rule, cells.ways(restate, may_be_empty=column.optional))
     return _ones(places, width), 0
 
@@ -459,7 +460,7 @@ def _flags(cells: Cells, flag: Flag) -> NDArray[np.int64]:
     words = cells.words()
     values = np.array([-1 if w is None else known.get(w.casefold(), -1) for w in words], np.int64)
     rule = f"yes or no: {', '.join(flag.true)}; {', '.join(flag.false)}"
-    ways = cells.ways("state the words in the schema", may_be_empty=flag.optional)
+    ways = cells.ways(f"state the words in the schema{_PUBLISHED}", may_be_empty=flag.optional)
     cells.check(values < 0, rule, ways)
     return values
 

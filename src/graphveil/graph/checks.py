@@ -12,6 +12,7 @@ entry for each graph.
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Sequence
 from importlib import import_module
 from itertools import combinations
@@ -173,13 +174,19 @@ def ids_of(data: Data) -> Sequence[str] | None:
 
 def shorten(names: Sequence[str], most: int = 20) -> str:
     """Names in one plain line; of many the first, and how many more there are."""
-    lines = [
-        "".join("?" if sign in "<>|`" or not sign.isprintable() else sign for sign in name[:60])
-        + ("..." if len(name) > 60 else "")
-        for name in names[:most]
-    ]
+    lines = [plain(name[:60]) + ("..." if len(name) > 60 else "") for name in names[:most]]
     more = [f"and {len(names) - most:,} more"] if len(names) > most else []
     return ", ".join([*lines, *more])
+
+
+def plain(text: str) -> str:
+    """A text as a certificate may print it: signs that would make tags or bars by their names."""
+    return "".join(
+        f"[{unicodedata.name(sign, '').lower() or f'U+{ord(sign):04X}'}]"
+        if sign in "<>|`" or not sign.isprintable()
+        else sign
+        for sign in text
+    )
 
 
 def _names(data: Data, name: str) -> tuple[str, ...] | None:
