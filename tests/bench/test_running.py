@@ -2,13 +2,16 @@
 
 import json
 import os
+import shutil
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 
 from graphveil._errors import GraphveilError, InvalidInputError, RefusedError
 from graphveil.bench import Notes, compare, content_of, results_files, sweep
 from graphveil.bench.requests import Request
+from graphveil.data import load
 from graphveil.methods import METHODS
 from graphveil.runs import Source
 
@@ -137,6 +140,35 @@ def test_data_of_one_s_own_is_known_by_its_content_and_not_its_place(source, tmp
     other = tmp_path / "other"
     other.mkdir()
     assert content_of(graph, other) != word  # by a key of its own
+
+
+def test_a_store_is_known_by_its_content_wherever_it_is(tmp_path):
+    pytest.importorskip("pyarrow")
+    from graphveil.data.store_building import build_store
+
+    tables = tmp_path / "tables"
+    tables.mkdir()
+    names = [f"customer-{number:03d}" for number in range(40)]
+    rows = [f"{name},{number % 2},{number}.5" for number, name in enumerate(names)]
+    (tables / "nodes.csv").write_text("\n".join(["id,label,age", *rows, ""]))
+    ends = [f"{one},{other}" for one, other in pairwise(names)]
+    (tables / "edges.csv").write_text("\n".join(["source,target", *ends, ""]))
+    build_store(tables, tmp_path / "one", classes=["0", "1"])
+    shutil.copytree(tmp_path / "one", tmp_path / "elsewhere")
+    word = content_of(load(tmp_path / "one"), tmp_path)
+    assert content_of(load(tmp_path / "one"), tmp_path) == word
+    assert content_of(load(tmp_path / "elsewhere"), tmp_path) == word
+    rows[3] = rows[3].replace("customer", "patient")
+    (tables / "nodes.csv").write_text("\n".join(["id,label,age", *rows, ""]))
+    (tables / "edges.csv").write_text("source,target\n")
+    build_store(tables, tmp_path / "other", classes=["0", "1"])
+    (tables / "nodes.csv").write_text(
+        "\n".join(["id,label,age", *[row.replace("patient", "customer") for row in rows], ""])
+    )
+    build_store(tables, tmp_path / "third", classes=["0", "1"])
+    assert content_of(load(tmp_path / "other"), tmp_path) != content_of(
+        load(tmp_path / "third"), tmp_path
+    )
 
 
 def test_data_that_changes_while_it_is_measured_is_refused(source, tmp_path, monkeypatch):

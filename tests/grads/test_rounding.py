@@ -9,7 +9,7 @@ from torch import nn
 from graphveil.grads import ClippedSum, Flat, Quantile, rules
 from graphveil.grads.products import RowByRow
 from graphveil.grads.step import cross_entropy
-from graphveil.graph.blocks import Numbered, block_sizes
+from graphveil.graph.blocks import MOST_WIDTHS, Numbered, block_sizes
 from graphveil.graph.messages import weigh_messages
 from graphveil.graph.neighbourhoods import RootedTerms
 from graphveil.methods.terms import no_messages
@@ -59,7 +59,7 @@ def test_one_term_less_moves_the_sum_by_no_more_than_its_own_gradient(numbered):
         assert moved <= 1 + (MOVES if numbered else 2.0**-18)
 
 
-@pytest.mark.parametrize(("kinds", "padding"), [(rules.MOST_WIDTHS, 1.0), (2, 1.25)])
+@pytest.mark.parametrize(("kinds", "padding"), [(MOST_WIDTHS, 1.0), (2, 1.25)])
 def test_what_blocks_may_err_is_what_is_paid_for(kinds, padding):
     """As full as they may be, before a term leaves and after, of terms as long as they may be."""
     rows = rules._BLOCK_ROWS

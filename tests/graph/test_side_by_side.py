@@ -171,3 +171,27 @@ def test_blocks_end_where_a_size_ends():
     apart = [3 * n for n in block_sizes(first, sizes[:200], 96)]
     apart += [5 * n for n in block_sizes(second, sizes[200:], 96)]
     assert both == apart
+
+
+def test_a_deep_term_does_not_decide_how_others_are_added_up(monkeypatch):
+    """Six depths have six numbers of rows if one drawn term is deep, and one number if none is."""
+    monkeypatch.setattr(neighbourhoods, "_MANY", 1)
+    hops, alone = 5, 4000
+    kids = torch.arange(1, 364)  # a tree, three to each, five deep
+    edges = torch.stack([kids, (kids - 1) // 3])
+    nodes = 364 + alone
+    torch.manual_seed(0)
+    x, y = torch.randn(nodes, 2), torch.randint(0, CLASSES, (nodes,))
+    x[364:], y[364:] = x[364], 0
+    module = NodeClassifier(2, 16, CLASSES, "gcn", hops, encoder_layers=1, decoder_layers=1)
+    terms = RootedTerms(
+        x, y, weigh_messages(edges, nodes), torch.arange(nodes), hops, side_by_side=True
+    )
+    clipped, bound = ClippedSum(module, losses, Flat(1e-3)), 1e-3
+
+    def total(drawn):
+        return torch.cat([value.flatten() for value in clipped(terms.batches(drawn)).values()])
+
+    deep, others = torch.tensor([0]), torch.arange(364, nodes)
+    moved = total(torch.cat([deep, others])) - total(deep) - total(others)
+    assert float(moved.norm()) < 2.0**-18 * bound * 10

@@ -21,21 +21,36 @@ if TYPE_CHECKING:
     from torch_geometric.data import Data
 
 KEY = ".key"
+_IDS_AT_ONCE = 1 << 16
 
 
 def content_of(data: Data, folder: Path) -> str:
     """A word for all tensors and facts of ``data``, in order, by the key of a folder of results.
 
-    Sentences on what was taken as public are left out: they decide nothing.
+    Sentences on what was taken as public are left out, and so is where a store is: they decide
+    nothing.
     """
     from graphveil.graph.contents import content_hash
 
     digest = hashlib.blake2b(key=_read_key(folder), digest_size=16)
-    names = sorted(name for name in data.keys() if name != "public")  # noqa: SIM118
+    left_out = "public", "stored", "ids"
+    names = sorted(name for name in data.keys() if name not in left_out)  # noqa: SIM118
     tensors = [name for name in names if _is_tensor(data[name])]
     facts = {name: data[name] for name in names if name not in tensors}
-    digest.update(json.dumps(facts, sort_keys=True, default=str).encode(errors="replace"))
+    digest.update(json.dumps(facts, sort_keys=True, default=_text_of).encode(errors="replace"))
+    ids = getattr(data, "ids", None) or ()
+    for first in range(0, len(ids), _IDS_AT_ONCE):
+        block = list(ids[first : first + _IDS_AT_ONCE])
+        digest.update(json.dumps(block).encode(errors="replace"))
     return content_hash(data, tensors, digest)
+
+
+def _text_of(value: Any) -> str:
+    """What an object says of itself, which must be the same in another process."""
+    text = str(value)
+    if " at 0x" in text:
+        raise TypeError(f"{type(value).__name__} has no text of its own")
+    return text
 
 
 def _is_tensor(value: Any) -> bool:

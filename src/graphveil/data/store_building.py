@@ -333,6 +333,7 @@ class _Build:
             if offsets.rows == 0:
                 offsets.append(np.zeros(1, np.int64))
             noted = receivers.rows
+            ranges.check(edges["sizes"], state["ranges"])
             for number in self.track("sorting edges", range(state["ranges"], ranges.count)):
                 state["written"] += write_range(ranges, number, offsets, receivers, self.memory)
                 if receivers.rows - noted >= _NOTE_MESSAGES:

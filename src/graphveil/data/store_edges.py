@@ -49,6 +49,12 @@ class Ranges:
         """The file of a range."""
         return self.folder / f"messages-{number:03d}.part"
 
+    def check(self, sizes: list[int], first: int) -> None:
+        """Refuse files, from ``first`` on, that are shorter than what was written to them."""
+        for number in range(first, self.count):
+            if sizes[number] * 8 > self.path(number).stat().st_size:
+                raise EOFError(f"{self.path(number)} is shorter than it was")
+
     def first_key(self, number: int) -> int:
         """The smallest number that a message of this range may have."""
         return 2 * min(number * self.width, self.num_nodes) * self.num_nodes

@@ -176,6 +176,12 @@ class GraphSource(Source):
                 f"A store must hold one graph. Got many in {name} instead; they are small, so load "
                 "them as they are."
             )
+        if not isinstance(getattr(data, "x", None), torch.Tensor) or "links" in data:
+            raise InvalidInputError(
+                f"A store must hold one graph of nodes with features. Got {name} instead, which "
+                "has links or several tables; load it as it is. If a folder of that name is meant, "
+                f"write ./{name}."
+            )
         self.data, self.name, self.where, self.edges_where = data, name, name, name
         self.directed, self._fingerprint = directed_of(data), fingerprint
         check_one_each(data)

@@ -37,7 +37,6 @@ from graphveil.grads.recording import (
     weighted_sums,
 )
 from graphveil.grads.rules import (
-    MOST_WIDTHS,
     PAY_FOR_BLOCKS,
     PAY_FOR_SUMS,
     RULES,
@@ -47,7 +46,7 @@ from graphveil.grads.rules import (
     squares,
 )
 from graphveil.grads.selftest import SelfTest
-from graphveil.graph.blocks import Numbered
+from graphveil.graph.blocks import MOST_WIDTHS, Numbered
 
 __all__ = ["Batch", "ClippedSum", "Losses"]
 

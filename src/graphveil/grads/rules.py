@@ -55,7 +55,6 @@ PAY_FOR_SUMS = (1 + 2.0**-18) ** 2
 # sqrt(W) times that. For ragged rows W = 2, and sqrt(2) 3 1.25 R^2 2^-24 < 2^-8; for tables,
 # without 1.25, W <= 5: MOST_WIDTHS.
 PAY_FOR_BLOCKS = (1 + 2.0**-8) ** 2
-MOST_WIDTHS = 5
 # Where rows cancel, a norm is read as no less than this part of their sizes added up: float64 sums
 # err by the sizes of what they add.
 _CANCEL = 1 / 256
@@ -168,7 +167,11 @@ class LinearRule:
         return norms + width * _TINY * (traces[0].sum(1) + traces[1].sum(1)), sizes
 
     def _direct(self, a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
-        """By the gradients of a few examples at a time; and what the rows are long, added up."""
+        """By the gradients of a few examples at a time; and what the rows are long, added up.
+
+        Rows begin alike in memory, whoever stands before them: see products.
+        """
+        a, b = _align(a), _align(b)
         width, d, p = *a.shape[1:], b.shape[2]
         at_once = max(1, _DIRECT_ELEMENTS // (d * p))
         parts = zip(a.split(at_once), b.split(at_once), strict=True)
@@ -410,8 +413,13 @@ def _product(x: Tensor, y: Tensor, short: int) -> Tensor:
 
 def _with_itself(rows: Tensor) -> Tensor:
     """Products of an example's rows with each other. Rows begin alike in memory: see products."""
-    rows = F.pad(rows, (0, -rows.shape[-1] % 4)) if rows.shape[-1] % 4 else rows
+    rows = _align(rows)
     return _product(rows, rows, 160)
+
+
+def _align(rows: Tensor) -> Tensor:
+    """With columns of zeros up to a multiple of four."""
+    return F.pad(rows, (0, -rows.shape[-1] % 4)) if rows.shape[-1] % 4 else rows
 
 
 def _halving_depth(length: int, short: int) -> int:

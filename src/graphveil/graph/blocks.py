@@ -16,6 +16,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+# In how many ways, at most, layers of a network may cut a batch into blocks: see grads/rules.py.
+MOST_WIDTHS = 5
+
 
 class Numbered(tuple[Any, ...]):
     """A batch whose examples have public ``numbers``, ascending and distinct.

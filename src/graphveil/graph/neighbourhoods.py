@@ -21,7 +21,7 @@ from torch import Tensor
 
 from graphveil import _validate
 from graphveil._errors import InvalidInputError
-from graphveil.graph.blocks import Numbered, block_sizes
+from graphveil.graph.blocks import MOST_WIDTHS, Numbered, block_sizes
 from graphveil.graph.caps import cap_receivers, cap_senders
 from graphveil.graph.influence import count_units, influence
 from graphveil.graph.lazy_rows import LazyRows
@@ -228,7 +228,10 @@ class RootedTerms:
         self.rows_at_once = rows_at_once
         kinds = _own_sizes(messages, roots, num_layers).unique(dim=0, return_inverse=True)
         self.sizes, self.size_of = kinds
-        self.in_blocks, self.side_by_side = len(roots) >= _MANY, side_by_side
+        self.in_blocks = len(roots) >= _MANY
+        # A deeper network cuts a batch in more ways than are paid for: how many there are must not
+        # follow from who was drawn, as it would with several sizes.
+        self.side_by_side = side_by_side and num_layers < MOST_WIDTHS
 
     @classmethod
     def capped(
