@@ -39,7 +39,7 @@ def test_a_certificate_is_signed_and_verified(trained, signed, answer, run):
     certificate = json.loads((trained / "private" / "certificate.json").read_text())
     assert (result["verified"], result["signer"], result["has_weights"]) == (True, "Ann", True)
     assert "settings.json" in result["compared"]
-    assert result["not_compared"] == ["environment.json", "metrics.json"]
+    assert result["not_compared"] == ["environment.json", "log.txt", "metrics.json"]
     assert result["epsilon"] == pytest.approx(certificate["guarantee"]["epsilon"], rel=1e-6)
     public = answer(f"certificate key show {signed.parent}/ann.pem")["public_key"]
     assert answer(f"certificate key show {trusted}")["public_key"] == public

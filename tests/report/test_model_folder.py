@@ -257,7 +257,7 @@ def test_a_signed_certificate_comes_with_it_and_is_verified(read, trained, sign,
     (out / ".gitattributes").write_text("")
     verified = statement.verify(file, key.public_key(), out)
     assert set(verified.compared) == FILES - {"model.safetensors"}
-    assert not verified.not_compared
+    assert verified.not_compared == (".gitattributes",)
     assert verified.fingerprint == statement.fingerprint_of(run)
     assert "settings.json" in statement.verify(file, key.public_key(), trained / "one").compared
     assert file.public_key in (out / "README.md").read_text()
@@ -281,6 +281,47 @@ def test_a_file_of_a_signed_folder_that_was_altered_is_refused(name, read, sign,
     (out / "cache.safetensors").write_bytes(b"")
     with pytest.raises(VerificationError, match="not among the files"):
         statement.verify(file, key.public_key(), out)
+
+
+@pytest.mark.parametrize("edit", ["nothing", "settings.json", "extra"])
+def test_a_signed_folder_without_its_card_is_no_run(edit, read, sign, key, tmp_path):
+    """Whoever takes away the card does not switch off the comparison of files."""
+    out = tmp_path / "out"
+    publish(read("one"), out, sign=sign)
+    file = signing.read_signed(out / "certificate.signed.json")
+    for name in ("README.md", "config.json", "certificate.signed.json"):
+        (out / name).unlink()
+    if edit == "settings.json":
+        change_settings = json.loads((out / edit).read_text())
+        change_settings["data"]["data"] = "cora"  # which no hash but the file's is about
+        (out / edit).write_text(json.dumps(change_settings))
+    if edit == "extra":
+        (out / "load.py").write_text("print('hello')")
+    with pytest.raises(VerificationError, match="are others than were signed: README.md"):
+        statement.verify(file, key.public_key(), out)
+
+
+def test_what_is_not_compared_is_named(read, trained, sign, key, tmp_path):
+    run, out = read("one"), tmp_path / "out"
+    publish(run, out, sign=sign)
+    file = signing.read_signed(out / "certificate.signed.json")
+    assert statement.verify(file, key.public_key(), out).not_compared == ()
+    (out / ".cache").mkdir()
+    (out / ".cache" / "load.py").write_text("")
+    (out / ".gitattributes").write_text("* filter=load")
+    # Another certificate than the one that is verified: signed by another key.
+    signing.make_key(tmp_path / "eve.pem")
+    eve = signing.read_private_key(tmp_path / "eve.pem")
+    forged = signing.sign(statement.statement_of(run), eve, signer="Ann", date="today")
+    (out / "certificate.signed.json").write_text(json.dumps(forged))
+    verified = statement.verify(file, key.public_key(), out)
+    assert verified.not_compared == (".cache", ".gitattributes", "certificate.signed.json")
+    # Of a run every file but those that the statement is about.
+    shutil.copytree(trained / "one", tmp_path / "run")
+    (tmp_path / "run" / "a\x1b[2Jb").write_text("")
+    verified = statement.verify(file, key.public_key(), tmp_path / "run")
+    others = {r"'a\x1b[2Jb'", "environment.json", "log.txt", "metrics.json"}
+    assert set(verified.not_compared) == others
 
 
 def swap(directory, name, old, new):

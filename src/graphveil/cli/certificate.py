@@ -184,6 +184,6 @@ def verify_(file: str, trusted: str | None, run: str | None, as_json: bool) -> N
     if verified.has_weights:
         result.row("compared, too", ", ".join(verified.compared) or "nothing: only the weights")
     if verified.not_compared:
-        result.row("not compared", f"{', '.join(verified.not_compared)}: nobody signed them")
+        result.row("not compared", f"{', '.join(verified.not_compared)}: not signed here")
     result.add("fingerprint", verified.fingerprint, "fingerprint")
     result.show(as_json)

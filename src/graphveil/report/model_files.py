@@ -1,13 +1,14 @@
 """Whether the files beside weights are those that a signed certificate is about.
 
 A published folder is compared file by file with the hashes that were signed with it. Of a run,
-whose settings name paths that nobody signs, what the files say is compared.
+whose settings name paths that nobody signs, what the files say is compared. A directory is taken
+for the run itself only where it has every file of one, and none that only a folder has.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +16,13 @@ from graphveil._errors import InvalidInputError, VerificationError
 from graphveil._inputs import regular
 from graphveil.privacy.agreement import check_same, check_whole
 from graphveil.privacy.guarantee import Certificate, charges_from_json
-from graphveil.privacy.signing import fingerprint
+from graphveil.privacy.signing import Signed, fingerprint, read_signed
 from graphveil.runs.files import read_json, reading
 from graphveil.runs.record import (
     CERTIFICATES,
     CONFIG,
     EVENTS,
+    FILES,
     HUB,
     MODEL,
     PLAN,
@@ -69,7 +71,7 @@ def compare(
     Returns the names of the files that were compared, the weights not among them.
     """
     hashes = statement.get("folder")
-    if hashes is not None and any((directory / name).exists() for name in (README, CONFIG)):
+    if hashes is not None and not _is_run(directory):
         return _compare_hashes(directory, hashes)
     try:
         return _compare_content(directory, statement, certificate)
@@ -80,14 +82,43 @@ def compare(
         ) from None
 
 
+def list_others(directory: Path, compared: Sequence[str], signed: Signed) -> tuple[str, ...]:
+    """The names of all else in a directory, of which ``signed`` says nothing.
+
+    The weights are not among them, nor a file that is the signed certificate itself.
+    """
+    names = {path.name for path in directory.iterdir()} - {*compared, MODEL}
+    if SIGNED in names and _holds(directory / SIGNED, signed):
+        names.remove(SIGNED)
+    return tuple(map(_in_print, sorted(names)))
+
+
+def _holds(path: Path, signed: Signed) -> bool:
+    try:
+        return read_signed(path).content == signed.content
+    except InvalidInputError:
+        return False  # it is something else, and is said not to be compared
+
+
+def _in_print(name: str) -> str:
+    """The name of a file, of which a terminal shows every character."""
+    return name if name.isprintable() else ascii(name)
+
+
+def _is_run(directory: Path) -> bool:
+    """Whether a directory is a run rather than a folder: a folder lacks metrics and more."""
+    there = {path.name for path in directory.iterdir()}
+    return there.issuperset(FILES) and there.isdisjoint((README, CONFIG, SIGNED))
+
+
 def _compare_hashes(directory: Path, hashes: Mapping[str, str]) -> tuple[str, ...]:
     """Every file of a folder, by its hash."""
     present = {path.name for path in directory.iterdir()} - {SIGNED, *HUB}
     if odd := sorted(present ^ set(hashes)):
         what = "is not among the files that were signed" if odd[0] in present else "is missing"
         raise VerificationError(
-            f"The files in {directory} are others than were signed: {odd[0]} {what}; ask for the "
-            "folder as it was published."
+            f"The files in {directory} are others than were signed: {_in_print(odd[0])} {what}; "
+            "ask for the folder as it was published."
         )
     for name, expected in hashes.items():
         if (here := hash_of(directory / name)) != expected:

@@ -32,10 +32,9 @@ from graphveil.privacy.agreement import (
 )
 from graphveil.privacy.guarantee import Certificate, check_delta
 from graphveil.privacy.signing import Signed, canonical, check_signature, fingerprint
-from graphveil.report.model_files import compare, hash_files, hash_of, hash_settings
+from graphveil.report.model_files import compare, hash_files, hash_of, hash_settings, list_others
 from graphveil.report.wording import status_of
-from graphveil.runs.files import LOG
-from graphveil.runs.record import CONFIG, FILES, MODEL, README
+from graphveil.runs.record import MODEL
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
@@ -99,7 +98,8 @@ class Verified:
     """What was checked of a signed certificate, and holds.
 
     ``has_weights`` says whether weights were given; then they are those it is about. ``compared``
-    names the files beside them that are those it is about, ``not_compared`` those nobody signed.
+    names the files beside them that are those it is about, ``not_compared`` all else in their
+    directory, of which the signature says nothing.
     """
 
     certificate: Certificate
@@ -162,8 +162,7 @@ def verify(
     others: tuple[str, ...] = ()
     if run is not None and Path(run).is_dir():
         compared = compare(Path(run), statement, certificate)
-        known = {*FILES, README, CONFIG} - {*compared, MODEL, LOG}
-        others = tuple(sorted(name for name in known if (Path(run) / name).exists()))
+        others = list_others(Path(run), compared, signed)
     return Verified(
         certificate=certificate,
         method=method,
