@@ -62,10 +62,11 @@ def report(runs: tuple[str, ...], out: str, force: bool, as_json: bool, **asked:
     from graphveil.report import evidence, growth, officer, page
 
     stated = _owner(asked)
+    read = [evidence.read(run) for run in track("reading runs", runs)]
     spent = None
     if asked["ledger"] is not None:
-        spent = growth.read_growth(asked["ledger"], asked["account"])
-    read = [evidence.read(run) for run in track("reading runs", runs)]
+        signed = officer.only(read) if reader == "officer" else None
+        spent = growth.read_growth(asked["ledger"], asked["account"], signed)
     if reader == "officer":
         day, why = asked["day"] or date.today().isoformat(), asked["metrics_public"]
         text = officer.render(officer.only(read), stated, day=day, growth=spent, metrics_public=why)
