@@ -106,6 +106,29 @@ def test_scores_that_somebody_declares_public_are_shown_with_the_reason(shown, r
     assert "the labels are printed in the newspaper" in text
     rows = {row[0]: row[1:] for row in tree.one("table", class_="shares").table()}
     assert rows["scores on test records"] == ["anybody", "declared public, see below"]
+    why = "and shows scores on test records, which were declared public"
+    assert rows["this page"][0] == "anybody"
+    assert rows["this page"][1].endswith(why)
+    rows = {row[0]: row[1:] for row in shown("eight").one("table", class_="shares").table()}
+    assert rows["this page"] == ["anybody", "it says what the certificate says"]
+    finding = Finding(kind="replay", name="replays", holds=True)
+    tree = shown("eight", metrics_public="they are", audit=(finding,))
+    rows = {row[0]: row[1:] for row in tree.one("table", class_="shares").table()}
+    assert rows["this page"][1].endswith(why)
+
+
+@pytest.mark.parametrize("reason", ["", " ", "\n\t", "\N{ZERO WIDTH SPACE}", "-"])
+def test_scores_without_a_reason_are_refused(reason, run, trained, tmp_path):
+    out = tmp_path / "out.html"
+    for line in (
+        ("report", trained / "one", "--for", "officer"),
+        ("report", trained / "one"),
+        ("publish", trained / "one", "--license", "mit"),
+    ):
+        code, _, err = run(*line, "--metrics-public", reason, "--out", out)
+        assert (code, err.count("\n")) == (2, 1)
+        assert "metrics_public' parameter must say why" in err or "needs '--for officer'" in err
+        assert not out.exists()
 
 
 def test_a_charged_score_is_shown(shown, read):
@@ -118,6 +141,8 @@ def test_a_charged_score_is_shown(shown, read):
         metrics={**run.metrics, "validation_accuracy": 0.71828},
     )
     assert "0.7183" in body(tree)
+    rows = {row[0]: row[2] for row in tree.one("table", class_="shares").table()}
+    assert rows["this page"].endswith("shows the validation score, which was charged")
     assert "0.7183" not in body(shown("one"))
 
 

@@ -34,7 +34,7 @@ from graphveil._files import write_file
 from graphveil.privacy.guarantee import Certificate
 from graphveil.report import citations, wording
 from graphveil.report.deployment import describe, to_yaml
-from graphveil.report.owner import Owner, require
+from graphveil.report.owner import Owner, check_reason, require
 from graphveil.report.statement import certificate_of, of_folder, statement_of
 from graphveil.runs.files import read_json, unusable
 from graphveil.runs.record import (
@@ -81,6 +81,7 @@ def build(
 
     *Guarantee.* The weights have that of the certificate. Scores are outside it.
     """
+    check_reason(metrics_public)
     require(owner, ["license"], "A model card")
     _check(run, owner, in_the_open)
     certificate = certificate_of(run)
