@@ -10,6 +10,7 @@ import pytest
 
 import graphveil
 from graphveil import InvalidInputError, UnprovenError, VerificationError, runs
+from graphveil.audit import results
 from graphveil.data.synthetic import social_network
 from graphveil.methods import DPMLP
 from graphveil.privacy import signing
@@ -322,6 +323,23 @@ def test_what_is_not_compared_is_named(read, trained, sign, key, tmp_path):
     verified = statement.verify(file, key.public_key(), tmp_path / "run")
     others = {r"'a\x1b[2Jb'", "environment.json", "log.txt", "metrics.json"}
     assert set(verified.not_compared) == others
+
+
+def test_noisy_sums_and_audits_of_a_run_are_not_signed(read, trained, sign, key, tmp_path):
+    out, path = tmp_path / "run", tmp_path / "signed.json"
+    shutil.copytree(trained / "parts", out)
+    path.write_text(json.dumps(sign(statement.statement_of(read("parts")))))
+    file = signing.read_signed(path)
+    results.write(out / "audit.json", [results.Finding(kind="replay", name="all", holds=True)])
+    verified = statement.verify(file, key.public_key(), out)
+    assert {"audit.json", "cache.safetensors"} <= set(verified.not_compared)
+    assert "events.json" in verified.compared
+    (out / "cache.safetensors").write_bytes(b"other sums")
+    with pytest.raises(VerificationError, match="SHA-256 of cache"):
+        statement.verify(file, key.public_key(), out)
+    (out / "cache.safetensors").unlink()
+    with pytest.raises(VerificationError, match="SHA-256 of cache"):
+        statement.verify(file, key.public_key(), out)
 
 
 def swap(directory, name, old, new):

@@ -267,11 +267,13 @@ def test_where_nothing_is_promised_nothing_may_be_published(name, shown, read):
 
 def test_an_audit_is_told_in_words(shown):
     assert "not put on trial" in body(shown("one"))
+    assert "whoever holds the run" not in body(shown("one"))
     held = Finding(
         kind="run", name="canaries", holds=True, epsilon_at_least=0.31, confidence=0.95, trials=777
     )
     text = body(shown("one", audit=(held,)))
     assert "Nothing was seen that contradicts the promise" in text
+    assert "the statement of whoever holds the run: nothing ties these findings to" in text
     assert not {"0.31", "777", "95"} & numbers(re.sub("[0-9a-f]{64}", "", text))
     broken = Finding(kind="attack", name="thresholds", holds=False)
     text = body(shown("one", audit=(held, broken)))

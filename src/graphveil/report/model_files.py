@@ -19,6 +19,7 @@ from graphveil.privacy.guarantee import Certificate, charges_from_json
 from graphveil.privacy.signing import Signed, fingerprint, read_signed
 from graphveil.runs.files import read_json, reading
 from graphveil.runs.record import (
+    CACHE,
     CERTIFICATES,
     CONFIG,
     EVENTS,
@@ -141,6 +142,7 @@ def _compare_content(
         charges = charges_from_json(events["charges"])
         check_same("model_sha256", events["model_sha256"], statement["weights_sha256"])
         _check_signed(charges[: len(certificate.charges)] == certificate.charges)
+        _check_cache(directory, events.get("cache_sha256"))
         again = plan.certificate(
             charges, void_because=events["void_because"], inference=events["inference"]
         )
@@ -158,6 +160,13 @@ def _compare_content(
             _check_signed(hash_settings(directory) == expected)
         names.append(SETTINGS)
     return tuple(sorted(names))
+
+
+def _check_cache(directory: Path, expected: str | None) -> None:
+    """Refuse noisy sums that events.json does not name; nobody signed that name."""
+    there = (directory / CACHE).exists()
+    here = hash_of(directory / CACHE) if there else None
+    check_same(f"the SHA-256 of {CACHE}", here, expected)
 
 
 def _check_signed(same: bool) -> None:

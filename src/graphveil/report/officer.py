@@ -36,6 +36,10 @@ _TRIALS = {  # what an audit of each kind is, in words
     "which of them took part.",
     "attack": "Known attacks were run against the release.",
 }
+_OWNERS_WORD = (  # audit.json names no weights, and nobody signs it
+    "That is the statement of whoever holds the run: nothing ties these findings to the weights, "
+    "and the signature of a certificate does not cover them."
+)
 _READ_NO_ROW = ("mechanism", "run")  # their findings depend on noise and coins alone
 GLOSSARY = {
     "Differential privacy": "A promise about a release: it would have come out almost the same, "
@@ -355,7 +359,7 @@ def _audit(run: Evidence) -> list[str]:
         verdict += (
             f" An estimate is above what is proven, and asks for more: {'; '.join(suspects)}."
         )
-    return [*lines, verdict]
+    return [*lines, verdict, _OWNERS_WORD]
 
 
 def _scores(run: Evidence, metrics_public: str | None) -> Pairs:
