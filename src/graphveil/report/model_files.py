@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +39,17 @@ _PIECE = 1 << 20  # bytes of a file that are hashed at a time
 _SIGNED_SETTINGS = ("format", "method", "settings", "class_names", "columns", "schema")
 
 
+@dataclass(frozen=True, kw_only=True)
+class Compared:
+    """The ``names`` of files that say what was signed, the weights not among them.
+
+    ``now`` is the certificate of a run to which more was charged since; None where nothing was.
+    """
+
+    names: tuple[str, ...]
+    now: Certificate | None = None
+
+
 def hash_of(path: Path) -> str:
     """The SHA-256 of a file."""
     digest = hashlib.sha256()
@@ -64,16 +76,11 @@ def hash_files(files: Mapping[str, bytes]) -> dict[str, str]:
     return {name: hashlib.sha256(content).hexdigest() for name, content in sorted(files.items())}
 
 
-def compare(
-    directory: Path, statement: Mapping[str, Any], certificate: Certificate
-) -> tuple[str, ...]:
-    """Refuse files in a directory that say anything else than what was signed.
-
-    Returns the names of the files that were compared, the weights not among them.
-    """
+def compare(directory: Path, statement: Mapping[str, Any], certificate: Certificate) -> Compared:
+    """Refuse files in a directory that say anything else than what was signed."""
     hashes = statement.get("folder")
     if hashes is not None and not _is_run(directory):
-        return _compare_hashes(directory, hashes)
+        return Compared(names=_compare_hashes(directory, hashes))
     try:
         return _compare_content(directory, statement, certificate)
     except InvalidInputError as error:
@@ -132,7 +139,7 @@ def _compare_hashes(directory: Path, hashes: Mapping[str, str]) -> tuple[str, ..
 
 def _compare_content(
     directory: Path, statement: Mapping[str, Any], certificate: Certificate
-) -> tuple[str, ...]:
+) -> Compared:
     """What the files say that are read back; predictions may have been charged since."""
     plan = read_plan(directory)
     with reading(directory, PLAN):
@@ -159,7 +166,8 @@ def _compare_content(
         with reading(directory, SETTINGS):
             _check_signed(hash_settings(directory) == expected)
         names.append(SETTINGS)
-    return tuple(sorted(names))
+    more = len(charges) > len(certificate.charges)
+    return Compared(names=tuple(sorted(names)), now=again if more else None)
 
 
 def _check_cache(directory: Path, expected: str | None) -> None:

@@ -32,7 +32,14 @@ from graphveil.privacy.agreement import (
 )
 from graphveil.privacy.guarantee import Certificate, check_delta
 from graphveil.privacy.signing import Signed, canonical, check_signature, fingerprint
-from graphveil.report.model_files import compare, hash_files, hash_of, hash_settings, list_others
+from graphveil.report.model_files import (
+    Compared,
+    compare,
+    hash_files,
+    hash_of,
+    hash_settings,
+    list_others,
+)
 from graphveil.report.wording import status_of
 from graphveil.runs.record import MODEL
 
@@ -99,7 +106,8 @@ class Verified:
 
     ``has_weights`` says whether weights were given; then they are those it is about. ``compared``
     names the files beside them that are those it is about, ``not_compared`` all else in their
-    directory, of which the signature says nothing.
+    directory, of which the signature says nothing. ``now`` is what the run's files say it costs
+    where more was charged since it was signed.
     """
 
     certificate: Certificate
@@ -112,6 +120,7 @@ class Verified:
     has_weights: bool
     compared: tuple[str, ...] = ()
     not_compared: tuple[str, ...] = ()
+    now: Certificate | None = None
 
 
 def verify(
@@ -158,11 +167,11 @@ def verify(
             f"The weights in {run} are others than the certificate is about: their SHA-256 is "
             f"{here}, not {weights}; ask for those that were certified."
         )
-    compared: tuple[str, ...] = ()
+    found = Compared(names=())
     others: tuple[str, ...] = ()
     if run is not None and Path(run).is_dir():
-        compared = compare(Path(run), statement, certificate)
-        others = list_others(Path(run), compared, signed)
+        found = compare(Path(run), statement, certificate)
+        others = list_others(Path(run), found.names, signed)
     return Verified(
         certificate=certificate,
         method=method,
@@ -172,8 +181,9 @@ def verify(
         fingerprint=fingerprint({k: v for k, v in statement.items() if k != "folder"}),
         weights_sha256=weights,
         has_weights=run is not None,
-        compared=compared,
+        compared=found.names,
         not_compared=others,
+        now=found.now,
     )
 
 
