@@ -11,7 +11,7 @@ import click
 from graphveil._errors import InvalidInputError
 from graphveil.cli import _options as option
 from graphveil.cli._keys import ask, passphrase_file, read_passphrase
-from graphveil.cli._output import Result, check_file, write_json
+from graphveil.cli._output import Result, check_file, visible, write_json
 from graphveil.cli._runs import add_cost, price
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ def show_(run: str, as_json: bool) -> None:
         result = Result("Certificate", run=run, fingerprint=fingerprint(statement))
         result.update(statement)
         return result.show(True)
-    click.echo(read.certificate)
+    click.echo(visible(str(read.certificate)))
     click.echo(f"\nFINGERPRINT\n  {fingerprint(statement)}")
 
 
