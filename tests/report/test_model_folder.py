@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import struct
 from dataclasses import replace
@@ -406,6 +407,33 @@ def test_text_of_an_owner_stays_on_its_line(read, tmp_path):
     assert "# A # B" in lines
     assert "## C" not in lines
     assert not any("<script>" in line for line in lines)
+
+
+def test_text_of_an_owner_is_text(read, tmp_path):
+    link = "[see here](javascript:alert(1)) ![x](https://a.example/p.png) `code` **bold** a_b \\["
+    owner = Owner(license="mit", name=f"Risk {link}", purpose=link, description=f"# {link}")
+    publish(read("one"), tmp_path / "out", owner, metrics_public=link)
+    _, _, text = (tmp_path / "out" / "README.md").read_text().split("---\n", 2)
+    plain = "see here\\](javascript"
+    assert text.count(plain) == 4
+    assert not re.search(r"(?<!\\)\[see", text)
+    assert not re.search(r"(?<!\\)\[x\]", text)
+    assert "\\`code\\` \\*\\*bold\\*\\* a\\_b \\\\\\[" in text
+    assert "\n\\# \\[see here" in text
+    markdown = pytest.importorskip("markdown_it").MarkdownIt().render(text)
+    assert "alert(1)" in markdown
+    assert 'href="javascript' not in markdown
+    assert "<img" not in markdown
+
+
+def test_a_card_names_the_sections_of_the_certificate(read, tmp_path):
+    publish(read("one"), tmp_path / "out")
+    card, certificate = (
+        (tmp_path / "out" / f).read_text() for f in ("README.md", "certificate.md")
+    )
+    for heading in re.findall(r"under \*(.+?)\*", card):
+        assert f"## {heading}\n" in certificate
+    assert len(re.findall(r"under \*(.+?)\*", card)) == 2
 
 
 def test_a_folder_is_written_whole_or_not_at_all(read, tmp_path, monkeypatch):

@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from graphveil.report.evidence import Evidence
 
 _LICENSE = re.compile(r"[a-z0-9][a-z0-9.+-]{1,60}")
+_MARKS = re.compile(r"[\\`*_\[\]]|^[-#>+=~]")  # links, images, code, headings, lists
 _FREE_SETTINGS = ("split", "seed", "train_share", "directed", "fractions", "min_class", "thinned")
 
 
@@ -239,8 +240,8 @@ def _readme(
 
 
 def _plain(text: str) -> str:
-    """Text of an owner on a line of Markdown, which it cannot leave."""
-    return " ".join(text.split()).replace("<", "&lt;")
+    """Text of an owner on a line of Markdown, which it cannot leave, and in which it is text."""
+    return _MARKS.sub(lambda found: f"\\{found[0]}", " ".join(text.split())).replace("<", "&lt;")
 
 
 def _front_matter(
@@ -304,8 +305,8 @@ def _promise(run: Evidence) -> str:
         *(f"- Not protected: {line}." for line in certificate.unprotected),
         *(f"- {line}" for line in certificate.membership_lines()),
         f"- May be shown to: {certificate.released_to}.",
-        f"- Rests on what [{CERTIFICATES[1]}]({CERTIFICATES[1]}) lists as public, and is void if "
-        "any of what it lists last is so.",
+        f"- Rests on what [{CERTIFICATES[1]}]({CERTIFICATES[1]}) lists under *Public by "
+        "assumption*, and is void if anything is so that it lists under *Void if*.",
     ]
     return "\n".join(lines) + "\n"
 

@@ -22,6 +22,7 @@ from graphveil.report.template import fill
 if TYPE_CHECKING:
     from markupsafe import Markup
 
+    from graphveil.privacy.guarantee import Certificate
     from graphveil.report.evidence import Evidence
     from graphveil.report.growth import Growth
 
@@ -301,12 +302,17 @@ def _releases(run: Evidence) -> list[Share]:
             Share(what="predictions", to=_shown_to(line, certificate.guarantee.unit), why=line)
             for line in certificate.inference
         ),
-        Share(
-            what="embeddings",
-            to=_shown_to(_most_read(certificate.inference), certificate.guarantee.unit),
-            why="the promise is for the weights; an embedding tells of what it reads",
-        ),
+        *([] if run.facts.record == "link" else [_embeddings(certificate)]),
     ]
+
+
+def _embeddings(certificate: Certificate) -> Share:
+    """Rows of a network about nodes or graphs; models of links write none."""
+    return Share(
+        what="embeddings",
+        to=_shown_to(_most_read(certificate.inference), certificate.guarantee.unit),
+        why="the promise is for the weights; an embedding tells of what it reads",
+    )
 
 
 def _most_read(lines: Sequence[str]) -> str:
