@@ -18,6 +18,7 @@ from graphveil.privacy import signing
 from graphveil.privacy.ledger import Ledger
 from graphveil.report import deployment, evidence, model_folder, officer, statement
 from graphveil.report.owner import Owner
+from graphveil.runs.record import write_certificate
 
 yaml = pytest.importorskip("yaml")
 
@@ -407,6 +408,21 @@ def test_text_of_an_owner_stays_on_its_line(read, tmp_path):
     assert "# A # B" in lines
     assert "## C" not in lines
     assert not any("<script>" in line for line in lines)
+
+
+def test_a_run_that_calls_itself_void_is_not_the_one_that_was_signed(
+    read, copied, sign, key, tmp_path
+):
+    path = tmp_path / "signed.json"
+    path.write_text(json.dumps(sign(statement.statement_of(read("one")))))
+    directory, change = copied("one")
+    change("events.json", lambda c: c.update(void_because=["a reason"]))
+    certificate = read("one").plan.certificate(
+        read("one").certificate.charges, void_because=["a reason"]
+    )
+    write_certificate(directory, certificate)
+    with pytest.raises(VerificationError, match="void_because is"):
+        statement.verify(signing.read_signed(path), key.public_key(), directory)
 
 
 def test_text_of_an_owner_is_text(read, tmp_path):
