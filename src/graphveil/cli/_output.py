@@ -192,7 +192,7 @@ def figure(value: float | None) -> str:
 
 def visible(text: str) -> str:
     """Text from a file, for a terminal: what would move the cursor or reorder it is escaped."""
-    return _OBEYED.sub(lambda found: ascii(found[0])[1:-1], text)
+    return _OBEYED.sub(lambda mark: ascii(mark[0])[1:-1], text)
 
 
 def plural(count: int, noun: str) -> str:

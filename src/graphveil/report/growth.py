@@ -96,10 +96,10 @@ def read_growth(place: str, account: str | None = None, run: Evidence | None = N
     One to which a given ``run`` is not charged is refused: it says nothing about its people.
     """
     book = Ledger(place).read()
-    found = book.account(account)
+    budget = book.account(account)
     if run is not None:
-        _check_charged(book, found, run)
-    return growth_of(found, book.moments)
+        _check_charged(book, budget, run)
+    return growth_of(budget, book.moments)
 
 
 def _check_charged(book: LedgerState, account: Account, run: Evidence) -> None:

@@ -241,7 +241,7 @@ def _readme(
 
 def _plain(text: str) -> str:
     """Text of an owner on a line of Markdown, which it cannot leave, and in which it is text."""
-    return _MARKS.sub(lambda found: f"\\{found[0]}", " ".join(text.split())).replace("<", "&lt;")
+    return _MARKS.sub(lambda mark: f"\\{mark[0]}", " ".join(text.split())).replace("<", "&lt;")
 
 
 def _front_matter(

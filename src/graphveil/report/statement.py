@@ -167,11 +167,11 @@ def verify(
             f"The weights in {run} are others than the certificate is about: their SHA-256 is "
             f"{here}, not {weights}; ask for those that were certified."
         )
-    found = Compared(names=())
+    comparison = Compared(names=())
     others: tuple[str, ...] = ()
     if run is not None and Path(run).is_dir():
-        found = compare(Path(run), statement, certificate)
-        others = list_others(Path(run), found.names, signed)
+        comparison = compare(Path(run), statement, certificate)
+        others = list_others(Path(run), comparison.names, signed)
     return Verified(
         certificate=certificate,
         method=method,
@@ -181,9 +181,9 @@ def verify(
         fingerprint=fingerprint({k: v for k, v in statement.items() if k != "folder"}),
         weights_sha256=weights,
         has_weights=run is not None,
-        compared=found.names,
+        compared=comparison.names,
         not_compared=others,
-        now=found.now,
+        now=comparison.now,
     )
 
 
