@@ -199,10 +199,8 @@ def _add_since(result: Result, verified: Verified) -> None:
     """What was charged to the run at hand since it was signed: the signed epsilon is too small."""
     if verified.now is None:
         return result.add("charged_since", 0)
-    more, now = (
-        len(verified.now.charges) - len(verified.certificate.charges),
-        verified.now.guarantee,
-    )
+    more = len(verified.now.charges) - len(verified.certificate.charges)
+    now = verified.now.guarantee
     result.add("charged_since", more)
     result.add("epsilon_now", now.epsilon)
     cost = "no guarantee" if math.isinf(now.epsilon) else price(now)
