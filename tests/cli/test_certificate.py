@@ -3,12 +3,16 @@
 import json
 import shutil
 
+import dp_accounting as dpa
 import pytest
 
 from graphveil import runs
 from graphveil.data.synthetic import social_network
 from graphveil.methods import DPMLP, MLPBaseline, Plan
-from graphveil.privacy.guarantee import charges_from_json
+from graphveil.methods.inference import NOISY, PAID_FOR_PREDICTION
+from graphveil.privacy.guarantee import Charge, charges_from_json
+from graphveil.privacy.ledger_state import charges_to_json
+from graphveil.runs.record import write_certificate
 
 pytest.importorskip("cryptography")
 
@@ -39,7 +43,7 @@ def test_a_certificate_is_signed_and_verified(trained, signed, answer, run):
     certificate = json.loads((trained / "private" / "certificate.json").read_text())
     assert (result["verified"], result["signer"], result["has_weights"]) == (True, "Ann", True)
     assert "settings.json" in result["compared"]
-    assert result["not_compared"] == ["environment.json", "metrics.json"]
+    assert result["not_compared"] == ["environment.json", "log.txt", "metrics.json"]
     assert result["epsilon"] == pytest.approx(certificate["guarantee"]["epsilon"], rel=1e-6)
     public = answer(f"certificate key show {signed.parent}/ann.pem")["public_key"]
     assert answer(f"certificate key show {trusted}")["public_key"] == public
@@ -51,6 +55,31 @@ def test_a_certificate_is_signed_and_verified(trained, signed, answer, run):
     assert code == 0
     assert "CERTIFICATE OF DIFFERENTIAL PRIVACY" in out
     assert result["fingerprint"] in out
+
+
+def test_what_was_charged_since_is_said(trained, signed, answer, run, tmp_path):
+    """As after 'predict --mode noisy': the epsilon that was signed is not all that was spent."""
+    directory = tmp_path / "since"
+    shutil.copytree(trained / "private", directory)
+    line = f"certificate verify {signed} --trusted {tmp_path}/ann.pem.pub --run {directory}"
+    before = answer(line)
+    assert before["charged_since"] == 0
+    assert "epsilon_now" not in before
+    assert "charged since" not in run(line)[1]
+    events = json.loads((directory / "events.json").read_text())
+    more = Charge(paid_for=PAID_FOR_PREDICTION, event=dpa.GaussianDpEvent(1.0))
+    events["charges"] += [json.loads(json.dumps(charges_to_json([more])))[0]] * 2
+    events["inference"] = [NOISY]
+    (directory / "events.json").write_text(json.dumps(events))
+    plan = Plan.from_json(json.loads((directory / "plan.json").read_text())["plan"])
+    now = plan.certificate(charges_from_json(events["charges"]), inference=[NOISY])
+    write_certificate(directory, now)
+    after = answer(line)
+    assert after["charged_since"] == 2
+    assert after["epsilon"] == before["epsilon"] < after["epsilon_now"]
+    assert after["epsilon_now"] == pytest.approx(now.guarantee.epsilon)
+    text = " ".join(run(line)[1].split())
+    assert f"2 more, by the run's own files. All together: {now.guarantee.epsilon:.4g}" in text
 
 
 def test_a_certificate_is_signed_again_by_the_next_key(trained, signed, answer, refused, run):

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from graphveil.cli._output import Result
+from graphveil.cli._output import Result, say
 
 
 def make():
@@ -94,3 +94,20 @@ def test_a_pipe_gets_longer_lines_and_a_narrow_terminal_row_by_row(wide, capsys,
     out = capsys.readouterr().out
     assert "another-unbreakable-one" not in out.split("an-unbreakable-name")[0]
     assert "  text: words that" in out
+
+
+@pytest.mark.parametrize("hidden", ["\x1b[2K", "\r", "\x9b1A", "\N{RIGHT-TO-LEFT OVERRIDE}"])
+def test_no_terminal_obeys_what_a_file_says(hidden, capsys):
+    result = Result("Found")
+    result.add("reason", f"a{hidden}b", "void")
+    result.show(False)
+    result.table(["name"], [[f"c{hidden}d"]])
+    result.show(False)
+    say(f"it holds e{hidden}f")
+    captured = capsys.readouterr()
+    text = captured.out + captured.err
+    assert hidden not in text
+    escaped = ascii(hidden)[1:-1]
+    for around in ("ab", "cd", "ef"):
+        assert escaped.join(around) in text
+    assert json.loads(json.dumps(result.json()))["reason"] == f"a{hidden}b"  # JSON escapes it

@@ -262,6 +262,24 @@ def test_a_signer_has_a_name_on_one_line(signer, key):
         signing.sign(STATEMENT, key, signer=signer, date="2026-11-19")
 
 
+@pytest.mark.parametrize("name", ["signer", "date"])
+@pytest.mark.parametrize(
+    "text",
+    ["Eve\x1b[1A\x1b[2KAnn", "Ann\nby NIST", "Ann\N{RIGHT-TO-LEFT OVERRIDE}", " ", "a" * 201],
+)
+def test_a_file_whose_signer_or_date_a_terminal_would_obey_is_refused(
+    name, text, key, signed, tmp_path
+):
+    """Whoever has a key signs what this library would not: the signature itself is good."""
+    content = {**{k: v for k, v in signed.items() if k != "signature"}, name: text}
+    content["signature"] = key.sign(signing._PREFIX + canonical(content)).hex()
+    signing.check_signature(signing.Signed(content=content), key.public_key())
+    (tmp_path / "signed.json").write_text(json.dumps(content))
+    with pytest.raises(InvalidInputError, match="signer and date must be on one line") as refusal:
+        signing.read_signed(tmp_path / "signed.json")
+    assert str(refusal.value).isprintable()
+
+
 def test_without_cryptography_one_line_says_so(monkeypatch, tmp_path):
     monkeypatch.setitem(__import__("sys").modules, "cryptography", None)
     with pytest.raises(InvalidInputError, match=r"graphveil\[evidence\]"):

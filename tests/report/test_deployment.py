@@ -2,11 +2,13 @@
 
 import datetime
 import re
+from dataclasses import replace
 
 import pytest
 
 from graphveil import InvalidInputError, UnprovenError
-from graphveil.privacy.guarantee import round_up
+from graphveil.methods.inference import PAID_FOR_PREDICTION
+from graphveil.privacy.guarantee import Charge, round_up
 from graphveil.report import deployment, statement
 from graphveil.report.owner import Owner, read_owner
 
@@ -135,6 +137,17 @@ def test_figures_are_the_certificates(read):
     assert loss["privacy_parameters"]["delta"] == guarantee.delta
     for tpr in run.certificate.largest_tpr.values():
         assert f"finds at most {round_up(100 * tpr, 3)} %" in loss["privacy_parameters_details"]
+
+
+def test_predictions_that_are_charged_at_every_call_are_interactive(read):
+    def access(run):
+        return deployment.card(run, Owner(**FACTS))["deployment"]["deployment_model"]["access_type"]
+
+    run = read("one")
+    more = Charge(paid_for=PAID_FOR_PREDICTION, event=run.certificate.charges[0].event)
+    certificate = replace(run.certificate, charges=(*run.certificate.charges, more))
+    assert access(run) == "Non-interactive"
+    assert access(replace(run, certificate=certificate)) == "Interactive"
 
 
 def test_the_terms_of_nist_and_the_fingerprint_stand_in_it(read):

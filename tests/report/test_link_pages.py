@@ -1,6 +1,7 @@
 """Pages about a run that learnt links: its own words, and no figure where none belongs."""
 
 import pytest
+from report_html import parse
 
 from graphveil.methods import DPLink
 from graphveil.report import evidence
@@ -33,3 +34,7 @@ def test_the_officer_s_page_has_none(run):
     assert f"{run.figure:.3f}" not in page
     assert "1,000 sources" in page
     assert "one person" in page
+    # 'graphveil embed' refuses models of links.
+    rows = {row[0] for row in parse(page).one("table", class_="shares").table()}
+    assert "predictions" in rows
+    assert "embeddings" not in rows

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import struct
 from dataclasses import replace
@@ -10,12 +11,14 @@ import pytest
 
 import graphveil
 from graphveil import InvalidInputError, UnprovenError, VerificationError, runs
+from graphveil.audit import results
 from graphveil.data.synthetic import social_network
 from graphveil.methods import DPMLP
 from graphveil.privacy import signing
 from graphveil.privacy.ledger import Ledger
 from graphveil.report import deployment, evidence, model_folder, officer, statement
 from graphveil.report.owner import Owner
+from graphveil.runs.record import write_certificate
 
 yaml = pytest.importorskip("yaml")
 
@@ -257,7 +260,7 @@ def test_a_signed_certificate_comes_with_it_and_is_verified(read, trained, sign,
     (out / ".gitattributes").write_text("")
     verified = statement.verify(file, key.public_key(), out)
     assert set(verified.compared) == FILES - {"model.safetensors"}
-    assert not verified.not_compared
+    assert verified.not_compared == (".gitattributes",)
     assert verified.fingerprint == statement.fingerprint_of(run)
     assert "settings.json" in statement.verify(file, key.public_key(), trained / "one").compared
     assert file.public_key in (out / "README.md").read_text()
@@ -280,6 +283,64 @@ def test_a_file_of_a_signed_folder_that_was_altered_is_refused(name, read, sign,
         (out / name).write_bytes(content)
     (out / "cache.safetensors").write_bytes(b"")
     with pytest.raises(VerificationError, match="not among the files"):
+        statement.verify(file, key.public_key(), out)
+
+
+@pytest.mark.parametrize("edit", ["nothing", "settings.json", "extra"])
+def test_a_signed_folder_without_its_card_is_no_run(edit, read, sign, key, tmp_path):
+    """Whoever takes away the card does not switch off the comparison of files."""
+    out = tmp_path / "out"
+    publish(read("one"), out, sign=sign)
+    file = signing.read_signed(out / "certificate.signed.json")
+    for name in ("README.md", "config.json", "certificate.signed.json"):
+        (out / name).unlink()
+    if edit == "settings.json":
+        change_settings = json.loads((out / edit).read_text())
+        change_settings["data"]["data"] = "cora"  # which no hash but the file's is about
+        (out / edit).write_text(json.dumps(change_settings))
+    if edit == "extra":
+        (out / "load.py").write_text("print('hello')")
+    with pytest.raises(VerificationError, match=r"than were signed: README\.md is missing"):
+        statement.verify(file, key.public_key(), out)
+
+
+def test_what_is_not_compared_is_named(read, trained, sign, key, tmp_path):
+    run, out = read("one"), tmp_path / "out"
+    publish(run, out, sign=sign)
+    file = signing.read_signed(out / "certificate.signed.json")
+    assert statement.verify(file, key.public_key(), out).not_compared == ()
+    (out / ".cache").mkdir()
+    (out / ".cache" / "load.py").write_text("")
+    (out / ".gitattributes").write_text("* filter=load")
+    # Another certificate than the one that is verified: signed by another key.
+    signing.make_key(tmp_path / "eve.pem")
+    eve = signing.read_private_key(tmp_path / "eve.pem")
+    forged = signing.sign(statement.statement_of(run), eve, signer="Ann", date="today")
+    (out / "certificate.signed.json").write_text(json.dumps(forged))
+    verified = statement.verify(file, key.public_key(), out)
+    assert verified.not_compared == (".cache", ".gitattributes", "certificate.signed.json")
+    # Of a run every file but those that the statement is about.
+    shutil.copytree(trained / "one", tmp_path / "run")
+    (tmp_path / "run" / "a\x1b[2Jb").write_text("")
+    verified = statement.verify(file, key.public_key(), tmp_path / "run")
+    others = {r"'a\x1b[2Jb'", "environment.json", "log.txt", "metrics.json"}
+    assert set(verified.not_compared) == others
+
+
+def test_noisy_sums_and_audits_of_a_run_are_not_signed(read, trained, sign, key, tmp_path):
+    out, path = tmp_path / "run", tmp_path / "signed.json"
+    shutil.copytree(trained / "parts", out)
+    path.write_text(json.dumps(sign(statement.statement_of(read("parts")))))
+    file = signing.read_signed(path)
+    results.write(out / "audit.json", [results.Finding(kind="replay", name="all", holds=True)])
+    verified = statement.verify(file, key.public_key(), out)
+    assert {"audit.json", "cache.safetensors"} <= set(verified.not_compared)
+    assert "events.json" in verified.compared
+    (out / "cache.safetensors").write_bytes(b"other sums")
+    with pytest.raises(VerificationError, match="SHA-256 of cache"):
+        statement.verify(file, key.public_key(), out)
+    (out / "cache.safetensors").unlink()
+    with pytest.raises(VerificationError, match="SHA-256 of cache"):
         statement.verify(file, key.public_key(), out)
 
 
@@ -347,6 +408,48 @@ def test_text_of_an_owner_stays_on_its_line(read, tmp_path):
     assert "# A # B" in lines
     assert "## C" not in lines
     assert not any("<script>" in line for line in lines)
+
+
+def test_a_run_that_calls_itself_void_is_not_the_one_that_was_signed(
+    read, copied, sign, key, tmp_path
+):
+    path = tmp_path / "signed.json"
+    path.write_text(json.dumps(sign(statement.statement_of(read("one")))))
+    directory, change = copied("one")
+    change("events.json", lambda c: c.update(void_because=["a reason"]))
+    certificate = read("one").plan.certificate(
+        read("one").certificate.charges, void_because=["a reason"]
+    )
+    write_certificate(directory, certificate)
+    with pytest.raises(VerificationError, match="void_because is"):
+        statement.verify(signing.read_signed(path), key.public_key(), directory)
+
+
+def test_text_of_an_owner_is_text(read, tmp_path):
+    link = "[see here](javascript:alert(1)) ![x](https://a.example/p.png) `code` **bold** a_b \\["
+    owner = Owner(license="mit", name=f"Risk {link}", purpose=link, description=f"# {link}")
+    publish(read("one"), tmp_path / "out", owner, metrics_public=link)
+    _, _, text = (tmp_path / "out" / "README.md").read_text().split("---\n", 2)
+    plain = "see here\\](javascript"
+    assert text.count(plain) == 4
+    assert not re.search(r"(?<!\\)\[see", text)
+    assert not re.search(r"(?<!\\)\[x\]", text)
+    assert "\\`code\\` \\*\\*bold\\*\\* a\\_b \\\\\\[" in text
+    assert "\n\\# \\[see here" in text
+    markdown = pytest.importorskip("markdown_it").MarkdownIt().render(text)
+    assert "alert(1)" in markdown
+    assert 'href="javascript' not in markdown
+    assert "<img" not in markdown
+
+
+def test_a_card_names_the_sections_of_the_certificate(read, tmp_path):
+    publish(read("one"), tmp_path / "out")
+    card, certificate = (
+        (tmp_path / "out" / f).read_text() for f in ("README.md", "certificate.md")
+    )
+    for heading in re.findall(r"under \*(.+?)\*", card):
+        assert f"## {heading}\n" in certificate
+    assert len(re.findall(r"under \*(.+?)\*", card)) == 2
 
 
 def test_a_folder_is_written_whole_or_not_at_all(read, tmp_path, monkeypatch):

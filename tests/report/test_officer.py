@@ -9,8 +9,10 @@ from dataclasses import replace
 import pytest
 from report_html import assert_only_our_own, parse
 
-from graphveil import InvalidInputError, cli
+from graphveil import InvalidInputError, cli, runs
 from graphveil.audit.results import Finding
+from graphveil.data.synthetic import social_network
+from graphveil.methods import DPMLP
 from graphveil.privacy.guarantee import round_up
 from graphveil.privacy.ledger import Ledger
 from graphveil.privacy.ledger_state import Promise as Promised
@@ -104,6 +106,29 @@ def test_scores_that_somebody_declares_public_are_shown_with_the_reason(shown, r
     assert "the labels are printed in the newspaper" in text
     rows = {row[0]: row[1:] for row in tree.one("table", class_="shares").table()}
     assert rows["scores on test records"] == ["anybody", "declared public, see below"]
+    why = "and shows scores on test records, which were declared public"
+    assert rows["this page"][0] == "anybody"
+    assert rows["this page"][1].endswith(why)
+    rows = {row[0]: row[1:] for row in shown("eight").one("table", class_="shares").table()}
+    assert rows["this page"] == ["anybody", "it says what the certificate says"]
+    finding = Finding(kind="replay", name="replays", holds=True)
+    tree = shown("eight", metrics_public="they are", audit=(finding,))
+    rows = {row[0]: row[1:] for row in tree.one("table", class_="shares").table()}
+    assert rows["this page"][1].endswith(why)
+
+
+@pytest.mark.parametrize("reason", ["", " ", "\n\t", "\N{ZERO WIDTH SPACE}", "-"])
+def test_scores_without_a_reason_are_refused(reason, run, trained, tmp_path):
+    out = tmp_path / "out.html"
+    for line in (
+        ("report", trained / "one", "--for", "officer"),
+        ("report", trained / "one"),
+        ("publish", trained / "one", "--license", "mit"),
+    ):
+        code, _, err = run(*line, "--metrics-public", reason, "--out", out)
+        assert (code, err.count("\n")) == (2, 1)
+        assert "metrics_public' parameter must say why" in err or "needs '--for officer'" in err
+        assert not out.exists()
 
 
 def test_a_charged_score_is_shown(shown, read):
@@ -116,6 +141,8 @@ def test_a_charged_score_is_shown(shown, read):
         metrics={**run.metrics, "validation_accuracy": 0.71828},
     )
     assert "0.7183" in body(tree)
+    rows = {row[0]: row[2] for row in tree.one("table", class_="shares").table()}
+    assert rows["this page"].endswith("shows the validation score, which was charged")
     assert "0.7183" not in body(shown("one"))
 
 
@@ -240,11 +267,13 @@ def test_where_nothing_is_promised_nothing_may_be_published(name, shown, read):
 
 def test_an_audit_is_told_in_words(shown):
     assert "not put on trial" in body(shown("one"))
+    assert "whoever holds the run" not in body(shown("one"))
     held = Finding(
         kind="run", name="canaries", holds=True, epsilon_at_least=0.31, confidence=0.95, trials=777
     )
     text = body(shown("one", audit=(held,)))
     assert "Nothing was seen that contradicts the promise" in text
+    assert "the statement of whoever holds the run: nothing ties these findings to" in text
     assert not {"0.31", "777", "95"} & numbers(re.sub("[0-9a-f]{64}", "", text))
     broken = Finding(kind="attack", name="thresholds", holds=False)
     text = body(shown("one", audit=(held, broken)))
@@ -296,11 +325,19 @@ def test_growth_is_what_the_ledger_says(ledger):
     assert all(re.fullmatch(r"\d{4}-\d\d-\d\d", step.day) for step in grown.steps)
 
 
+def charged(copied, reservation, name="one"):
+    """A copy of a run that says under which reservation it was charged."""
+    directory, change = copied(name, to=f"charged-{reservation[-1]}")
+    change("events.json", lambda c: c.update(reservation=reservation))
+    return directory
+
+
 @pytest.mark.parametrize("reader", ["officer", "analyst"])
-def test_both_pages_show_how_the_cost_grew(reader, ledger, read, trained, tmp_path):
+def test_both_pages_show_how_the_cost_grew(reader, ledger, copied, tmp_path):
     out = tmp_path / "page.html"
+    run = charged(copied, f"{1:032x}")
     with pytest.raises(SystemExit) as left:
-        cli.main(f"report {trained}/one --for {reader} --ledger {ledger.place} --out {out}".split())
+        cli.main(f"report {run} --for {reader} --ledger {ledger.place} --out {out}".split())
     assert left.value.code == 0
     html = out.read_text()
     assert_only_our_own(html)
@@ -311,6 +348,60 @@ def test_both_pages_show_how_the_cost_grew(reader, ledger, read, trained, tmp_pa
     assert f"All charges together cost epsilon {grown.spent}" in section.text
     assert "patients of ward 3" in section.text
     assert "not settled" in section.text
+
+
+@pytest.mark.parametrize(
+    "reservation,account,why",
+    [
+        (None, "patients", "It is not in this ledger"),
+        (f"{9:032x}", "patients", "It is not in this ledger"),
+        (f"{1:032x}", "clinic", "It is charged to 'patients'"),
+        (f"{1:032x}", "friends", "It is about one edge-directed"),
+        (f"{1:032x}", "calls", "It is about one edge-directed"),
+        (f"{2:032x}", "patients", "Under its reservation other charges stand"),
+    ],
+)
+def test_an_account_that_says_nothing_about_the_run_is_refused(
+    reservation, account, why, ledger, copied, trained, read, run, tmp_path
+):
+    """On the page for a signature an account stands for everything about the run's people."""
+    ledger.open("clinic", 8.0, 1e-5)
+    ledger.open("friends", 8.0, 1e-5, "edge-directed")
+    ledger.open("calls", 8.0, 1e-5)
+    promise = Promised(unit="edge-directed")
+    charges = read("edge").certificate.charges
+    ledger.reserve("c" * 32, "calls", charges, promise, purpose="x", run="r")
+    directory = trained / "one" if reservation is None else charged(copied, reservation)
+    words = ("--for", "officer", "--ledger", ledger.place, "--account", account)
+    code, out, err = run("report", directory, *words, "--out", tmp_path / "page.html")
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert why in err
+    assert "or leave '--ledger' out" in err
+    assert not (tmp_path / "page.html").exists()
+
+
+def test_a_run_and_the_account_that_it_was_charged_to_go_together(run, tmp_path, monkeypatch):
+    book, directory, out = Ledger(tmp_path / "l"), tmp_path / "run", tmp_path / "page.html"
+    book.open("patients", 8.0, 1e-5)
+    book.open("others", 8.0, 1e-5, "node")
+    data = social_network(num_nodes=90, num_classes=3, num_features=5, seed=1)
+    source = runs.Source(data="social")
+    method = DPMLP(epsilon=1.0, steps=2, sample_rate=1.0, centred=False)
+    to = {"ledger": book.place, "account": "patients"}
+    monkeypatch.setattr(runs.Source, "load", lambda self: data.clone())
+    runs.Run(directory).train(method, source, **to)
+    words = ("report", directory, "--for", "officer", "--ledger", book.place, "--out", out)
+    assert run(*words, "--account", "others")[0] == 2
+    assert run(*words, "--account", "patients")[0] == 0
+    (directory / "ledger.json").unlink()  # as in a copy for somebody else
+    assert run(*words, "--account", "patients", "--force")[0] == 0
+    assert "Other releases" not in parse(out.read_text()).one("main").text
+
+
+def test_without_a_ledger_it_says_that_releases_add_up(shown, ledger):
+    sentence = "Other releases about the same people add up, whoever made them"
+    assert sentence in body(shown("one"))
+    assert sentence not in body(shown("one", growth=growth.read_growth(ledger.place)))
 
 
 def test_an_account_without_charges_has_no_plot(tmp_path):

@@ -7,6 +7,7 @@ import io
 import json
 import math
 import os
+import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -35,7 +36,7 @@ class Field:
         if self.label is None or self.value is None:
             return []
         items = self.value if isinstance(self.value, (list, tuple)) else [self.value]
-        return [(self.label, self.show(item)) for item in items]
+        return [(self.label, visible(self.show(item))) for item in items]
 
 
 class Result:
@@ -71,7 +72,8 @@ class Result:
 
     def table(self, columns: Sequence[str], cells: Iterable[Sequence[str]]) -> None:
         """Show a table with a heading for each column."""
-        self._columns, self._cells = columns, list(cells)
+        self._columns = columns
+        self._cells = [[visible(cell) for cell in row] for row in cells]
 
     def json(self) -> dict[str, Any]:
         """The JSON object. It has no infinity: a guarantee that does not exist is "inf"."""
@@ -136,6 +138,8 @@ class Result:
                     console.print(f"  {name}: {cell}")
 
 
+# Control characters but tab and newline, and those that set the direction of text.
+_OBEYED = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 _GAP = 2  # blanks between two columns
 _SHORT = 14  # characters of a figure with its deviation, and some
 
@@ -186,6 +190,11 @@ def figure(value: float | None) -> str:
     return round_up(value)
 
 
+def visible(text: str) -> str:
+    """Text from a file, for a terminal: what would move the cursor or reorder it is escaped."""
+    return _OBEYED.sub(lambda mark: ascii(mark[0])[1:-1], text)
+
+
 def plural(count: int, noun: str) -> str:
     """A count with its noun."""
     return f"{count} {noun}{'' if count == 1 else 's'}"
@@ -211,7 +220,7 @@ def say(message: str, command: str = "") -> None:
     """
     if quiet:
         return
-    text = " ".join(["graphveil:", *message.split(), *([command] if command else [])])
+    text = " ".join(["graphveil:", *visible(message).split(), *([command] if command else [])])
     if "postgres" in text:
         from graphveil.privacy.ledger_entries import hide_passwords
 

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from graphveil._errors import InvalidInputError
 from graphveil.cli import _options as option
 from graphveil.cli._keys import ask, passphrase_file, read_passphrase
-from graphveil.cli._output import Result, check_file, write_json
-from graphveil.cli._runs import add_cost
+from graphveil.cli._output import Result, check_file, visible, write_json
+from graphveil.cli._runs import add_cost, price
+
+if TYPE_CHECKING:
+    from graphveil.report.statement import Verified
 
 
 @click.group()
@@ -39,7 +44,7 @@ def show_(run: str, as_json: bool) -> None:
         result = Result("Certificate", run=run, fingerprint=fingerprint(statement))
         result.update(statement)
         return result.show(True)
-    click.echo(read.certificate)
+    click.echo(visible(str(read.certificate)))
     click.echo(f"\nFINGERPRINT\n  {fingerprint(statement)}")
 
 
@@ -175,6 +180,7 @@ def verify_(file: str, trusted: str | None, run: str | None, as_json: bool) -> N
     result.row("key withdrawn?", "no file can say: ask where you got the key")
     result.add("method", verified.method, "method")
     add_cost(result, verified.certificate, "computed again")
+    _add_since(result, verified)
     result.add("weights_sha256", verified.weights_sha256)
     result.add("has_weights", verified.has_weights)
     own = "those at hand" if verified.has_weights else "not compared; give them with --run"
@@ -184,6 +190,22 @@ def verify_(file: str, trusted: str | None, run: str | None, as_json: bool) -> N
     if verified.has_weights:
         result.row("compared, too", ", ".join(verified.compared) or "nothing: only the weights")
     if verified.not_compared:
-        result.row("not compared", f"{', '.join(verified.not_compared)}: nobody signed them")
+        result.row("not compared", f"{', '.join(verified.not_compared)}: not signed here")
     result.add("fingerprint", verified.fingerprint, "fingerprint")
     result.show(as_json)
+
+
+def _add_since(result: Result, verified: Verified) -> None:
+    """What was charged to the run at hand since it was signed: the signed epsilon is too small."""
+    if verified.now is None:
+        return result.add("charged_since", 0)
+    more = len(verified.now.charges) - len(verified.certificate.charges)
+    now = verified.now.guarantee
+    result.add("charged_since", more)
+    result.add("epsilon_now", now.epsilon)
+    cost = "no guarantee" if math.isinf(now.epsilon) else price(now)
+    result.row(
+        "charged since",
+        f"{more} more, by the run's own files. All together: {cost}. The signature is about less; "
+        "ask for one anew",
+    )

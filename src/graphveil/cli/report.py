@@ -62,10 +62,11 @@ def report(runs: tuple[str, ...], out: str, force: bool, as_json: bool, **asked:
     from graphveil.report import evidence, growth, officer, page
 
     stated = _owner(asked)
+    read = [evidence.read(run) for run in track("reading runs", runs)]
     spent = None
     if asked["ledger"] is not None:
-        spent = growth.read_growth(asked["ledger"], asked["account"])
-    read = [evidence.read(run) for run in track("reading runs", runs)]
+        signed = officer.only(read) if reader == "officer" else None
+        spent = growth.read_growth(asked["ledger"], asked["account"], signed)
     if reader == "officer":
         day, why = asked["day"] or date.today().isoformat(), asked["metrics_public"]
         text = officer.render(officer.only(read), stated, day=day, growth=spent, metrics_public=why)
@@ -89,7 +90,7 @@ _FOR_OFFICERS = ("facts", "name", "owner", "purpose", "day", "metrics_public")
 
 def _check_reader(asked: Mapping[str, Any]) -> None:
     """Refuse what an analyst's page does not show."""
-    given = [name for name in _FOR_OFFICERS if asked[name]]
+    given = [name for name in _FOR_OFFICERS if asked[name] not in (None, ())]
     if asked["reader"] == "analyst" and given:
         option_ = {"day": "date"}.get(given[0], given[0]).replace("_", "-")
         raise click.UsageError(f"'--{option_}' needs '--for officer': no other page shows it.")
@@ -103,8 +104,9 @@ def _check_reader(asked: Mapping[str, Any]) -> None:
 
 
 def _owner(asked: Mapping[str, Any]) -> Owner:
-    from graphveil.report.owner import read_owner
+    from graphveil.report.owner import check_reason, read_owner
 
+    check_reason(asked["metrics_public"])
     return read_owner(asked["facts"], {key: asked[key] for key in ("name", "owner", "purpose")})
 
 

@@ -297,7 +297,7 @@ def sign(
 
     *Guarantee.* None: ``signer`` and ``date`` are what the signer says of themselves.
     """
-    if not (signer.strip() and signer.isprintable() and len(signer) <= _MOST_SIGNER):
+    if not _is_name(signer):
         raise InvalidInputError(
             f"The 'signer' parameter must be a name on one line, of at most {_MOST_SIGNER} "
             f"characters. Got {_validate.shown(signer)} instead."
@@ -311,6 +311,11 @@ def sign(
         "public_key": hex_of(key.public_key()),
     }
     return {**signed, SIGNATURE: key.sign(_PREFIX + canonical(signed)).hex()}
+
+
+def _is_name(text: str) -> bool:
+    """Whether a text is one line that a reader sees as it is."""
+    return bool(text.strip()) and text.isprintable() and len(text) <= _MOST_SIGNER
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -354,14 +359,24 @@ def read_signed(path: str | Path) -> Signed:
         raise _is_none(path, f"{odd!r} is {'unknown' if odd in content else 'missing'}")
     if content["kind"] != KIND or content["format"] != FORMAT or content["format"] is True:
         raise _is_none(path, f"its kind and format must be {KIND!r} and {FORMAT}")
-    words = [content[name] for name in ("signer", "date", "public_key", SIGNATURE)]
-    if not all(isinstance(word, str) for word in words):
-        raise _is_none(path, "signer, date, public_key and signature must be words")
-    if not (_HEX_KEY.fullmatch(words[2]) and _HEX_SIGNATURE.fullmatch(words[3])):
-        raise _is_none(path, "public_key and signature must be hexadecimal, in small letters")
+    _check_words(path, content)
     if not isinstance(content["statement"], dict):
         raise _is_none(path, "its statement must be an object")
     return Signed(content=content)
+
+
+def _check_words(path: str | Path, content: Mapping[str, Any]) -> None:
+    """Refuse what stands beside the statement and is not as :func:`sign` writes it."""
+    words = [content[name] for name in ("signer", "date", "public_key", SIGNATURE)]
+    if not all(isinstance(word, str) for word in words):
+        raise _is_none(path, "signer, date, public_key and signature must be words")
+    if not all(map(_is_name, words[:2])):  # a terminal would obey what is no letter
+        raise _is_none(
+            path,
+            f"signer and date must be on one line of at most {_MOST_SIGNER} printable characters",
+        )
+    if not (_HEX_KEY.fullmatch(words[2]) and _HEX_SIGNATURE.fullmatch(words[3])):
+        raise _is_none(path, "public_key and signature must be hexadecimal, in small letters")
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

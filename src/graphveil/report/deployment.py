@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from graphveil._errors import InvalidInputError, UnprovenError
+from graphveil.methods.inference import PAID_FOR_PREDICTION
 from graphveil.privacy.guarantee import ALWAYS_PUBLIC, ONE, round_up
 from graphveil.report import wording
 from graphveil.report.owner import Owner, require
@@ -190,9 +191,14 @@ def _model(run: Evidence, owner: Owner) -> dict[str, Any]:
         "release_type": owner.releases or TODO,
         "release_type_details": charged if run.charged else None,
         "data_source_type": owner.data_source or TODO,
-        "access_type": "Non-interactive",
+        "access_type": "Interactive" if _answers_calls(run) else "Non-interactive",
         "access_type_details": _list_lines(run.certificate.inference),
     }
+
+
+def _answers_calls(run: Evidence) -> bool:
+    """Whether the run made predictions that were charged at their calls."""
+    return any(charge.paid_for == PAID_FOR_PREDICTION for charge in run.certificate.charges)
 
 
 def _accounting(run: Evidence) -> dict[str, Any]:

@@ -8,17 +8,23 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from markupsafe import Markup
 
+from graphveil._errors import InvalidInputError
 from graphveil.privacy.composing import together
 from graphveil.privacy.guarantee import ONE, round_up
 from graphveil.privacy.ledger import Ledger, percent, round_down
+from graphveil.privacy.ledger_state import charges_to_json
 from graphveil.report import svg
+from graphveil.runs.charging import promise_of, read_note
+from graphveil.runs.record import read_reservation
 
 if TYPE_CHECKING:
-    from graphveil.privacy.ledger_state import Account
+    from graphveil.privacy.ledger_state import Account, LedgerState
+    from graphveil.report.evidence import Evidence
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,10 +90,42 @@ class Growth:
         return svg.stairs(key, [step.so_far for step in self.steps], self.epsilon)
 
 
-def read_growth(place: str, account: str | None = None) -> Growth:
-    """How an account of the ledger at ``place`` was spent; the only one where none is named."""
+def read_growth(place: str, account: str | None = None, run: Evidence | None = None) -> Growth:
+    """How an account of the ledger at ``place`` was spent; the only one where none is named.
+
+    One to which a given ``run`` is not charged is refused: it says nothing about its people.
+    """
     book = Ledger(place).read()
-    return growth_of(book.account(account), book.moments)
+    budget = book.account(account)
+    if run is not None:
+        _check_charged(book, budget, run)
+    return growth_of(budget, book.moments)
+
+
+def _check_charged(book: LedgerState, account: Account, run: Evidence) -> None:
+    """Refuse an account of another unit than a run's, or one to which it is not charged."""
+    named = (
+        f"The account {account.name!r} must be the one to which the run in {run.path} is charged"
+    )
+    way_out = "name that account of that ledger, or leave '--ledger' out."
+    mine = promise_of(run.plan)
+    theirs = account.promise
+    if account.unit not in (None, mine.unit) or theirs not in (None, mine):
+        other = theirs or f"one {account.unit}"
+        raise InvalidInputError(
+            f"{named}. It is about {other}, and the run about {mine}; {way_out}"
+        )
+    note = read_note(Path(run.path))
+    id = read_reservation(Path(run.path)) if note is None else note["reservation"]
+    held = None if id is None else book.reservation(id)
+    if held is None or held.account != account.name or not held.charges:
+        where = "not in this ledger" if held is None else f"charged to {held.account!r}"
+        raise InvalidInputError(f"{named}. It is {where}; {way_out}")
+    paid, ran = (charges_to_json(it) for it in (held.charges, run.certificate.charges))
+    if held.settled is not None and ran[: len(paid)] != paid:
+        raise InvalidInputError(
+            f"{named}. Under its reservation other charges stand in this ledger; {way_out}"
+        )
 
 
 def growth_of(account: Account, moments: Mapping[str, str]) -> Growth:

@@ -34,7 +34,7 @@ from graphveil._files import write_file
 from graphveil.privacy.guarantee import Certificate
 from graphveil.report import citations, wording
 from graphveil.report.deployment import describe, to_yaml
-from graphveil.report.owner import Owner, require
+from graphveil.report.owner import Owner, check_reason, require
 from graphveil.report.statement import certificate_of, of_folder, statement_of
 from graphveil.runs.files import read_json, unusable
 from graphveil.runs.record import (
@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from graphveil.report.evidence import Evidence
 
 _LICENSE = re.compile(r"[a-z0-9][a-z0-9.+-]{1,60}")
+_MARKS = re.compile(r"[\\`*_\[\]]|^[-#>+=~]")  # links, images, code, headings, lists
 _FREE_SETTINGS = ("split", "seed", "train_share", "directed", "fractions", "min_class", "thinned")
 
 
@@ -81,6 +82,7 @@ def build(
 
     *Guarantee.* The weights have that of the certificate. Scores are outside it.
     """
+    check_reason(metrics_public)
     require(owner, ["license"], "A model card")
     _check(run, owner, in_the_open)
     certificate = certificate_of(run)
@@ -238,8 +240,8 @@ def _readme(
 
 
 def _plain(text: str) -> str:
-    """Text of an owner on a line of Markdown, which it cannot leave."""
-    return " ".join(text.split()).replace("<", "&lt;")
+    """Text of an owner on a line of Markdown, which it cannot leave, and in which it is text."""
+    return _MARKS.sub(lambda mark: f"\\{mark[0]}", " ".join(text.split())).replace("<", "&lt;")
 
 
 def _front_matter(
@@ -303,8 +305,8 @@ def _promise(run: Evidence) -> str:
         *(f"- Not protected: {line}." for line in certificate.unprotected),
         *(f"- {line}" for line in certificate.membership_lines()),
         f"- May be shown to: {certificate.released_to}.",
-        f"- Rests on what [{CERTIFICATES[1]}]({CERTIFICATES[1]}) lists as public, and is void if "
-        "any of what it lists last is so.",
+        f"- Rests on what [{CERTIFICATES[1]}]({CERTIFICATES[1]}) lists under *Public by "
+        "assumption*, and is void if anything is so that it lists under *Void if*.",
     ]
     return "\n".join(lines) + "\n"
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from graphveil._errors import InvalidInputError
 from graphveil.privacy.guarantee import ONE, round_up
 from graphveil.report import wording
-from graphveil.report.owner import Owner
+from graphveil.report.owner import Owner, check_reason
 from graphveil.report.sections import Pairs, Promise, contradictions, predicted, promise
 from graphveil.report.statement import fingerprint_of
 from graphveil.report.template import fill
@@ -22,6 +22,7 @@ from graphveil.report.template import fill
 if TYPE_CHECKING:
     from markupsafe import Markup
 
+    from graphveil.privacy.guarantee import Certificate
     from graphveil.report.evidence import Evidence
     from graphveil.report.growth import Growth
 
@@ -36,6 +37,10 @@ _TRIALS = {  # what an audit of each kind is, in words
     "which of them took part.",
     "attack": "Known attacks were run against the release.",
 }
+_OWNERS_WORD = (  # audit.json names no weights, and nobody signs it
+    "That is the statement of whoever holds the run: nothing ties these findings to the weights, "
+    "and the signature of a certificate does not cover them."
+)
 _READ_NO_ROW = ("mechanism", "run")  # their findings depend on noise and coins alone
 GLOSSARY = {
     "Differential privacy": "A promise about a release: it would have come out almost the same, "
@@ -130,6 +135,7 @@ def state(
     metrics_public: str | None = None,
 ) -> Statement:
     """What the page says; see :class:`Statement`."""
+    check_reason(metrics_public)
     meant = None if run.epsilon is None else promise("run-1", run)
     return Statement(
         run=run,
@@ -262,7 +268,7 @@ def _shares(run: Evidence, metrics_public: bool, ledger_shown: bool) -> list[Sha
             to="anybody",
             why="it holds what counts as public, and nothing else of the data",
         ),
-        _this_page(run, ledger_shown),
+        _this_page(run, metrics_public, ledger_shown),
         Share(
             what="the data, logs, losses, audits that read the data (replay, attack), the ledger",
             to=HOLDERS,
@@ -271,15 +277,18 @@ def _shares(run: Evidence, metrics_public: bool, ledger_shown: bool) -> list[Sha
     ]
 
 
-def _this_page(run: Evidence, ledger_shown: bool) -> Share:
+def _this_page(run: Evidence, metrics_public: bool, ledger_shown: bool) -> Share:
     """What the page itself tells besides the certificate."""
+    shown = ["the validation score, which was charged"] if run.charged_score is not None else []
+    shown += ["scores on test records, which were declared public"] if metrics_public else []
+    besides = f", and shows {' and '.join(shown)}" if shown else ""
     reads = any(finding.kind not in _READ_NO_ROW for finding in run.audit)
     tells_of = ["an audit, which was read off the data"] if reads else []
     tells_of += ["what else was charged to the ledger"] if ledger_shown else []
     if tells_of:
-        why = f"it tells of {' and of '.join(tells_of)}"
+        why = f"it tells of {' and of '.join(tells_of)}{besides}"
         return Share(what="this page", to=f"{HOLDERS}, and whoever they trust with it", why=why)
-    return Share(what="this page", to="anybody", why="it says what the certificate says")
+    return Share(what="this page", to="anybody", why=f"it says what the certificate says{besides}")
 
 
 def _releases(run: Evidence) -> list[Share]:
@@ -293,12 +302,17 @@ def _releases(run: Evidence) -> list[Share]:
             Share(what="predictions", to=_shown_to(line, certificate.guarantee.unit), why=line)
             for line in certificate.inference
         ),
-        Share(
-            what="embeddings",
-            to=_shown_to(_most_read(certificate.inference), certificate.guarantee.unit),
-            why="the promise is for the weights; an embedding tells of what it reads",
-        ),
+        *([] if run.facts.record == "link" else [_embeddings(certificate)]),
     ]
+
+
+def _embeddings(certificate: Certificate) -> Share:
+    """Rows of a network about nodes or graphs; models of links write none."""
+    return Share(
+        what="embeddings",
+        to=_shown_to(_most_read(certificate.inference), certificate.guarantee.unit),
+        why="the promise is for the weights; an embedding tells of what it reads",
+    )
 
 
 def _most_read(lines: Sequence[str]) -> str:
@@ -351,7 +365,7 @@ def _audit(run: Evidence) -> list[str]:
         verdict += (
             f" An estimate is above what is proven, and asks for more: {'; '.join(suspects)}."
         )
-    return [*lines, verdict]
+    return [*lines, verdict, _OWNERS_WORD]
 
 
 def _scores(run: Evidence, metrics_public: str | None) -> Pairs:

@@ -105,6 +105,15 @@ def _check_text(name: str, text: Any) -> None:
         )
 
 
+def check_reason(metrics_public: str | None) -> None:
+    """Refuse a reason to show test scores that is no text: showing them is a release."""
+    if metrics_public is not None and not any(map(str.isalnum, metrics_public)):
+        raise InvalidInputError(
+            "The 'metrics_public' parameter must say why test scores may be shown. Got "
+            f"{_validate.shown(metrics_public)} instead; give a reason, or leave it out."
+        )
+
+
 def _day(text: str) -> str:
     try:
         return date.fromisoformat(text).isoformat()

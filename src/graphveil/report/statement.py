@@ -32,10 +32,16 @@ from graphveil.privacy.agreement import (
 )
 from graphveil.privacy.guarantee import Certificate, check_delta
 from graphveil.privacy.signing import Signed, canonical, check_signature, fingerprint
-from graphveil.report.model_files import compare, hash_files, hash_of, hash_settings
+from graphveil.report.model_files import (
+    Compared,
+    compare,
+    hash_files,
+    hash_of,
+    hash_settings,
+    list_others,
+)
 from graphveil.report.wording import status_of
-from graphveil.runs.files import LOG
-from graphveil.runs.record import CONFIG, FILES, MODEL, README
+from graphveil.runs.record import MODEL
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
@@ -99,7 +105,9 @@ class Verified:
     """What was checked of a signed certificate, and holds.
 
     ``has_weights`` says whether weights were given; then they are those it is about. ``compared``
-    names the files beside them that are those it is about, ``not_compared`` those nobody signed.
+    names the files beside them that are those it is about, ``not_compared`` all else in their
+    directory, of which the signature says nothing. ``now`` is what the run's files say it costs
+    where more was charged since it was signed.
     """
 
     certificate: Certificate
@@ -112,6 +120,7 @@ class Verified:
     has_weights: bool
     compared: tuple[str, ...] = ()
     not_compared: tuple[str, ...] = ()
+    now: Certificate | None = None
 
 
 def verify(
@@ -158,12 +167,11 @@ def verify(
             f"The weights in {run} are others than the certificate is about: their SHA-256 is "
             f"{here}, not {weights}; ask for those that were certified."
         )
-    compared: tuple[str, ...] = ()
+    comparison = Compared(names=())
     others: tuple[str, ...] = ()
     if run is not None and Path(run).is_dir():
-        compared = compare(Path(run), statement, certificate)
-        known = {*FILES, README, CONFIG} - {*compared, MODEL, LOG}
-        others = tuple(sorted(name for name in known if (Path(run) / name).exists()))
+        comparison = compare(Path(run), statement, certificate)
+        others = list_others(Path(run), comparison.names, signed)
     return Verified(
         certificate=certificate,
         method=method,
@@ -173,8 +181,9 @@ def verify(
         fingerprint=fingerprint({k: v for k, v in statement.items() if k != "folder"}),
         weights_sha256=weights,
         has_weights=run is not None,
-        compared=compared,
+        compared=comparison.names,
         not_compared=others,
+        now=comparison.now,
     )
 
 
