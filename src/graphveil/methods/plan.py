@@ -19,6 +19,7 @@ from graphveil import _validate, devices
 from graphveil._errors import InvalidInputError, UnprovenError
 from graphveil.graph.influence import count_units
 from graphveil.graph.link_influence import count_pairs
+from graphveil.graph.public_lines import shorten
 from graphveil.graph.targets import LINK, RECORDS, TASKS
 from graphveil.methods import parts as _parts
 from graphveil.methods.parts import Earlier, Part
@@ -297,7 +298,7 @@ class Plan:
         if self.unit.startswith("edge") and (lists := getattr(data, "own_lists", None)):
             raise UnprovenError(
                 "The unit 'edge' takes rows of people as public, and these hold what their lists "
-                f"became. Got lists of {checks.shorten(lists)} instead, which nothing would "
+                f"became. Got lists of {shorten(lists)} instead, which nothing would "
                 "protect; take the unit 'node', or leave the lists out (lists = [])."
             )
         names: dict[str, Any] = {}

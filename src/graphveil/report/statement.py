@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 from graphveil import _validate
 from graphveil._errors import InvalidInputError, RefusedError, VerificationError
 from graphveil.methods import METHODS, Plan
+from graphveil.methods.plan_checks import check_plan, stem
 from graphveil.privacy.agreement import (
     check_charges,
     check_close,
@@ -44,9 +45,8 @@ if TYPE_CHECKING:
 
 _STATEMENT = ("certificate", "run", "weights_sha256", "folder")
 _RUN = ("method", "status", "plan", "settings_tuned", "settings_sha256", "data")
-_ADDED = re.compile(
-    r"; (it reads rows up to \d+ steps away|a student reads every row of that graph)$"
-)
+_PLAIN = re.compile(r"[0-9A-Za-z.+!_-]{1,64}")
+_HASH = re.compile(r"[0-9a-f]{64}")
 
 
 def certificate_of(run: Evidence) -> Certificate:
@@ -203,6 +203,9 @@ def _check_names(statement: Mapping[str, Any], again: Certificate) -> None:
     check_same("what is unknown", sorted(set(statement) - set(_STATEMENT)), [])
     check_same("what is unknown in run", sorted(set(statement["run"]) - set(_RUN)), [])
     check_same("what is unknown in certificate", sorted(set(written) - set(expected)), [])
+    for word in (*written["versions"], *written["versions"].values()):
+        if not (isinstance(word, str) and _PLAIN.fullmatch(word)):
+            raise ValueError(f"versions has {_validate.shown(word)}, which is no version")
     hashes = statement.get("folder", {})
     if not (isinstance(hashes, dict) and all(isinstance(it, str) for it in hashes.values())):
         raise TypeError("the hashes of its folder must be words")
@@ -218,6 +221,11 @@ def _check_run(
     for name in ("name", "unit"):
         if not (data.get(name) is None or isinstance(data[name], str)):
             raise TypeError(f"the {name} of the data must be a word")
+    if data.get("unit") is not None:
+        check_same("the unit of the data", data["unit"], plan.record_name)
+    hashed = run.get("settings_sha256")
+    if hashed is not None and not (isinstance(hashed, str) and _HASH.fullmatch(hashed)):
+        raise TypeError("settings_sha256 must be 64 hexadecimal digits")
     tuned = run["settings_tuned"]
     if not isinstance(tuned, bool) or tuned > plan.tuned:
         raise ValueError(f"settings_tuned is {tuned!r}, and its plan makes it {plan.tuned!r}")
@@ -241,15 +249,11 @@ def _check_plan(plan: Plan, certificate: Certificate) -> None:
         check_delta(plan.delta, method.num_units(plan.facts))
     if not plan.inference:
         raise ValueError("inference is empty, and every method says what a prediction reads")
-    known = {_stem(inference.says(method, plan.unit)) for inference in method.inferences}
+    known = {stem(inference.says(method, plan.unit)) for inference in method.inferences}
     for line in certificate.inference[len(plan.inference) :]:
-        if _stem(line) not in known:
+        if stem(line) not in known:
             raise ValueError(f"inference has {line!r}, which {plan.method} does not say")
-
-
-def _stem(line: str) -> str:
-    """A sentence on inference without what settings of predictions, which may change, add."""
-    return _ADDED.sub("", line)
+    check_plan(plan, method)
 
 
 def weights_of(run: str | Path) -> str:
