@@ -171,9 +171,10 @@ def test_where_the_delta_of_two_steps_reaches_one_no_bound_is_shown(epsilon, del
     assert wording.PERCENT not in words
 
 
-def test_the_unit_is_in_the_owners_words(shown):
+def test_the_unit_is_in_the_owners_words(shown, read):
     assert "the data of one node was used" in body(shown("one"))
-    text = body(shown("one", schema=SCHEMA))
+    named = replace(read("one").plan, record_name="patient")
+    text = body(shown("one", plan=named))
     assert "the data of one patient was used" in text
     assert "one patient, which is one node" in text
 

@@ -218,7 +218,6 @@ def read(path: str) -> Evidence:
     directory = Path(path)
     record, certificate, usual = _record(directory)
     plan, written = record.plan, record.certificate or certificate
-    _check_plan(directory, record)
     with reading(directory, "certificate.json"):
         check_agreement(written, certificate)
     with reading(directory, "events.json"):
@@ -230,6 +229,7 @@ def read(path: str) -> Evidence:
         schema = saved.get("schema")
         names = _class_names(saved["class_names"], plan.facts.num_classes)
         _check_releases(directory, plan, certificate, tuned=tuned and plan.tuned)
+    _check_plan(directory, record)
     with reading(directory, "metrics.json"):
         metrics = _metrics(_content(directory, "metrics.json"), plan.facts)
     with reading(directory, "environment.json"):
