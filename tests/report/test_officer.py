@@ -20,7 +20,6 @@ from graphveil.report.owner import Owner
 DAY = "2026-11-19"
 OWNER = Owner(name="Ward risk", owner=("Hospital of Anytown",), purpose="To plan beds.")
 PRIVATE = ("one", "eight", "parts", "edge", "claimed")
-SCHEMA = {"unit": "patient", "label": {"column": "outcome"}}
 
 
 @pytest.fixture

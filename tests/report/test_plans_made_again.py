@@ -8,10 +8,12 @@ import dp_accounting as dpa
 import pytest
 
 from graphveil import VerificationError, cli
+from graphveil._validate import is_name
 from graphveil.methods import METHODS, Facts, Plan, tuned
 from graphveil.methods.parts import Earlier
 from graphveil.methods.plan_checks import check_plan
 from graphveil.privacy import signing
+from graphveil.privacy.agreement import check_whole
 from graphveil.privacy.guarantee import DECLARED_PUBLIC, charges_from_json
 from graphveil.report import evidence, statement
 from graphveil.tuning import Tuning, values_of
@@ -89,7 +91,7 @@ def test_a_plan_whose_settings_trials_chose_is_its_plan(scores, fixed):
         if lines := getattr(plan, name):
             with pytest.raises(ValueError, match=f"{name}|public"):
                 check_plan(replace(plan, **{name: lines[:-1]}), method)
-    with pytest.raises(ValueError, match="tuned|released|public|voided_by"):
+    with pytest.raises(ValueError, match=r"tuned|released|public|voided_by"):
         check_plan(replace(plan, tuned=False), method)
 
 
@@ -282,8 +284,64 @@ def test_the_words_of_the_owner_are_those_of_the_plan(copied):
     schema = {"unit": "hospital", "columns": {"age": {"kind": "number", "low": 0, "high": 9}}}
     directory, change = copied("one")
     change("settings.json", lambda content: content.update(schema=schema))
-    with pytest.raises(VerificationError, match="record_name is None.*'hospital'"):
+    with pytest.raises(VerificationError, match=r"record_name is None.*'hospital'"):
         evidence.read(str(directory))
+
+
+@pytest.mark.parametrize(
+    "edit, why",
+    [
+        (lambda c: c["run"]["data"].update(unit="hospital"), "unit of the data is 'hospital'"),
+        (lambda c: c["run"]["data"].update(name="a hospital"), "no data is called 'a hospital'"),
+        (lambda c: c["run"].update(settings_sha256=5), "settings_sha256 must be"),
+        (
+            lambda c: c["certificate"]["versions"].update(graphveil="99\nVERIFIED"),
+            "which is no version",
+        ),
+    ],
+)
+def test_a_statement_says_nothing_that_is_not_compared(edit, why, read, tmp_path):
+    pytest.importorskip("cryptography")
+    signing.make_key(tmp_path / "ann.pem")
+    key = signing.read_private_key(tmp_path / "ann.pem")
+    content = json.loads(json.dumps(statement.statement_of(read("one"))))
+    edit(content)
+    (tmp_path / "signed.json").write_text(
+        json.dumps(signing.sign(content, key, signer="Ann", date="today"))
+    )
+    with pytest.raises(VerificationError, match=why):
+        statement.verify(signing.read_signed(tmp_path / "signed.json"), key.public_key())
+
+
+def test_whose_targets_are_is_compared_too():
+    certificate = make("dp-link").plan(FACTS["link"]).certificate()
+    assert certificate.guarantee.targets == "public"
+    check_whole(certificate, certificate)
+    other = replace(certificate, guarantee=replace(certificate.guarantee, targets="people"))
+    with pytest.raises(ValueError, match="targets is 'people'"):
+        check_whole(other, certificate)
+
+
+def test_figures_in_notes_are_written_in_usual_digits():
+    certificate = make("gap").plan(FACTS["node"]).certificate()
+    digits = str.maketrans("0123456789", "".join(chr(0x660 + digit) for digit in range(10)))
+    notes = tuple(note.translate(digits) for note in certificate.notes)
+    assert notes != certificate.notes
+    with pytest.raises(ValueError, match="notes is"):
+        check_whole(replace(certificate, notes=notes), certificate)
+
+
+@pytest.mark.parametrize(
+    "word, fits",
+    [
+        ("patient", True), ("patient or doctor", True), ("sick person's visit", True),
+        ("lab_test", True), ("Patientin", True), ("", False), (" ", False), ("?", False),
+        ("patient, whose diagnosis", False), ("patient: nobody learns it", False),
+        ("patient whose diagnosis nobody learns", False), ("pa\ntient", False), ("x" * 61, False),
+    ],
+)  # fmt: skip
+def test_a_name_is_a_few_words(word, fits):
+    assert is_name(word) is fits
 
 
 def test_lines_of_trials_are_read_back_from_where_they_stand():

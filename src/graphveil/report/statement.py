@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from graphveil import _validate
 from graphveil._errors import InvalidInputError, RefusedError, VerificationError
+from graphveil.data.catalog import CATALOG
 from graphveil.methods import METHODS, Plan
 from graphveil.methods.plan_checks import check_plan, stem
 from graphveil.privacy.agreement import (
@@ -221,6 +222,8 @@ def _check_run(
     for name in ("name", "unit"):
         if not (data.get(name) is None or isinstance(data[name], str)):
             raise TypeError(f"the {name} of the data must be a word")
+    if data.get("name") is not None and data["name"].partition(":")[0] not in CATALOG:
+        raise ValueError(f"no data is called {_validate.shown(data['name'])}")
     if data.get("unit") is not None:
         check_same("the unit of the data", data["unit"], plan.record_name)
     hashed = run.get("settings_sha256")
