@@ -1,11 +1,11 @@
 """A plan that is read for others is the one that its method makes, and no other one."""
 
-import hashlib
 import json
 from dataclasses import replace
 
 import dp_accounting as dpa
 import pytest
+from report_cases import edit_plan
 
 from graphveil import VerificationError, cli
 from graphveil._validate import is_name
@@ -184,21 +184,8 @@ def forged(copied):
     """A run whose plan is edited, and all that was written of it made anew, so that it agrees."""
 
     def call(name, edit):
-        directory, change = copied(name)
-        change("plan.json", lambda content: edit(content["plan"]))
-        plan = json.loads((directory / "plan.json").read_text())["plan"]
-        digest = hashlib.sha256((directory / "plan.json").read_bytes()).hexdigest()
-        change(
-            "settings.json",
-            lambda c: (c.update(plan_sha256=digest), c["settings"].update(plan["settings"])),
-        )
-        events = json.loads((directory / "events.json").read_text())
-        certificate = Plan.from_json(plan).certificate(
-            charges_from_json(events["charges"]),
-            void_because=events["void_because"],
-            inference=events["inference"],
-        )
-        (directory / "certificate.json").write_text(certificate.to_json())
+        directory, _ = copied(name)
+        edit_plan(directory, edit)
         return directory
 
     return call

@@ -303,11 +303,12 @@ class Plan:
             )
         names: dict[str, Any] = {}
         word = getattr(data, "unit_name", None) or getattr(data, "source_name", None)
+        word = str(word) if word and owners.is_plain_word(str(word)) else None
         if self.unit == "owner":
             row = word or checks.record_of(data)
             names = {"owner_name": owners.owner_name_of(data), "record_name": row}
-        elif self.unit in ("node", "graph") and word and owners.is_plain_word(str(word)):
-            names = {"record_name": str(word)}
+        elif self.unit in ("node", "graph") and word:
+            names = {"record_name": word}
         return replace(
             self,
             **names,
