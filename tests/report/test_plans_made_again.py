@@ -279,7 +279,8 @@ def test_the_words_of_the_owner_are_those_of_the_plan(copied):
     "edit, why",
     [
         (lambda c: c["run"]["data"].update(unit="hospital"), "unit of the data is 'hospital'"),
-        (lambda c: c["run"]["data"].update(name="a hospital"), "no data is called 'a hospital'"),
+        (lambda c: c["run"]["data"].update(name="a hospital"), "sizes is called 'a hospital'"),
+        (lambda c: c["run"]["data"].update(name="cora"), "no data of these sizes is called 'cora'"),
         (lambda c: c["run"].update(settings_sha256=5), "settings_sha256 must be"),
         (
             lambda c: c["certificate"]["versions"].update(graphveil="99\nVERIFIED"),
@@ -316,6 +317,24 @@ def test_figures_in_notes_are_written_in_usual_digits():
     assert notes != certificate.notes
     with pytest.raises(ValueError, match="notes is"):
         check_whole(replace(certificate, notes=notes), certificate)
+
+
+@pytest.mark.parametrize(
+    "name, sizes, fits",
+    [
+        ("cora", {}, True),
+        ("cora", {"num_nodes": 2000, "num_classes": 5}, True),
+        ("cora", {"num_features": 41}, False),
+        ("cora", {"num_nodes": 3000}, False),
+        ("cora", {"num_classes": 8}, False),
+        ("cora", {"record": "graph"}, False),
+        ("cora", {"record": "link", "task": "link", "num_classes": 2708}, True),
+        ("/home/ann/cora", {}, False),
+    ],
+)
+def test_data_is_called_as_the_catalog_calls_data_of_its_sizes(name, sizes, fits):
+    usual = {"num_nodes": 2708, "num_features": 1433, "num_classes": 7, "num_train": 140}
+    assert statement.fits_catalog(name, Facts(**{**usual, **sizes})) is fits
 
 
 @pytest.mark.parametrize(

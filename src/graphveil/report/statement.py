@@ -22,8 +22,8 @@ from typing import TYPE_CHECKING, Any
 
 from graphveil import _validate
 from graphveil._errors import InvalidInputError, RefusedError, VerificationError
-from graphveil.data.catalog import CATALOG
-from graphveil.methods import METHODS, Plan
+from graphveil.data.catalog import CATALOG, sizes_of
+from graphveil.methods import METHODS, Facts, Plan
 from graphveil.methods.plan_checks import check_plan, stem
 from graphveil.privacy.agreement import (
     check_charges,
@@ -69,7 +69,7 @@ def statement_of(run: Evidence) -> dict[str, Any]:
             "settings_tuned": run.tuned,
             "settings_sha256": hash_settings(Path(run.path)),
             "data": {
-                "name": None if run.entry is None else run.data,
+                "name": run.data if fits_catalog(run.data, run.facts) else None,
                 "unit": run.unit_name,
                 **asdict(run.facts),
             },
@@ -222,8 +222,8 @@ def _check_run(
     for name in ("name", "unit"):
         if not (data.get(name) is None or isinstance(data[name], str)):
             raise TypeError(f"the {name} of the data must be a word")
-    if data.get("name") is not None and data["name"].partition(":")[0] not in CATALOG:
-        raise ValueError(f"no data is called {_validate.shown(data['name'])}")
+    if data.get("name") is not None and not fits_catalog(data["name"], plan.facts):
+        raise ValueError(f"no data of these sizes is called {_validate.shown(data['name'])}")
     if data.get("unit") is not None:
         check_same("the unit of the data", data["unit"], plan.record_name)
     hashed = run.get("settings_sha256")
@@ -257,6 +257,23 @@ def _check_plan(plan: Plan, certificate: Certificate) -> None:
         if stem(line) not in known:
             raise ValueError(f"inference has {line!r}, which {plan.method} does not say")
     check_plan(plan, method)
+
+
+def fits_catalog(name: str, facts: Facts) -> bool:
+    """Whether the catalog knows data of that name, and it may have these sizes.
+
+    Records and classes may have been left out of it, and its edges taken for links.
+    """
+    sizes = None if name.partition(":")[0] not in CATALOG else sizes_of(name)
+    if sizes is None:
+        return False
+    if sizes.num_features not in (None, facts.num_features):
+        return False
+    if sizes.num_records is not None and sizes.num_records < facts.num_nodes:
+        return False
+    if facts.record != sizes.record:
+        return facts.record == "link" and sizes.record == "node"
+    return sizes.num_classes is None or sizes.num_classes >= facts.num_classes
 
 
 def weights_of(run: str | Path) -> str:
