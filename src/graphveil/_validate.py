@@ -10,6 +10,7 @@ interval says so.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable
 from numbers import Integral, Real
 from typing import Any
@@ -57,6 +58,21 @@ def shown(value: Any, most: int = 80) -> str:
         return f"a whole number of about {int(value.bit_length() * math.log10(2)) + 1} digits"
     text = repr(value)
     return text if len(text) <= most else f"{text[:most]}... ({len(text)} characters)"
+
+
+def is_name(word: str) -> bool:
+    """Whether a word, or a few of them, can stand in a promise for a record or its owner.
+
+    That is at most 60 letters and digits in up to four words, or several such names with "or"
+    between them; a sentence is no name.
+    """
+    names = [name.split() for name in word.split(" or ")]
+    short = len(word) <= 60 and all(0 < len(words) <= _MOST_WORDS for words in names)
+    return short and word.isprintable() and _NAME.fullmatch(word) is not None
+
+
+_MOST_WORDS = 4
+_NAME = re.compile(r"[\w '/-]*\w[\w '/-]*")
 
 
 def _is_real(value: Any) -> bool:

@@ -17,7 +17,7 @@ from graphveil._errors import InvalidInputError
 from graphveil._inputs import toml_of
 from graphveil.data import load
 from graphveil.data.class_list import Notice
-from graphveil.data.encoding import encode_table, hash_word, public_lines
+from graphveil.data.encoding import encode_table, hash_word
 from graphveil.data.schema import (
     Category,
     Date,
@@ -30,6 +30,7 @@ from graphveil.data.schema import (
     Text,
 )
 from graphveil.data.schema_draft import draft_types
+from graphveil.data.schema_lines import public_lines
 from graphveil.graph.checks import check, public_of
 from graphveil.graph.splits import split
 

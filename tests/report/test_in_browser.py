@@ -7,7 +7,7 @@ import json
 
 import pytest
 import report_chromium
-from report_cases import trimmed
+from report_cases import rename_classes, trimmed
 from report_chromium import Chromium
 
 from graphveil.cli.plan import plan_rows
@@ -146,7 +146,7 @@ def test_tables_sort_by_click_and_by_key_and_void_runs_stay_last(browser, pages,
 def test_a_hostile_run_runs_no_script(browser, copied, tmp_path):
     attack = "<img src=x onerror=\"document.title='owned'\"><script>document.title='owned'</script>"
     directory, change = copied("eight")
-    change("settings.json", lambda c: c.update(class_names=[attack, "</title>" + attack, "']]>"]))
+    rename_classes(directory, [attack, "</title>" + attack, "']]>"])
     change("settings.json", lambda c: c["data"].update(data="</style></script>" + attack))
     change("environment.json", lambda c: c.update(system=attack))
     path = tmp_path / "page.html"

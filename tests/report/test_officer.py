@@ -22,7 +22,6 @@ from graphveil.report.owner import Owner
 DAY = "2026-11-19"
 OWNER = Owner(name="Ward risk", owner=("Hospital of Anytown",), purpose="To plan beds.")
 PRIVATE = ("one", "eight", "parts", "edge", "claimed")
-SCHEMA = {"unit": "patient", "label": {"column": "outcome"}}
 
 
 @pytest.fixture
@@ -198,9 +197,10 @@ def test_where_the_delta_of_two_steps_reaches_one_no_bound_is_shown(epsilon, del
     assert wording.PERCENT not in words
 
 
-def test_the_unit_is_in_the_owners_words(shown):
+def test_the_unit_is_in_the_owners_words(shown, read):
     assert "the data of one node was used" in body(shown("one"))
-    text = body(shown("one", schema=SCHEMA))
+    named = replace(read("one").plan, record_name="patient")
+    text = body(shown("one", plan=named))
     assert "the data of one patient was used" in text
     assert "one patient, which is one node" in text
 

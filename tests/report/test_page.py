@@ -13,6 +13,7 @@ import dp_accounting as dpa
 import numpy as np
 import pytest
 from dp_accounting import dp_event
+from report_cases import rename_classes
 from report_html import assert_only_our_own, parse
 
 from graphveil import cli
@@ -790,7 +791,7 @@ HOSTILE = (
 def hostile(copied, tmp_path):
     """A run whose every free text is an attack."""
     directory, change = copied("eight", to="<svg onload=alert(1)>")
-    change("settings.json", lambda c: c.update(class_names=list(HOSTILE)))
+    rename_classes(directory, HOSTILE)
     change("settings.json", lambda c: c["data"].update(data=HOSTILE[1]))
     change(
         "environment.json", lambda c: c.update(system=HOSTILE[0], versions={HOSTILE[2]: HOSTILE[1]})

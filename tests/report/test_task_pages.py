@@ -409,7 +409,7 @@ def test_the_unit_is_called_what_its_owner_calls_it(patient, rendered):
     tree = parse(page.render([run]))
     assert "for one patient" in tree.one("p", class_="verdict").text
     assert "Here a node is a patient." in tree.one("section", class_="promise").text
-    ours = replace(run, schema={**run.schema, "unit": "owner"})
+    ours, nobodys = (replace(run, plan=replace(run.plan, record_name=n)) for n in ("owner", None))
     assert "Here a node is an owner." in parse(page.render([ours])).text
-    assert "(patient)" not in parse(page.render([replace(run, schema=None)])).text
+    assert "(patient)" not in parse(page.render([nobodys])).text
     assert "(" not in parse(rendered("edge")).one("p", class_="verdict").text

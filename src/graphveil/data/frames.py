@@ -30,7 +30,8 @@ from graphveil.data._tables import Where
 from graphveil.data.class_list import Notice, Stated, parse_classes
 from graphveil.data.encoding import encode_table
 from graphveil.data.schema import Schema, as_schema
-from graphveil.graph.checks import check, shorten
+from graphveil.graph.checks import check
+from graphveil.graph.public_lines import shorten
 from graphveil.graph.splits import cap_owners
 
 _PARTS = ("train", "val", "test")

@@ -36,7 +36,7 @@ from graphveil.data._row_columns import (
 from graphveil.data._stated_targets import put_targets
 from graphveil.data._tables import comparable, read_table
 from graphveil.data._variants import RelBench, parse_relbench
-from graphveil.graph.checks import shorten
+from graphveil.graph.public_lines import shorten
 from graphveil.graph.shares import MASKS
 
 _PARTS = ("train", "val", "test")

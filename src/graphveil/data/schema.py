@@ -252,10 +252,10 @@ class Schema:
     def __post_init__(self) -> None:
         object.__setattr__(self, "columns", dict(self.columns))
         object.__setattr__(self, "empty", words_of("empty", self.empty))
-        if self.unit is not None and not _is_plain(self.unit):
+        if self.unit is not None and not _validate.is_name(self.unit):
             raise InvalidInputError(
-                "The 'unit' parameter must be a word such as 'patient', of at most 60 characters. "
-                f"Got {_validate.shown(self.unit)} instead."
+                "The 'unit' parameter must be a word such as 'patient', or up to four without "
+                f"punctuation. Got {_validate.shown(self.unit)} instead; name what one row is."
             )
         for name, column in self.columns.items():
             if not isinstance(name, str) or not isinstance(column, Column):

@@ -12,7 +12,6 @@ entry for each graph.
 
 from __future__ import annotations
 
-import unicodedata
 from collections.abc import Sequence
 from importlib import import_module
 from itertools import combinations
@@ -25,7 +24,13 @@ from torch_geometric.data import Data
 
 from graphveil import _validate
 from graphveil._errors import InvalidInputError
-from graphveil.graph.public_lines import DECLARED_PUBLIC, NUMBER_READ_OFF, ClassSource, class_source
+from graphveil.graph.public_lines import (
+    DECLARED_PUBLIC,
+    NUMBER_READ_OFF,
+    ClassSource,
+    class_source,
+    shorten,
+)
 from graphveil.graph.shares import MASKS
 from graphveil.graph.sparse_rows import LAYOUTS, as_csr, is_sound, is_sparse, values_of
 from graphveil.graph.stored import is_stored
@@ -170,23 +175,6 @@ def ids_of(data: Data) -> Sequence[str] | None:
         got = f"{len(ids)} for {num_records(data)}"
         raise refusal("ids", f"one for each {record_of(data)}", got, way_out)
     return list(ids)
-
-
-def shorten(names: Sequence[str], most: int = 20) -> str:
-    """Names in one plain line; of many the first, and how many more there are."""
-    lines = [plain(name[:60]) + ("..." if len(name) > 60 else "") for name in names[:most]]
-    more = [f"and {len(names) - most:,} more"] if len(names) > most else []
-    return ", ".join([*lines, *more])
-
-
-def plain(text: str) -> str:
-    """A text as a certificate may print it: signs that would make tags or bars by their names."""
-    return "".join(
-        f"[{unicodedata.name(sign, '').lower() or f'U+{ord(sign):04X}'}]"
-        if sign in "<>|`" or not sign.isprintable()
-        else sign
-        for sign in text
-    )
 
 
 def _names(data: Data, name: str) -> tuple[str, ...] | None:

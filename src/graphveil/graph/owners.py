@@ -65,7 +65,7 @@ def owner_name_of(data: Data) -> str:
 
 def is_plain_word(name: str) -> bool:
     """Whether certificates can print a name for owners."""
-    return 0 < len(name.strip()) <= 60 and name.isprintable() and not set(name) & set("<>|`")
+    return _validate.is_name(name)
 
 
 def owner_rows_of(data: Data) -> int | None:

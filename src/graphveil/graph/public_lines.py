@@ -6,7 +6,8 @@ labels, and a sentence says how. :func:`class_source` is the one place that look
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import unicodedata
+from collections.abc import Iterable, Sequence
 from typing import Literal
 
 ClassSource = Literal["stated", "number", "names", "declared"]
@@ -41,3 +42,20 @@ def class_source(lines: Iterable[str]) -> ClassSource:
         NUMBER_READ_OFF: "number",
     }
     return next((source for line, source in sources.items() if line in known), "stated")
+
+
+def shorten(names: Sequence[str], most: int = 20) -> str:
+    """Names in one plain line; of many the first, and how many more there are."""
+    lines = [plain(name[:60]) + ("..." if len(name) > 60 else "") for name in names[:most]]
+    more = [f"and {len(names) - most:,} more"] if len(names) > most else []
+    return ", ".join([*lines, *more])
+
+
+def plain(text: str) -> str:
+    """A text as a certificate may print it: signs that would make tags or bars by their names."""
+    return "".join(
+        f"[{unicodedata.name(sign, '').lower() or f'U+{ord(sign):04X}'}]"
+        if sign in "<>|`" or not sign.isprintable()
+        else sign
+        for sign in text
+    )

@@ -29,7 +29,7 @@ from torch_geometric.utils import to_undirected
 
 from graphveil import _validate
 from graphveil._errors import InvalidInputError, UnprovenError
-from graphveil.graph.checks import LINES, MASKS, OF_ALL, check_layout, name_tensor, shorten
+from graphveil.graph.checks import LINES, MASKS, OF_ALL, check_layout, name_tensor
 from graphveil.graph.own_lists import (
     Block,
     aggregate,
@@ -39,6 +39,7 @@ from graphveil.graph.own_lists import (
     make_lists,
     usual_aggregates,
 )
+from graphveil.graph.public_lines import shorten
 from graphveil.graph.sparse_rows import MOST_DENSE, as_csr, as_tensor, is_sparse
 
 Relation = tuple[str, str, str]  # the type of the source, what it does, the type of the target

@@ -19,6 +19,7 @@ from graphveil import _validate, devices
 from graphveil._errors import InvalidInputError, UnprovenError
 from graphveil.graph.influence import count_units
 from graphveil.graph.link_influence import count_pairs
+from graphveil.graph.public_lines import shorten
 from graphveil.graph.targets import LINK, RECORDS, TASKS
 from graphveil.methods import parts as _parts
 from graphveil.methods.parts import Earlier, Part
@@ -297,16 +298,17 @@ class Plan:
         if self.unit.startswith("edge") and (lists := getattr(data, "own_lists", None)):
             raise UnprovenError(
                 "The unit 'edge' takes rows of people as public, and these hold what their lists "
-                f"became. Got lists of {checks.shorten(lists)} instead, which nothing would "
+                f"became. Got lists of {shorten(lists)} instead, which nothing would "
                 "protect; take the unit 'node', or leave the lists out (lists = [])."
             )
         names: dict[str, Any] = {}
         word = getattr(data, "unit_name", None) or getattr(data, "source_name", None)
+        word = str(word) if word and owners.is_plain_word(str(word)) else None
         if self.unit == "owner":
             row = word or checks.record_of(data)
             names = {"owner_name": owners.owner_name_of(data), "record_name": row}
-        elif self.unit in ("node", "graph") and word and owners.is_plain_word(str(word)):
-            names = {"record_name": str(word)}
+        elif self.unit in ("node", "graph") and word:
+            names = {"record_name": word}
         return replace(
             self,
             **names,

@@ -21,13 +21,13 @@ _FIGURES: Mapping[str, Callable[[Certificate], float | None]] = {
     "claim": lambda certificate: None if certificate.claim is None else certificate.claim.epsilon,
 }
 
-_NUMBER = re.compile(r"\d+(?:\.\d+)?(?:e[+-]?\d+)?")
+_NUMBER = re.compile(r"[0-9]+(?:\.[0-9]+)?(?:e[+-]?[0-9]+)?")
 _ROUNDED = 2e-3  # relative: figures in sentences have four digits, and a last one may differ
 
 
 def check_agreement(written: Certificate, again: Certificate) -> None:
     """Refuse a certificate that promises anything else than the one made again; ValueError."""
-    for name in ("unit", "relation", "delta", "owner", "record"):
+    for name in ("unit", "relation", "delta", "owner", "record", "targets"):
         check_same(name, getattr(written.guarantee, name), getattr(again.guarantee, name))
     check_same("void_because", written.void_because, again.void_because)
     check_same("claim", written.claim is None, again.claim is None)

@@ -15,9 +15,12 @@ from pathlib import Path
 from typing import Any
 
 from graphveil import _validate, runs
-from graphveil._errors import VerificationError
+from graphveil._errors import RefusedError, VerificationError
 from graphveil.audit import results
 from graphveil.data.catalog import CATALOG, Entry
+from graphveil.data.schema import Schema
+from graphveil.data.schema_lines import public_lines
+from graphveil.graph.public_lines import shorten
 from graphveil.graph.targets import OF_CLASSES
 from graphveil.methods import Facts, Plan
 from graphveil.methods.measures import (
@@ -27,6 +30,7 @@ from graphveil.methods.measures import (
     SMALLER_IS_BETTER,
     is_better,
 )
+from graphveil.methods.plan_checks import check_plan
 from graphveil.methods.settings import setting_fields
 from graphveil.methods.task import make_task
 from graphveil.privacy.accounting import price
@@ -40,7 +44,7 @@ from graphveil.privacy.guarantee import UNITS, Certificate, Unit
 from graphveil.privacy.ledger_entries import identity
 from graphveil.report.wording import is_private, status_of
 from graphveil.runs.files import read_json, reading
-from graphveil.runs.record import EVENTS, Record
+from graphveil.runs.record import EVENTS, PLAN, SETTINGS, Record
 
 FORMATS = (1, 2)  # of every file of a run that has a format number
 _SCORES = (*METRICS, *OF_LINKS)
@@ -145,8 +149,7 @@ class Evidence:
     @property
     def unit_name(self) -> str | None:
         """What the owner of the data calls a record, where that is what is protected."""
-        name = (self.schema or {}).get("unit")
-        return str(name) if name and self.unit.name == self.facts.record else None
+        return self.plan.record_name if self.unit.name == self.facts.record else None
 
     @property
     def metric(self) -> str:
@@ -226,6 +229,7 @@ def read(path: str) -> Evidence:
         schema = saved.get("schema")
         names = _class_names(saved["class_names"], plan.facts.num_classes)
         _check_releases(directory, plan, certificate, tuned=tuned and plan.tuned)
+    _check_plan(directory, record)
     with reading(directory, "metrics.json"):
         metrics = _metrics(_content(directory, "metrics.json"), plan.facts)
     with reading(directory, "environment.json"):
@@ -293,6 +297,38 @@ def _check_releases(directory: Path, plan: Plan, certificate: Certificate, *, tu
             f"The charges in {directory / EVENTS} are not those of the plan that ran: "
             f"{str(error).rstrip('.')}; put the right file back, or train again."
         ) from None
+
+
+def _check_plan(directory: Path, record: Record) -> None:
+    """Refuse a plan that the method does not make of the run's settings, or that says less."""
+    try:
+        check_plan(record.plan, record.asked.make())
+        _check_stated(record)
+    except (ValueError, TypeError, KeyError, AttributeError, RefusedError) as error:
+        raise VerificationError(
+            f"The plan in {directory / PLAN} is not the one that its settings make: "
+            f"{' '.join(str(error).split())[:400].rstrip('.')}; put the right file back, read it "
+            "with the version that trained it, or train again."
+        ) from None
+
+
+def _check_stated(record: Record) -> None:
+    """Refuse a plan that leaves out what settings.json says was public, or names a record else."""
+    asked, plan = record.asked, record.plan
+    of = "labels" if plan.facts.task == "multilabel" else "classes"
+    lines = [
+        f"the names of the {what}: {shorten(names)}"
+        for what, names in ((of, asked.class_names), ("feature columns", asked.columns))
+        if names
+    ]
+    schema = None if asked.schema is None else Schema.from_dict(asked.schema)
+    if schema is not None and schema.typed is None:
+        lines += public_lines(schema)
+        if schema.unit is not None and plan.unit in ("node", "graph", "owner"):
+            check_same("record_name", plan.record_name, schema.unit)
+    for line in lines:
+        if line not in plan.public:
+            raise ValueError(f"public has not {line!r}, which {SETTINGS} states")
 
 
 def _class_names(names: Sequence[Any] | None, classes: int) -> tuple[str, ...] | None:

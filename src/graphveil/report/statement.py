@@ -22,7 +22,9 @@ from typing import TYPE_CHECKING, Any
 
 from graphveil import _validate
 from graphveil._errors import InvalidInputError, RefusedError, VerificationError
-from graphveil.methods import METHODS, Plan
+from graphveil.data.catalog import CATALOG, sizes_of
+from graphveil.methods import METHODS, Facts, Plan
+from graphveil.methods.plan_checks import check_plan, stem
 from graphveil.privacy.agreement import (
     check_charges,
     check_close,
@@ -50,9 +52,8 @@ if TYPE_CHECKING:
 
 _STATEMENT = ("certificate", "run", "weights_sha256", "folder")
 _RUN = ("method", "status", "plan", "settings_tuned", "settings_sha256", "data")
-_ADDED = re.compile(
-    r"; (it reads rows up to \d+ steps away|a student reads every row of that graph)$"
-)
+_PLAIN = re.compile(r"[0-9A-Za-z.+!_-]{1,64}")
+_HASH = re.compile(r"[0-9a-f]{64}")
 
 
 def certificate_of(run: Evidence) -> Certificate:
@@ -74,7 +75,7 @@ def statement_of(run: Evidence) -> dict[str, Any]:
             "settings_tuned": run.tuned,
             "settings_sha256": hash_settings(Path(run.path)),
             "data": {
-                "name": None if run.entry is None else run.data,
+                "name": run.data if fits_catalog(run.data, run.facts) else None,
                 "unit": run.unit_name,
                 **asdict(run.facts),
             },
@@ -212,6 +213,9 @@ def _check_names(statement: Mapping[str, Any], again: Certificate) -> None:
     check_same("what is unknown", sorted(set(statement) - set(_STATEMENT)), [])
     check_same("what is unknown in run", sorted(set(statement["run"]) - set(_RUN)), [])
     check_same("what is unknown in certificate", sorted(set(written) - set(expected)), [])
+    for word in (*written["versions"], *written["versions"].values()):
+        if not (isinstance(word, str) and _PLAIN.fullmatch(word)):
+            raise ValueError(f"versions has {_validate.shown(word)}, which is no version")
     hashes = statement.get("folder", {})
     if not (isinstance(hashes, dict) and all(isinstance(it, str) for it in hashes.values())):
         raise TypeError("the hashes of its folder must be words")
@@ -227,6 +231,13 @@ def _check_run(
     for name in ("name", "unit"):
         if not (data.get(name) is None or isinstance(data[name], str)):
             raise TypeError(f"the {name} of the data must be a word")
+    if data.get("name") is not None and not fits_catalog(data["name"], plan.facts):
+        raise ValueError(f"no data of these sizes is called {_validate.shown(data['name'])}")
+    if data.get("unit") is not None:
+        check_same("the unit of the data", data["unit"], plan.record_name)
+    hashed = run.get("settings_sha256")
+    if hashed is not None and not (isinstance(hashed, str) and _HASH.fullmatch(hashed)):
+        raise TypeError("settings_sha256 must be 64 hexadecimal digits")
     tuned = run["settings_tuned"]
     if not isinstance(tuned, bool) or tuned > plan.tuned:
         raise ValueError(f"settings_tuned is {tuned!r}, and its plan makes it {plan.tuned!r}")
@@ -250,15 +261,28 @@ def _check_plan(plan: Plan, certificate: Certificate) -> None:
         check_delta(plan.delta, method.num_units(plan.facts))
     if not plan.inference:
         raise ValueError("inference is empty, and every method says what a prediction reads")
-    known = {_stem(inference.says(method, plan.unit)) for inference in method.inferences}
+    known = {stem(inference.says(method, plan.unit)) for inference in method.inferences}
     for line in certificate.inference[len(plan.inference) :]:
-        if _stem(line) not in known:
+        if stem(line) not in known:
             raise ValueError(f"inference has {line!r}, which {plan.method} does not say")
+    check_plan(plan, method)
 
 
-def _stem(line: str) -> str:
-    """A sentence on inference without what settings of predictions, which may change, add."""
-    return _ADDED.sub("", line)
+def fits_catalog(name: str, facts: Facts) -> bool:
+    """Whether the catalog knows data of that name, and it may have these sizes.
+
+    Records and classes may have been left out of it, and its edges taken for links.
+    """
+    sizes = None if name.partition(":")[0] not in CATALOG else sizes_of(name)
+    if sizes is None:
+        return False
+    if sizes.num_features not in (None, facts.num_features):
+        return False
+    if sizes.num_records is not None and sizes.num_records < facts.num_nodes:
+        return False
+    if facts.record != sizes.record:
+        return facts.record == "link" and sizes.record == "node"
+    return sizes.num_classes is None or sizes.num_classes >= facts.num_classes
 
 
 def weights_of(run: str | Path) -> str:

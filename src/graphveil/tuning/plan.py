@@ -25,7 +25,7 @@ from dp_accounting import dp_event
 from graphveil import _validate
 from graphveil._errors import BudgetError, InvalidInputError, UnprovenError
 from graphveil.mechanisms import Gaussian
-from graphveil.methods import METHODS, Facts, Plan
+from graphveil.methods import METHODS, Facts, Plan, tuned
 from graphveil.methods.base import Method
 from graphveil.methods.measures import METRICS
 from graphveil.methods.parts import Search
@@ -196,50 +196,31 @@ class Tuning:
 
     def _public(self) -> tuple[list[str], list[str]]:
         """What counts as public, and what of it is not protected."""
-        record = f"{METHODS[self.method].record}s"
+        record = METHODS[self.method].record
         tried = ", ".join(f"{key} = {values.plain()}" for key, values in self.vary.items())
         if self.scores == "public-data":
-            line = (
-                f"TUNED on {self.public_data}, declared public: settings were chosen there "
-                f"({tried}), where nothing is charged; the private data was used once, for the "
-                "last run"
-            )
-            return [line], []
-        number = f"{self.trials:g} trials" if self.counted else (
-            f"a secret number of trials, {self.trials:g} on average ({self.law} law)"
-        )  # fmt: skip
-        line = (
-            f"TUNED by {number}, drawn from {tried}: these settings were chosen by looking at the "
-            "data, and every look is charged"
-        )
+            return [tuned.ON_PUBLIC_DATA.format(data=self.public_data, tried=tried)], []
+        number = tuned.COUNTED if self.counted else tuned.SECRET
+        number = number.format(trials=self.trials, law=self.law)
+        line = tuned.BY_TRIALS.format(number=number, tried=tried)
         if self.scores == "private":
-            return [line, f"how many validation {record} there are and who they are"], []
-        read = " and the edges among them" if record == "nodes" else ""
-        declared = (
-            f"the validation {record}, their labels{read}, which scored the trials: "
-            f"DECLARED PUBLIC, and not protected; training on the other {record} is charged"
-        )
+            return [line, tuned.VALIDATION.format(records=f"{record}s")], []
+        read = " and the edges among them" if record == "node" else ""
+        declared = tuned.DECLARED.format(records=f"{record}s", read=read)
         return [line, declared], [declared]
 
     def _also_released(self) -> str:
         if self.scores == "public-validation":
-            return "the chosen settings and their score on the public validation records"
+            return tuned.PUBLIC_SCORE
         # An edge may move no score, which then has no noise; the charge says so.
         edge = "edge" in str(getattr(self.make(self.first), "unit", ""))
-        return f"the chosen settings and their {'' if edge else 'noisy '}validation score"
+        return tuned.SCORE if edge else tuned.NOISY_SCORE
 
     def _voided_by(self) -> tuple[str, ...]:
         if self.scores == "public-data":
-            return (f"{self.public_data} was not public, or not another data set than this one",)
-        lines = []
-        if self.scores == "public-validation":
-            lines.append("a validation record was not public")
-        if not self.counted:
-            lines.append(
-                "the number of trials, a trial that did not win, or the time the trials took was "
-                "shown"
-            )
-        return tuple(lines)
+            return (tuned.NOT_PUBLIC_DATA.format(data=self.public_data),)
+        lines = [tuned.NOT_PUBLIC_RECORD] if self.scores == "public-validation" else []
+        return (*lines, *([] if self.counted else [tuned.SHOWN]))
 
 
 @dataclass(frozen=True, kw_only=True)
