@@ -60,6 +60,10 @@ def shown(value: Any, most: int = 80) -> str:
     return text if len(text) <= most else f"{text[:most]}... ({len(text)} characters)"
 
 
+_MOST_WORDS = 4
+_NAME = re.compile(r"[\w '/-]*\w[\w '/-]*")
+
+
 def is_name(word: str) -> bool:
     """Whether a word, or a few of them, can stand in a promise for a record or its owner.
 
@@ -69,10 +73,6 @@ def is_name(word: str) -> bool:
     names = [name.split() for name in word.split(" or ")]
     short = len(word) <= 60 and all(0 < len(words) <= _MOST_WORDS for words in names)
     return short and word.isprintable() and _NAME.fullmatch(word) is not None
-
-
-_MOST_WORDS = 4
-_NAME = re.compile(r"[\w '/-]*\w[\w '/-]*")
 
 
 def _is_real(value: Any) -> bool:

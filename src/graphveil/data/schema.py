@@ -70,7 +70,6 @@ __all__ = [
 
 FILE = "schema.toml"
 _BARE = re.compile(r"[A-Za-z0-9_-]+")
-_MARKS = "<>|`"  # which no certificate prints
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -534,8 +533,3 @@ def _brief(value: Any) -> str:
     if isinstance(value, list):
         return _validate.shown(value)
     return write_value(value)
-
-
-def _is_plain(word: str) -> bool:
-    printable = bool(word.strip()) and word.isprintable() and len(word) <= 60
-    return printable and not set(word) & set(_MARKS)
