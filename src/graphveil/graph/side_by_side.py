@@ -74,10 +74,10 @@ class SideBySide:
 
     def take(self, rows: Tensor) -> Rooted:
         """The neighbourhood of root ``rows[i]`` in place i, all padded to one size."""
-        return self._widened.take(rows)
+        return self._of_one_size.take(rows)
 
     @cached_property
-    def _widened(self) -> Rooted:
+    def _of_one_size(self) -> Rooted:
         widths = tuple(map(max, zip(*(part.widths for part in self.parts), strict=True)))
         (most, receivers), indices = (widths[0], widths[min(1, self.num_layers)]), []
         for index, part in zip(_split(self.index, self.sizes[0]), self.parts, strict=True):
