@@ -457,7 +457,8 @@ def _join_owners(calls: Sequence[Call], count: int) -> Rows:
 def _owner(call: Call, count: int) -> Tensor:
     """The example of each row of a call, when all dimensions but the last are flattened."""
     device = call.grad.device
-    leading = torch.arange(count, device=device) if call.rows is None else call.rows.owner
+    leading = torch.arange(count) if call.rows is None else call.rows.owner
+    leading = leading.to(device)
     return leading.repeat_interleave(math.prod(call.grad.shape[1:-1]))
 
 
